@@ -1,0 +1,69 @@
+# Everything from a fresh clone, with only make and Python. `make help` lists what there is.
+# The virtual environment is made when it is first needed and redone when what it depends on changes.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
+MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
+
+# What a sound environment says of itself: Python's version and the folder. The stamp holds this line, so that one that
+# was moved, damaged or made by another Python than the one now asked for is made anew.
+VERSION := *sys.version_info[:3]
+IDENTITY := -c 'import os, pip, sys; assert os.path.samefile(sys.prefix, "$(VENV)"); print($(VERSION), os.getcwd())'
+FOUND := $(shell $(RUN) $(IDENTITY) 2>/dev/null)
+ifneq ($(FOUND),$(shell cat $(STAMP) 2>/dev/null))
+  REDO := redo
+endif
+ifneq ($(origin PYTHON),file)
+  ifneq ($(wordlist 1,3,$(FOUND)),$(shell $(PYTHON) -c 'import sys; print($(VERSION))' 2>/dev/null))
+    REDO := redo
+  endif
+endif
+
+# A variable that is not given passes no flag: defaults live in ragen_trl/config.py.
+flag = $(if $($(1)),--$(2) '$($(1))')
+flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,max_steps) $(call flag,MODEL,model) \
+        $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
+
+.DEFAULT_GOAL := help
+.PHONY: help train test lint clean redo
+
+help: ## Show this list
+	@echo "Usage: make TARGET [NAME=value ...]"
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    while read -r target text; do printf '  %-7s %s\n' "$$target" "$$text"; done
+	@echo "With train: ENV ALGO STEPS MODEL SEED OUT, and ARGS for any other option (ARGS='--help' lists them)."
+	@echo "With all: PYTHON=python3.12 chooses the Python ($(MIN_PYTHON) or newer) that $(VENV) is made with."
+
+train: $(STAMP) ## Train an agent, e.g. make train ENV=ragen/Bandit-v0 STEPS=50
+	$(RUN) -m ragen_trl train $(flags)
+
+test: lint ## Run every check: ruff, mypy, then the tests with doctests and README blocks
+	@echo "== pytest"
+	@$(RUN) -m pytest
+
+lint: $(STAMP) ## Run ruff and mypy
+	@echo "== ruff"
+	@$(RUN) -m ruff check .
+	@echo "== mypy $(PACKAGES)"
+	@$(RUN) -m mypy $(PACKAGES)
+
+clean: ## Remove the virtual environment, caches and build output, but not runs/
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is removed first and written last: without it, what lies in the folder is an install that did not finish.
+$(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
+	@$(PYTHON) -c "import sys; sys.exit(list(sys.version_info[:2]) < [int(n) for n in '$(MIN_PYTHON)'.split('.')])" || { \
+	    echo "This project needs Python $(MIN_PYTHON) or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
+	    echo "Install one, or name one that you have: PYTHON=python3.12 make $(or $(MAKECMDGOALS),help)" >&2; exit 1; }
+	@if [ -n "$(REDO)" ] || [ ! -f $@ ]; then \
+	    echo "== making $(VENV) with $(PYTHON) (some minutes and gigabytes, once)"; rm -rf $(VENV); \
+	    $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	        echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; fi
+	@rm -f $@
+	@echo "== installing"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@$(RUN) $(IDENTITY) > $@

@@ -1,0 +1,23 @@
+"""Text environments for language-model agents, as plain Gymnasium environments.
+
+Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no plug-ins by itself;
+``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports it for you). Nothing here imports torch.
+"""
+
+import gymnasium
+
+from ragen_envs.bandit import Bandit
+from ragen_envs.frozen_lake import FrozenLake
+from ragen_envs.oracles import best_action, plan, random_action
+from ragen_envs.text_env import TextEnv
+from ragen_envs.turns import AgentTurns
+
+__all__ = ["AgentTurns", "Bandit", "FrozenLake", "TextEnv", "best_action", "plan", "random_action"]
+
+gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")
+gymnasium.register(
+    id="ragen/BanditRev-v0",
+    entry_point="ragen_envs.bandit:Bandit",
+    kwargs={"low_name": "Dragon", "high_name": "Phoenix"},
+)
+gymnasium.register(id="ragen/FrozenLake-v0", entry_point="ragen_envs.frozen_lake:FrozenLake", max_episode_steps=100)

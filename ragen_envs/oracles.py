@@ -1,0 +1,166 @@
+"""Policies that know the environment: the best action, a uniformly random one, and plans made of both.
+
+They give the two rows that every result is read against, data for a warm start, and proofs of solvability.
+Both policies are `functools.singledispatch` functions on the type of the unwrapped environment: a new
+environment joins with ``@best_action.register``, beside it or here. Left out: learned or approximate policies.
+"""
+
+import copy
+import functools
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from ragen_envs.bandit import Bandit
+from ragen_envs.frozen_lake import ACTIONS, GOAL, FrozenLake, Lake
+from ragen_envs.text_env import TextEnv
+
+TextGym = gymnasium.Env[str, str]
+
+# Horizons are rounded up to a multiple of this, so that one table serves every step of an episode.
+HORIZON_STEP = 16
+# Two policies whose values differ by less are equally good: the difference is rounding.
+TIE = 1e-12
+
+
+class NoOracleError(TypeError):
+    """No policy is known for this type of environment."""
+
+    def __init__(self, policy: str, env: object) -> None:
+        """Names the policy, the environment and the remedy."""
+        name = type(env).__name__
+        super().__init__(f"{policy} knows no {name}; write one and register it with @{policy}.register({name})")
+
+
+@functools.singledispatch
+def best_action(env: TextGym, actions_left: int) -> str:
+    """The best next action, for the true number of actions left.
+
+    Args:
+        env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
+        actions_left: How many actions the episode still allows, this one included; at least 1.
+
+    Returns:
+        The name of an action.
+
+    Raises:
+        NoOracleError: If no policy is registered for the environment.
+        ValueError: If `actions_left` is below 1 where it matters.
+    """
+    if env.unwrapped is env:
+        raise NoOracleError("best_action", env)
+    return best_action(env.unwrapped, actions_left)
+
+
+@best_action.register
+def _(env: Bandit, actions_left: int) -> str:
+    return max(env.actions, key=env.expected_reward)
+
+
+@best_action.register
+def _(env: FrozenLake, actions_left: int) -> str:
+    if actions_left < 1:
+        raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
+    horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
+    return ACTIONS[lake_policy(env.lake, horizon)[actions_left - 1, env.position]]
+
+
+@functools.singledispatch
+def random_action(env: TextGym, rng: np.random.Generator) -> str:
+    """A uniformly random valid action.
+
+    Args:
+        env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
+        rng: Source of the choice.
+
+    Returns:
+        The name of an action.
+
+    Raises:
+        NoOracleError: If the environment takes free text and nothing is registered for it.
+    """
+    if env.unwrapped is env:
+        raise NoOracleError("random_action", env)
+    return random_action(env.unwrapped, rng)
+
+
+@random_action.register
+def _(env: TextEnv, rng: np.random.Generator) -> str:
+    if env.actions is None:
+        raise NoOracleError("random_action", env)
+    return env.actions[rng.integers(len(env.actions))]
+
+
+def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
+    """The next few actions: each the best one, or with probability `noise` a random one.
+
+    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment
+    the plan is thus imagined, never foreseen: the first action is the best there is, later ones are best for an
+    imagined course of events. In a deterministic one the plan is exact.
+
+    Args:
+        env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
+        actions_left: How many actions the episode still allows.
+        length: The most actions to plan; fewer come back if the copy ends or `actions_left` is smaller.
+        rng: Source of the imagined outcomes and of the noise.
+        noise: Probability, in [0, 1], that an action is uniformly random.
+
+    Returns:
+        Names of actions, in order.
+
+    Raises:
+        TypeError: If the unwrapped environment is no `TextEnv`.
+        ValueError: If `noise` is no probability.
+        NoOracleError: If no policy is registered for the environment.
+    """
+    if not 0.0 <= noise <= 1.0:
+        raise ValueError(f"noise={noise} is not a probability; use a number from 0 to 1")
+    imagined = copy.deepcopy(env.unwrapped)
+    if not isinstance(imagined, TextEnv):
+        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(imagined).__name__} is none")
+    imagined.outcome_random = np.random.default_rng(rng.integers(2**63))
+    actions: list[str] = []
+    for done in range(min(length, actions_left)):
+        at_random = noise > 0.0 and rng.random() < noise
+        action = random_action(imagined, rng) if at_random else best_action(imagined, actions_left - done)
+        actions.append(action)
+        if imagined.step(action)[2]:
+            break
+    return actions
+
+
+@functools.lru_cache(maxsize=4096)
+def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
+    """Optimal play on a frozen lake by value iteration over a finite horizon.
+
+    Maximises the probability of reaching the goal in time; among equals, minimises the expected length of the
+    successful paths; among equals again, takes the first of `ACTIONS`. Without slipping, and with time enough,
+    this walks a shortest path.
+
+    Args:
+        lake: The map and its physics.
+        horizon: Largest number of actions left.
+
+    Returns:
+        Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.
+    """
+    outcomes = [[lake.transitions(tile, action) for action in ACTIONS] for tile in range(len(lake.tiles))]
+    # A tile without slipping or at its end has fewer outcomes than others: pad them with probability 0.
+    most = max(len(each) for row in outcomes for each in row)
+    padded = np.array([[each + [(0.0, 0)] * (most - len(each)) for each in row] for row in outcomes])
+    probability, reached = padded[..., 0], padded[..., 1].astype(np.intp)  # each (size², 4, outcomes)
+    success = np.array([float(tile == GOAL) for tile in lake.tiles])  # with no actions left
+    length = np.zeros_like(success)  # E[actions taken · success]
+    on_goal = success == 1.0
+    policy = np.empty((horizon, len(success)), dtype=np.int8)
+    for row in policy:
+        action_success = (probability * success[reached]).sum(-1)  # (size², 4)
+        action_length = (probability * length[reached]).sum(-1) + action_success
+        best = action_success >= action_success.max(-1, keepdims=True) - TIE
+        shortest = np.where(best, action_length, np.inf)
+        row[:] = (shortest <= shortest.min(-1, keepdims=True) + TIE).argmax(-1)
+        success = np.take_along_axis(action_success, row[:, None].astype(np.intp), -1)[:, 0]
+        length = np.take_along_axis(action_length, row[:, None].astype(np.intp), -1)[:, 0]
+        length[on_goal] = 0.0  # the walk is over, time no longer counts
+    return policy

@@ -1,0 +1,201 @@
+"""TextEnv: the base class of every environment here. Primitive action text in, observation text out.
+
+It holds what all of them share and nobody should write twice: text spaces with an explicit charset, matching
+of action names, seeding with a separate stream for outcomes, and the info keys. It knows nothing of turns,
+prompts or models; `AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human"
+render mode (the observation is text already).
+"""
+
+import abc
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.core import RenderFrame
+from gymnasium.error import ResetNeeded
+
+TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
+"""Every character our own environments emit: printable ASCII, newline, and Sokoban's and FrozenLake's tick."""
+
+
+class TextEnv(gymnasium.Env[str, str], abc.ABC):
+    """An environment whose observations and actions are text.
+
+    A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API.
+
+    `step` takes any string. What is not a valid action changes nothing, earns 0 and is reported as
+    ``info["action_is_valid"] = False``; it is never an exception. After the end of an episode no action is
+    valid any more: `step` then repeats the final observation with reward 0 and ``terminated`` still true.
+
+    Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the
+    start state of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group
+    can share its start and not its luck. Neither this option nor anything done in an episode moves
+    `np_random`: the start states of later unseeded resets stay the same.
+
+    In an `AsyncVectorEnv` pass ``shared_memory=False``: Gymnasium reads text from shared memory only once.
+
+    Information, the same keys from `reset` and `step`:
+
+    | key | meaning |
+    |---|---|
+    | `success` | the task is solved |
+    | `action_is_valid` | the action was understood and carried out; False at reset, where there was none |
+    | `action_is_effective` | the action changed the state; False at reset |
+    | more | documented by each environment, see `idle_info` |
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+
+    option_names: ClassVar[tuple[str, ...]] = ("outcome_seed",)
+    """Keys that `reset(options=...)` understands; a subclass with more of them extends the tuple."""
+
+    idle_info: ClassVar[Mapping[str, Any]] = {}
+    """Environment-specific info keys with their values when no action was carried out. Immutable values only."""
+
+    outcome_random: np.random.Generator
+    """Source of everything random after the start state. Exists from the first `reset` on."""
+
+    def __init__(
+        self, *, render_mode: str | None = None, max_observation_length: int = 1024, max_action_length: int = 64
+    ) -> None:
+        """Builds the spaces.
+
+        Args:
+            render_mode: One of ``metadata["render_modes"]`` or None.
+            max_observation_length: Longest observation, in characters.
+            max_action_length: Longest action that `action_space` declares, in characters. `step` takes longer ones.
+
+        Raises:
+            ValueError: If the render mode is unknown.
+        """
+        if render_mode is not None and render_mode not in self.metadata["render_modes"]:
+            modes = self.metadata["render_modes"]
+            raise ValueError(f"render_mode={render_mode!r} is unknown; use one of {modes} or None")
+        self.render_mode = render_mode
+        self.observation_space = gymnasium.spaces.Text(max_observation_length, min_length=0, charset=TEXT_CHARSET)
+        self.action_space = gymnasium.spaces.Text(max_action_length, min_length=0, charset=TEXT_CHARSET)
+        self._observation: str | None = None
+        self._terminated = False
+        self._success = False
+
+    @property
+    @abc.abstractmethod
+    def instruction(self) -> str:
+        """The task and the legend of its symbols, as shown to a model once per episode."""
+
+    @property
+    def actions(self) -> tuple[str, ...] | None:
+        """Names of the valid actions, matched whatever their case; None means free-form text."""
+        return None
+
+    @abc.abstractmethod
+    def _start(self, options: Mapping[str, Any]) -> str:
+        """Draws a start state from `np_random` and returns its observation."""
+
+    @abc.abstractmethod
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        """Carries out a valid action, drawing outcomes from `outcome_random`.
+
+        Args:
+            action: A name from `actions`, spelled as there, or what `_parse_action` returned.
+
+        Returns:
+            Observation, reward, terminated, and an info dict with `success`, `action_is_effective` and every
+            key of `idle_info`.
+        """
+
+    def _parse_action(self, text: str) -> str | None:
+        """Reads an action. A free-form environment overrides this.
+
+        Args:
+            text: Any string.
+
+        Returns:
+            The canonical action, or None if `text` is not one.
+        """
+        wanted = text.strip().casefold()
+        for name in self.actions or ():
+            if name.casefold() == wanted:
+                return name
+        return None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode.
+
+        Args:
+            seed: Seed of `np_random`, hence of the start state and, by default, of the outcomes. None continues
+                the current stream.
+            options: ``{"outcome_seed": int}`` draws the outcomes from this non-negative seed instead.
+
+        Returns:
+            The observation and the info dict of the class docstring.
+
+        Raises:
+            ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
+        """
+        options = {} if options is None else options
+        for key in options:
+            if key not in self.option_names:
+                raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
+        outcome_seed = options.get("outcome_seed")
+        if outcome_seed is not None and (not isinstance(outcome_seed, int | np.integer) or outcome_seed < 0):
+            raise ValueError(f"outcome_seed={outcome_seed!r} must be an integer >= 0")
+        super().reset(seed=seed)
+        self._observation = self._start(options)
+        # Drawn even when outcome_seed replaces it, so that the option cannot shift later start states.
+        drawn_seed = int(self.np_random.integers(2**63))
+        self.outcome_random = np.random.default_rng(drawn_seed if outcome_seed is None else outcome_seed)
+        self._terminated = False
+        self._success = False
+        return self._observation, self._idle()
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Carries out one primitive action.
+
+        Args:
+            action: Any string.
+
+        Returns:
+            Observation, reward, terminated, truncated (always False: limits belong to wrappers), info.
+
+        Raises:
+            TypeError: If `action` is not a string.
+            gymnasium.error.ResetNeeded: Before the first `reset`.
+        """
+        if self._observation is None:
+            raise ResetNeeded(f"{type(self).__name__}.step was called before reset; call reset first")
+        if not isinstance(action, str):
+            raise TypeError(f"action {action!r} is a {type(action).__name__}; step takes a string")
+        parsed = None if self._terminated else self._parse_action(action)
+        if parsed is None:
+            return self._observation, 0.0, self._terminated, False, self._idle()
+        self._observation, reward, self._terminated, info = self._act(parsed)
+        self._success = info["success"]
+        info["action_is_valid"] = True
+        return self._observation, reward, self._terminated, False, info
+
+    def _idle(self) -> dict[str, Any]:
+        """Info of a reset, or of a step that carried nothing out."""
+        return {
+            "success": self._success,
+            "action_is_valid": False,
+            "action_is_effective": False,
+            **self.idle_info,
+        }
+
+    def render(self) -> RenderFrame | list[RenderFrame] | None:
+        """Shows the current state.
+
+        Returns:
+            The observation text in "ansi" mode; None, with Gymnasium's warning, without a render mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first `reset`.
+        """
+        if self._observation is None:
+            raise ResetNeeded(f"{type(self).__name__}.render was called before reset; call reset first")
+        if self.render_mode is None:
+            gymnasium.logger.warn("render was called without a render mode; pass render_mode= to gymnasium.make")
+            return None
+        return self._observation

@@ -1,0 +1,298 @@
+"""AgentTurns: one model reply in, the next user message out.
+
+Every message is written here, and the reply format it shows is the one that parses the reply (`reply_format`), so
+that the two cannot drift apart. Left out: chat templates and tokens (the trainer's business), and echoing a wrong
+reply back to the model (a small model copies what it reads; the message names the valid actions instead).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from ragen_envs.reply_format import ReplyFormat
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+
+MAX_REPLY_LENGTH = 8192  # what action_space declares; step reads longer replies all the same
+MESSAGE_ROOM = 2048  # characters of a message besides instruction, action names and observation
+
+
+@dataclass
+class _Turn:
+    """What became of one reply."""
+
+    actions: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    env_reward: float = 0.0
+    is_readable: bool = False
+    is_effective: bool = False
+    penalty: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        return self.is_readable and bool(self.actions) and not self.invalid
+
+
+class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
+    """Lets a language model play a text environment in turns of several primitive actions.
+
+    A reply reads ``<think>…</think><answer>Left || Down</answer>``, or the answer alone (see `reply_format`). The
+    first `max_actions_per_turn` of its actions are kept; unknown ones among them are dropped, valid ones executed
+    in order until the environment ends or `max_actions` are used up. A turn is bad, and costs `format_penalty`
+    once, if the reply is not readable, has no valid action, or has an invalid one. Valid actions that a limit or
+    the end left unexecuted are surplus, which costs nothing.
+
+    ``terminated`` is the environment's. ``truncated`` is the environment's too, or, unless terminated, a limit
+    of turns or actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
+
+    Information, the same keys from `reset` (no turn taken: empty, zero, False) and `step`:
+
+    | key | meaning |
+    |---|---|
+    | `success` | the environment's; False if it reports none |
+    | `turn` | number of turns taken |
+    | `actions` | executed actions of this turn, as the environment spells them |
+    | `invalid_actions` | actions that are unknown or that the environment called invalid, as written |
+    | `surplus_actions` | actions past a limit or past the end, as written |
+    | `num_actions` | length of `actions` |
+    | `actions_left` | how many actions the episode still allows |
+    | `format_is_valid` | the tags were readable |
+    | `action_is_valid` | format valid, at least one action executed, none invalid |
+    | `action_is_effective` | an action changed the state (the observation, if the environment does not tell) |
+    | `env_reward` | what the environment paid in this turn, without penalty |
+    | `format_penalty` | 0.0, or the penalty; the turn's reward is the sum of the two |
+    | `action_rewards` | the environment's reward of each of `actions` |
+    | `limit` | what truncated the episode: "turns", "actions", "env", or "" |
+    | others | of the environment's last info |
+
+    Args:
+        env: The environment; its observations and actions are text.
+        max_turns: Replies per episode, at least 1.
+        max_actions_per_turn: Actions read from one reply, at least 1.
+        max_actions: Actions executed per episode, at least 1.
+        think: Whether a reply has a thought before its answer.
+        format_penalty: Reward added to a bad turn, at most 0.
+        action_separator: Put between actions; no blanks in it, no tags.
+        instruction: Task shown in the first message; by default the environment's own.
+        actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
+
+    Raises:
+        ValueError: If a number is out of range, the separator unusable, a space not text, or if `env` is no
+            `TextEnv` and `instruction` or `actions` is missing.
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[str, str],
+        *,
+        max_turns: int = 5,
+        max_actions_per_turn: int = 5,
+        max_actions: int = 10,
+        think: bool = True,
+        format_penalty: float = -0.1,
+        action_separator: str = "||",
+        instruction: str | None = None,
+        actions: Sequence[str] | None = None,
+    ) -> None:
+        """Wraps `env`; the arguments are described in the class docstring."""
+        limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
+        for name, limit in limits.items():
+            if limit < 1:
+                raise ValueError(f"{name}={limit} leaves nothing to play; use 1 or more")
+        if not format_penalty <= 0:
+            raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
+        if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
+            raise ValueError(f"{env.unwrapped} is no TextEnv; pass instruction= and actions= (() for free text)")
+        gymnasium.utils.RecordConstructorArgs.__init__(
+            self,
+            max_turns=max_turns,
+            max_actions_per_turn=max_actions_per_turn,
+            max_actions=max_actions,
+            think=think,
+            format_penalty=format_penalty,
+            action_separator=action_separator,
+            instruction=instruction,
+            actions=actions,
+        )
+        gymnasium.Wrapper.__init__(self, env)
+        self.max_turns = max_turns
+        self.max_actions_per_turn = max_actions_per_turn
+        self.max_actions = max_actions
+        self.format_penalty = float(format_penalty)
+        self.reply_format = ReplyFormat(think, action_separator)
+        self._instruction = instruction
+        self._actions = None if actions is None else tuple(actions)
+        self.observation_space = self._message_space(action_separator)
+        self.action_space = gymnasium.spaces.Text(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self._message: str | None = None
+        self._actions_used = 0
+
+    def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
+        space = self.env.observation_space
+        if not isinstance(space, gymnasium.spaces.Text):
+            raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
+        names = ", ".join(self.actions or ())
+        charset = space.character_set.union(TEXT_CHARSET, self.instruction, names, action_separator)
+        # The names are listed once and perhaps shown in examples.
+        room = MESSAGE_ROOM + len(self.instruction) + 4 * len(names)
+        return gymnasium.spaces.Text(space.max_length + room, min_length=0, charset=charset)
+
+    @property
+    def instruction(self) -> str:
+        """The task, shown in the first message."""
+        if self._instruction is not None:  # else read live: it may differ from one episode to the next
+            return self._instruction
+        assert isinstance(self.unwrapped, TextEnv)
+        return self.unwrapped.instruction
+
+    @property
+    def actions(self) -> tuple[str, ...] | None:
+        """Names of the valid actions; None if any text may be one."""
+        if self._actions is not None:
+            return self._actions or None
+        assert isinstance(self.unwrapped, TextEnv)
+        return self.unwrapped.actions
+
+    @property
+    def actions_left(self) -> int:
+        """How many actions the episode still allows."""
+        return self.max_actions - self._actions_used
+
+    @property
+    def reply_prefix(self) -> str:
+        """What every well-formed reply starts with; a rollout may force it."""
+        return self.reply_format.prefix
+
+    def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
+        """Writes the canonical reply with these actions; see `ReplyFormat.write`."""
+        return self.reply_format.write(actions, thought)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode with the environment's own `seed` and `options`.
+
+        Returns:
+            The first user message and the info dict of the class docstring.
+        """
+        self._observation, self._env_info = self.env.reset(seed=seed, options=options)
+        self._turns_taken = 0
+        self._actions_used = 0
+        self._terminated = self._env_truncated = self._truncated = False
+        self._limit = ""
+        self._message = "\n".join([*self._rules(), "", f"Turn 1 of {self.max_turns}", *self._state()])
+        return self._message, self._info(_Turn())
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Takes one turn.
+
+        Args:
+            action: The model's reply, any string.
+
+        Returns:
+            Next user message, reward (the environment's, plus the penalty of a bad turn), terminated, truncated,
+            and the info dict of the class docstring.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first `reset`.
+        """
+        if self._message is None:
+            raise ResetNeeded("AgentTurns.step was called before reset; call reset first")
+        if self._terminated or self._truncated:
+            return self._message, 0.0, self._terminated, self._truncated, self._info(_Turn())
+        turn = self._play(action)
+        turn.penalty = 0.0 if turn.is_good else self.format_penalty
+        self._turns_taken += 1
+        self._limit = "" if self._terminated else self._reached_limit()
+        self._truncated = self._env_truncated or self._limit != ""
+        ended = self._terminated or self._truncated
+        title = "The end" if ended else f"Turn {self._turns_taken + 1} of {self.max_turns}"
+        self._message = "\n".join([title, *self._problem(turn), f"Reward: {turn.env_reward:g}", *self._state()])
+        reward = turn.env_reward + turn.penalty
+        return self._message, reward, self._terminated, self._truncated, self._info(turn)
+
+    def _play(self, reply: str) -> _Turn:
+        turn = _Turn()
+        texts = self.reply_format.read(reply)
+        if texts is None:
+            return turn
+        turn.is_readable = True
+        for text in texts[: self.max_actions_per_turn]:
+            name = self._match(text)
+            if name is None:
+                turn.invalid.append(text)
+            elif self._terminated or self._env_truncated or self.actions_left == 0:
+                turn.surplus.append(text)
+            else:
+                self._act(name, text, turn)
+        turn.surplus.extend(texts[self.max_actions_per_turn :])
+        return turn
+
+    def _match(self, text: str) -> str | None:
+        """The action's own spelling, so that an unknown one never costs a step of the environment's time limit."""
+        if self.actions is None:
+            return text
+        wanted = text.casefold()
+        return next((name for name in self.actions if name.casefold() == wanted), None)
+
+    def _act(self, name: str, text: str, turn: _Turn) -> None:
+        before = self._observation
+        self._observation, reward, self._terminated, self._env_truncated, self._env_info = self.env.step(name)
+        turn.env_reward += float(reward)
+        if not self._env_info.get("action_is_valid", True):
+            turn.invalid.append(text)
+            return
+        self._actions_used += 1
+        turn.actions.append(name)
+        turn.rewards.append(float(reward))
+        turn.is_effective |= bool(self._env_info.get("action_is_effective", self._observation != before))
+
+    def _reached_limit(self) -> str:
+        if self._env_truncated:
+            return "env"
+        if self.actions_left == 0:
+            return "actions"
+        return "turns" if self._turns_taken == self.max_turns else ""
+
+    def _rules(self) -> list[str]:
+        listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []
+        per_turn, total, turns = self.max_actions_per_turn, self.max_actions, self.max_turns
+        limits = f"Limits: actions per turn {per_turn}, actions in all {total}, turns {turns}"
+        return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
+
+    def _example(self) -> str:
+        names = self.actions or ("first action", "second action")
+        return self.format_reply(names[: min(2, self.max_actions_per_turn, self.max_actions)], "your thoughts")
+
+    def _state(self) -> list[str]:
+        return ["State:", self._observation, f"Actions left: {self.actions_left}"]
+
+    def _problem(self, turn: _Turn) -> list[str]:
+        """One line that lets a model recover from a bad turn; it never repeats what the model wrote."""
+        if turn.is_good:
+            return []
+        if not turn.is_readable:
+            return [f"Unreadable reply. Use: {self._example()}"]
+        fault = "Unknown action ignored." if turn.invalid else "No action found."
+        return [f"{fault} Use: {', '.join(self.actions)}" if self.actions else fault]
+
+    def _info(self, turn: _Turn) -> dict[str, Any]:
+        return {
+            **self._env_info,
+            "success": bool(self._env_info.get("success", False)),
+            "turn": self._turns_taken,
+            "actions": tuple(turn.actions),
+            "invalid_actions": tuple(turn.invalid),
+            "surplus_actions": tuple(turn.surplus),
+            "num_actions": len(turn.actions),
+            "actions_left": self.actions_left,
+            "format_is_valid": turn.is_readable,
+            "action_is_valid": turn.is_good,
+            "action_is_effective": turn.is_effective,
+            "env_reward": turn.env_reward,
+            "format_penalty": turn.penalty,
+            "action_rewards": tuple(turn.rewards),
+            "limit": self._limit,
+        }

@@ -1,0 +1,278 @@
+"""AgentTurns: grammar, limits, rewards and messages, on lakes where every move is known."""
+
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete, Text
+
+from ragen_envs import AgentTurns, Bandit, FrozenLake
+from ragen_envs.reply_format import TAGS
+from ragen_envs.text_env import TEXT_CHARSET
+
+
+def dry(**arguments: Any) -> AgentTurns:
+    """Start top left, goal bottom right, no holes, no slipping; reset."""
+    env = AgentTurns(FrozenLake(frozen_prob=1.0, is_slippery=False, random_start=False), **arguments)
+    env.reset(seed=0)
+    return env
+
+
+def answer(text: str) -> str:
+    """A well-formed thinking reply around `text`."""
+    return f"<think>hm</think><answer>{text}</answer>"
+
+
+class Shout(gymnasium.Env[str, str]):
+    """A third-party text environment that knows none of our info keys. It ends on the word END."""
+
+    def __init__(self) -> None:
+        """Sets spaces of its own, with a letter that ours lack."""
+        self.observation_space = Text(10, charset="ABCDEN!é")
+        self.action_space = Text(10)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        return "é", {"colour": "red"}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return action.upper(), len(action), action == "end", False, {"colour": "blue"}
+
+
+HOSTILE = [
+    part * (100_000 // len(part)) for part in (*TAGS, "<", "</think> ", "<think></think>", "</think>\n<answer", "||")
+]
+
+
+@pytest.mark.parametrize("think", [True, False])
+def test_hostile_replies_take_linear_time(think: bool) -> None:
+    env = dry(think=think)
+    started = time.perf_counter()
+    for text in [*HOSTILE, "<think></think>" + " " * 100_000, "<think>" + "</think> " * 10_000, answer("x||" * 30_000)]:
+        env.reset(seed=0)
+        env.step(text)
+    assert time.perf_counter() - started < 2.0  # a quadratic reader takes minutes
+
+
+def test_actions_run_in_order_and_their_rewards_add_up() -> None:
+    env = dry(max_actions_per_turn=6)
+    _, reward, terminated, truncated, info = env.step(answer("right || Down || RIGHT || Down || Right"))
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    assert info["actions"] == ("Right", "Down", "Right", "Down", "Right")
+    assert (info["turn"], info["num_actions"], info["actions_left"], info["limit"]) == (1, 5, 5, "")
+    message, reward, terminated, truncated, info = env.step(answer("Down || Left || Up"))
+    assert (reward, terminated, truncated) == (1.0, True, False)
+    assert (info["actions"], info["surplus_actions"], info["action_rewards"]) == (("Down",), ("Left", "Up"), (1.0,))
+    assert (info["success"], info["turn"], info["actions_left"], info["env_reward"]) == (True, 2, 4, 1.0)
+    assert message == "The end\nReward: 1\nState:\n____\n____\n____\n___√\nActions left: 4"
+
+
+def test_unknown_actions_are_dropped_and_cost_one_penalty() -> None:
+    env = dry()
+    message, reward, _, _, info = env.step(answer("Jump || Right || down-ish || Down"))
+    assert reward == -0.1
+    assert (info["actions"], info["invalid_actions"]) == (("Right", "Down"), ("Jump", "down-ish"))
+    assert (info["format_is_valid"], info["action_is_valid"], info["action_is_effective"]) == (True, False, True)
+    assert (info["env_reward"], info["format_penalty"]) == (0.0, -0.1)
+    assert message.splitlines()[:3] == [
+        "Turn 2 of 5",
+        "Unknown action ignored. Use: Left, Down, Right, Up",
+        "Reward: 0",
+    ]
+    assert "Jump" not in message
+
+
+@pytest.mark.parametrize(
+    ("reply", "readable", "problem"),
+    [
+        ("Right", False, "Unreadable reply. Use: <think>your thoughts</think><answer>Left || Down</answer>"),
+        (answer(""), True, "No action found. Use: Left, Down, Right, Up"),
+        (answer("Jump"), True, "Unknown action ignored. Use: Left, Down, Right, Up"),
+    ],
+)
+def test_bad_turns_that_do_nothing(reply: str, readable: bool, problem: str) -> None:
+    message, reward, terminated, truncated, info = dry().step(reply)
+    assert (reward, terminated, truncated) == (-0.1, False, False)
+    assert (info["format_is_valid"], info["action_is_valid"], info["action_is_effective"]) == (readable, False, False)
+    assert (info["actions"], info["actions_left"], info["turn"]) == ((), 10, 1)
+    assert message.splitlines()[1] == problem
+
+
+def test_surplus_is_recorded_and_free() -> None:
+    _, reward, _, _, info = dry(max_actions_per_turn=2).step(answer("Right || Left || Jump || Right"))
+    assert reward == 0.0
+    assert (info["actions"], info["surplus_actions"], info["invalid_actions"]) == (
+        ("Right", "Left"),
+        ("Jump", "Right"),
+        (),
+    )
+    assert info["action_is_valid"]
+
+
+def test_every_action_of_a_reply_is_accounted_for() -> None:
+    env = dry(max_actions=4)
+    rng = np.random.default_rng(0)
+    for seed in range(100):
+        env.reset(seed=seed)
+        texts = rng.choice(["Left", "up", "Jump", "DOWN", "42"], rng.integers(0, 9)).tolist()
+        info = env.step(answer(" || ".join(texts)))[-1]
+        parts = [*info["actions"], *info["invalid_actions"], *info["surplus_actions"]]
+        assert sorted(part.lower() for part in parts) == sorted(text.lower() for text in texts)
+        assert len(info["action_rewards"]) == info["num_actions"] == 4 - info["actions_left"]
+
+
+def test_moves_into_the_border_are_valid_but_not_effective() -> None:
+    info = dry().step(answer("Up || Left"))[-1]
+    assert (info["action_is_valid"], info["action_is_effective"]) == (True, False)
+
+
+def test_turn_limit_truncates() -> None:
+    env = dry(max_turns=2)
+    assert env.step(answer("Up"))[2:4] == (False, False)
+    message, _, terminated, truncated, info = env.step("?")
+    assert (terminated, truncated, info["limit"], info["turn"]) == (False, True, "turns", 2)
+    assert message.startswith("The end\nUnreadable reply.")
+
+
+def test_action_limit_truncates_and_cuts_the_turn() -> None:
+    env = dry(max_actions=3)
+    _, _, terminated, truncated, info = env.step(answer("Up || Jump || Up || Up || Up"))
+    assert (terminated, truncated, info["limit"], info["actions_left"]) == (False, True, "actions", 0)
+    assert (info["actions"], info["invalid_actions"], info["surplus_actions"]) == (("Up",) * 3, ("Jump",), ("Up",))
+
+
+def test_success_with_the_last_action_is_terminated_not_truncated() -> None:
+    env = dry(max_turns=1, max_actions=6, max_actions_per_turn=6)
+    _, reward, terminated, truncated, info = env.step(answer("Right||Right||Right||Down||Down||Down"))
+    assert (reward, terminated, truncated, info["limit"]) == (1.0, True, False, "")
+
+
+def test_time_limit_of_the_environment_is_passed_on_and_invalid_actions_do_not_use_it() -> None:
+    env = AgentTurns(gymnasium.make("ragen/FrozenLake-v0", frozen_prob=1.0, random_start=False, max_episode_steps=3))
+    env.reset(seed=0)
+    assert env.step(answer("Jump || Fly || Swim"))[2:4] == (False, False)
+    _, _, terminated, truncated, info = env.step(answer("Up || Up || Up || Up"))
+    assert (terminated, truncated, info["limit"]) == (False, True, "env")
+    assert (info["actions"], info["surplus_actions"]) == (("Up",) * 3, ("Up",))
+
+
+def test_after_the_end_nothing_happens() -> None:
+    env = dry(max_turns=1)
+    message, *_ = env.step(answer("Right"))
+    again, reward, terminated, truncated, info = env.step(answer("Right"))
+    assert (again, reward, terminated, truncated) == (message, 0.0, False, True)
+    assert (info["turn"], info["actions"], info["limit"], info["format_penalty"]) == (1, (), "turns", 0.0)
+
+
+def test_reset_starts_over() -> None:
+    env = dry(max_turns=1, max_actions=1)
+    first, info = env.reset(seed=0)
+    env.step(answer("Right"))
+    assert env.reset(seed=0) == (first, info)
+    assert (info["turn"], info["actions_left"], info["limit"], info["format_penalty"]) == (0, 1, "", 0.0)
+    assert env.actions_left == 1
+
+
+def test_outcome_seed_is_passed_on() -> None:
+    env = AgentTurns(Bandit())
+    rewards = set()
+    for outcome in range(40):
+        env.reset(seed=0, options={"outcome_seed": outcome})
+        rewards.add(env.step(answer("Dragon"))[1])
+    assert rewards == {0.0, 1.0}
+
+
+def test_first_message_without_thought() -> None:
+    message, _ = dry(think=False).reset(seed=0)
+    assert message == (
+        "Walk over the frozen lake to the goal. A hole ends the game.\n"
+        "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal\n"
+        "Actions: Left, Down, Right, Up\n"
+        "Limits: actions per turn 5, actions in all 10, turns 5\n"
+        "Reply format: <answer>Left || Down</answer>\n"
+        "\n"
+        "Turn 1 of 5\n"
+        "State:\nP___\n____\n____\n___G\n"
+        "Actions left: 10"
+    )
+
+
+def test_messages_are_short_enough_for_a_tiny_model() -> None:
+    env = AgentTurns(FrozenLake(), think=False)
+    assert len(env.reset(seed=0)[0].split()) <= 90
+    assert len(env.step("<answer>Up || Jump</answer>")[0].split()) <= 20 + 4
+
+
+def test_the_example_in_the_message_is_a_valid_reply() -> None:
+    for env in (dry(), dry(think=False), dry(max_actions_per_turn=1), dry(action_separator=";")):
+        message, _ = env.reset(seed=0)
+        example = next(line for line in message.splitlines() if line.startswith("Reply format: "))
+        info = env.step(example.removeprefix("Reply format: "))[-1]
+        assert info["action_is_valid"] and info["surplus_actions"] == ()
+        assert example.removeprefix("Reply format: ").startswith(env.reply_prefix)
+
+
+def test_arms_are_listed_in_the_order_of_the_episode() -> None:
+    # Actions snapshotted at construction would list the same order for every seed.
+    env = AgentTurns(Bandit())
+    for seed in range(10):
+        message, _ = env.reset(seed=seed)
+        first, second = env.unwrapped.actions
+        assert f"Actions: {first}, {second}\n" in message
+        assert f"Machines: {first}, {second}\n" in message
+
+
+def test_free_text_third_party_environment() -> None:
+    env = AgentTurns(Shout(), instruction="Shout.", actions=(), think=False)
+    message, info = env.reset(seed=0)
+    assert message.startswith("Shout.\nLimits:") and "<answer>first action || second action</answer>" in message
+    assert message in env.observation_space and "é" in message
+    message, reward, terminated, _, info = env.step("<answer>aé || bb || end || cc</answer>")
+    assert (reward, terminated) == (2.0 + 2.0 + 3.0, True)
+    assert (info["actions"], info["surplus_actions"]) == (("aé", "bb", "end"), ("cc",))
+    assert (info["success"], info["action_is_effective"], info["colour"]) == (False, True, "blue")
+
+
+def test_named_actions_of_a_third_party_environment() -> None:
+    env = AgentTurns(Shout(), instruction="Shout.", actions=["abba", "end"], think=False)
+    env.reset(seed=0)
+    info = env.step("<answer>ABBA || ab</answer>")[-1]
+    assert (info["actions"], info["invalid_actions"]) == (("abba",), ("ab",))
+
+
+@pytest.mark.parametrize("given", [{}, {"instruction": "Shout."}, {"actions": ["a"]}])
+def test_third_party_environment_needs_instruction_and_actions(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="pass instruction= and actions="):
+        AgentTurns(Shout(), **given)
+
+
+def test_observations_must_be_text() -> None:
+    env = Shout()
+    env.observation_space = Discrete(3)  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="not text"):
+        AgentTurns(env, instruction="Shout.", actions=())
+
+
+@pytest.mark.parametrize("name", ["max_turns", "max_actions_per_turn", "max_actions"])
+def test_limits_below_one_are_named(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=0"):
+        dry(**{name: 0})
+
+
+@pytest.mark.parametrize("penalty", [0.1, float("nan")])
+def test_a_positive_penalty_is_refused(penalty: float) -> None:
+    with pytest.raises(ValueError, match="format_penalty="):
+        dry(format_penalty=penalty)
+
+
+def test_step_before_reset_says_so() -> None:
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
+        AgentTurns(FrozenLake()).step("x")
+
+
+def test_messages_hold_only_known_characters() -> None:
+    env = dry()
+    for reply in ("日本", answer("日本"), answer("Up")):
+        assert set(env.step(reply)[0]) <= set(TEXT_CHARSET)

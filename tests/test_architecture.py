@@ -1,0 +1,173 @@
+"""The rules of the code's shape that a linter does not know: who may import whom, and how long things may get.
+
+Each test looks at whatever files exist and reports all offenders at once. `print` is left to ruff (T20).
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+# Names that say nothing about what is inside, so that anything ends up there.
+EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
+
+ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
+STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
+HEAVY = {"torch", "transformers", "trl", "flask"}
+TORCH_FREE = ("trajectory", "rollout")
+
+
+@pytest.fixture(scope="module")
+def trees(root: Path, sources: list[Path]) -> dict[Path, ast.Module]:
+    """The syntax tree of each Python file of the project."""
+    return {path: ast.parse((root / path).read_text(encoding="utf-8")) for path in sources if path.suffix == ".py"}
+
+
+def in_package(path: Path, package: str) -> bool:
+    """Whether `path`, relative to the checkout, lies in `package`."""
+    return path.parts[0] == package
+
+
+def imports(tree: ast.AST, late: bool = True) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each import as (module, names taken from it); with `late=False` without those inside functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or ""), tuple(alias.name for alias in node.names)
+        elif late or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from imports(node, late)
+
+
+def top(module: str) -> str:
+    """The first part of a module's name; "" for a relative import, which stays inside its package."""
+    return module.split(".")[0]
+
+
+def names_in_all(tree: ast.Module) -> set[str]:
+    """The literal `__all__` of a module."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return set(ast.literal_eval(node.value))
+    raise AssertionError("no literal __all__")
+
+
+def fresh(root: Path, code: str) -> str:
+    """What `code` prints in a new interpreter that has imported nothing yet."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_environments_are_there(sources: list[Path]) -> None:
+    assert Path("ragen_envs/__init__.py") in sources
+
+
+def test_environments_import_only_the_light_libraries(trees: dict[Path, ast.Module]) -> None:
+    offenders = []
+    for path, tree in trees.items():
+        if in_package(path, "ragen_envs"):
+            # The one bridge: the shop environment may start the store in its own process, inside a function.
+            allowed_late = {"webshop_server"} if path.name == "webshop.py" else set()
+            now = {top(module) for module, _ in imports(tree, late=False)}
+            late = {top(module) for module, _ in imports(tree)} - now
+            wrong = (now | late - allowed_late) - ENVIRONMENTS_MAY_IMPORT - {""}
+            offenders += [f"{path}: {module}" for module in sorted(wrong)]
+    assert offenders == []
+
+
+def test_the_store_knows_nothing_of_learning(trees: dict[Path, ast.Module]) -> None:
+    offenders = [
+        f"{path}: {module}"
+        for path, tree in trees.items()
+        if in_package(path, "webshop_server")
+        for module, _ in imports(tree)
+        if top(module) in STORE_MUST_NOT_IMPORT
+    ]
+    assert offenders == []
+
+
+def test_trainers_use_only_public_names_of_the_environments(trees: dict[Path, ast.Module]) -> None:
+    public = names_in_all(trees[Path("ragen_envs/__init__.py")])
+    offenders = []
+    for path, tree in trees.items():
+        if in_package(path, "ragen_trl"):
+            for module, names in imports(tree):
+                if top(module) == "webshop_server" or (top(module) == "ragen_envs" and module != "ragen_envs"):
+                    offenders.append(f"{path}: {module}")
+                if module == "ragen_envs" and not set(names) <= public:
+                    offenders.append(f"{path}: {sorted(set(names) - public)} not in ragen_envs.__all__")
+    assert offenders == []
+
+
+def test_trajectories_and_rollouts_import_no_torch(root: Path, trees: dict[Path, ast.Module]) -> None:
+    for name in TORCH_FREE:
+        path = Path("ragen_trl", f"{name}.py")
+        if path in trees:
+            assert "torch" not in {top(module) for module, _ in imports(trees[path])}, path
+            assert fresh(root, f"import sys, ragen_trl.{name}; print('torch' in sys.modules)") == "False", path
+
+
+def test_files_and_functions_stay_short(root: Path, trees: dict[Path, ast.Module]) -> None:
+    offenders = []
+    for path, tree in trees.items():
+        lines = len((root / path).read_text(encoding="utf-8").splitlines())
+        if lines > MAX_FILE_LINES:
+            offenders.append(f"{path}: {lines} lines, at most {MAX_FILE_LINES}")
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+                length = node.end_lineno - node.lineno + 1
+                if length > MAX_FUNCTION_LINES:
+                    offenders.append(f"{path}:{node.lineno} {node.name}: {length} lines, at most {MAX_FUNCTION_LINES}")
+    assert offenders == []
+
+
+def test_modules_say_what_they_are_in_name_and_docstring(trees: dict[Path, ast.Module]) -> None:
+    offenders = [f"{path}: no module docstring" for path, tree in trees.items() if not ast.get_docstring(tree)]
+    offenders += [f"{path}: empty name" for path in trees if EMPTY_NAMES & {path.stem, *path.parent.parts}]
+    assert offenders == []
+
+
+def test_files_name_no_machine_and_no_unfinished_work(root: Path, sources: list[Path]) -> None:
+    # Written in pieces, or this file would be its own offender.
+    forbidden = {
+        "a path of one machine": re.compile(r"(?<![\w./-])/" + r"work\b(?![\w-])"),
+        "unfinished work": re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b"),
+    }
+    offenders = []
+    for path in sources:
+        try:
+            text = (root / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue  # a picture or other data
+        for number, line in enumerate(text.splitlines(), start=1):
+            offenders += [f"{path}:{number}: {what}" for what, pattern in forbidden.items() if pattern.search(line)]
+    assert offenders == []
+
+
+@pytest.mark.parametrize(
+    ("package", "without"), [("ragen_envs", HEAVY), ("ragen_trl", {"torch", "transformers", "trl"})]
+)
+def test_importing_a_package_loads_nothing_heavy(root: Path, package: str, without: set[str]) -> None:
+    if not (root / package / "__init__.py").exists():
+        pytest.skip(f"{package} does not exist yet")
+    loaded = fresh(root, f"import sys, {package}; print(*sorted(set({sorted(without)}) & sys.modules.keys()))")
+    assert loaded == ""
+
+
+def test_importing_the_trainers_is_quick(root: Path) -> None:
+    if not (root / "ragen_trl" / "__init__.py").exists():
+        pytest.skip("ragen_trl does not exist yet")
+    code = (
+        "import gymnasium, numpy, time; start = time.perf_counter(); import ragen_trl; "
+        "print(time.perf_counter() - start)"
+    )
+    # Aim: half a second on top of Gymnasium. The bound leaves room for a busy machine; the best of three counts.
+    assert min(float(fresh(root, code)) for _ in range(3)) < 1.5
