@@ -1,0 +1,236 @@
+"""``python -m ragen_trl {train,warm-start,eval,report}``.
+
+Options are the fields of the configuration dataclasses, as in TRL's scripts; ``--config file.yaml`` gives defaults for
+them. A user's mistake ends with one line and exit status 2, Ctrl-C with 130 after a checkpoint; neither with a trace.
+"""
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_USAGE = """usage: python -m ragen_trl COMMAND [options]
+
+  train       warm-start the embedded tiny model (or take --model), train it, evaluate, report
+  warm-start  fine-tune a model on oracle play and save it
+  eval        success of a saved model on held-out start states, next to the random policy and the oracle
+  report      one HTML page from finished runs
+
+`python -m ragen_trl COMMAND --help` lists the options. For example:
+
+  python -m ragen_trl train
+  python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
+  python -m ragen_trl train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5
+  python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed0/model
+  python -m ragen_trl report runs/*
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "train": _train,
+        "warm-start": _warm_start,
+        "eval": _eval,
+        "report": _report,
+    }
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        return 0 if arguments else 2
+    if arguments[0] not in commands:
+        return _fail(f"unknown command {arguments[0]!r}; choose one of {', '.join(commands)}")
+    _quiet()
+    try:
+        return commands[arguments[0]](arguments[1:])
+    except KeyboardInterrupt:
+        print("\nstopped; finished stages are kept, the same command goes on behind them", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
+        return _fail(str(error))
+    except _user_errors() as error:
+        return _fail(str(error))
+
+
+def _train(argv: list[str]) -> int:
+    from ragen_trl import experiment
+    from ragen_trl.report import results_table
+    from ragen_trl.warm_start import WarmStartConfig
+
+    run, warm, args = _parse("train", argv, experiment.RunArguments, WarmStartConfig)
+    args.output_dir = args.output_dir or str(experiment.default_folder(run, args.seed))
+    print(f"{run.algo} on {run.env} {args.env_kwargs or ''}, run folder {args.output_dir}")
+    try:
+        summary = experiment.train(run, warm, args, _say)
+    except experiment.Interrupted as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        return 130
+    folder = Path(args.output_dir)
+    print(results_table(summary))
+    print(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
+    return 0
+
+
+def _warm_start(argv: list[str]) -> int:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from ragen_trl.experiment import RunArguments
+    from ragen_trl.model_loading import check_model
+    from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+    from ragen_trl.warm_start import WarmStartConfig, warm_start
+
+    run, warm, args = _parse("warm-start", argv, RunArguments, WarmStartConfig)
+    if run.model is None:
+        tokenizer = build_tiny_tokenizer()
+        model = build_tiny_model(tokenizer, args.seed)
+    else:
+        check_model(run.model)
+        tokenizer, model = AutoTokenizer.from_pretrained(run.model), AutoModelForCausalLM.from_pretrained(run.model)
+    target = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, target)}")
+    return 0
+
+
+def _eval(argv: list[str]) -> int:
+    import json
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from ragen_trl.checkpoints import write_atomically
+    from ragen_trl.environments import make_chat, make_turns
+    from ragen_trl.evaluation import evaluate
+    from ragen_trl.experiment import RunArguments
+    from ragen_trl.model_loading import check_model
+    from ragen_trl.policies import Sampling, TransformersPolicy
+    from ragen_trl.provenance import provenance
+
+    run, args = _parse("eval", argv, RunArguments)
+    policies: dict[str, Any] = {"random": "random"}
+    if run.model is not None:
+        check_model(run.model)
+        model = AutoModelForCausalLM.from_pretrained(run.model)
+        chat = make_chat(AutoTokenizer.from_pretrained(run.model), make_turns(run.env, args), args)
+        policies[run.model] = TransformersPolicy(model, chat, Sampling(args.max_reply_length, run.eval_temperature))
+    policies["oracle"] = "oracle"
+    results = {}
+    for name, policy in policies.items():
+        found = evaluate(policy, run.env, args, run.eval_episodes, progress=True)
+        results[name] = found.as_dict()
+        print(f"{name}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
+    if args.output_dir:
+        target = Path(args.output_dir) / "summary.json"
+        write_atomically(target, json.dumps({**provenance(), "env": run.env, "results": results}, indent=2))
+        print(f"summary: {target}")
+    return 0
+
+
+def _report(argv: list[str]) -> int:
+    from ragen_trl.report import write_report
+
+    parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from finished runs.")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    options = parser.parse_args(argv)
+    try:
+        print(f"report: {write_report(options.runs, options.output)}")
+    except ValueError as error:
+        return _fail(str(error))
+    return 0
+
+
+@dataclass
+class _Chosen:
+    """The options that decide about the defaults of all others."""
+
+    env: str = field(default="ragen/FrozenLake-v0")
+    algo: str = field(default="starpo-s")
+    model: str | None = field(default=None)
+
+
+def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
+    """Options from the command line, then the YAML file, then the recipe of environment and model."""
+    from trl import TrlParser
+
+    from ragen_trl.config import StarPOConfig, StarPOSConfig
+    from ragen_trl.environments import make_turns
+    from ragen_trl.recipes import defaults
+
+    configs = {"starpo": StarPOConfig, "starpo-s": StarPOSConfig}
+    given, rest = _yaml(argv)
+    first = TrlParser([_Chosen], add_help=False)
+    first.set_defaults(**{name: given[name] for name in ("env", "algo", "model") if name in given})
+    chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
+    if chosen.algo not in configs:
+        raise SystemExit(_fail(f"algo is {chosen.algo!r}; choose one of {', '.join(configs)}"))
+    parser = TrlParser([*dataclasses, configs[chosen.algo]], prog=f"python -m ragen_trl {command}")
+    parser.set_defaults(output_dir=None, **defaults(chosen.env, chosen.model))
+    unknown = parser.set_defaults_with_config(**given)
+    if unknown:
+        raise SystemExit(_fail(f"the YAML file has options that do not exist: {' '.join(unknown)}"))
+    try:
+        parsed = parser.parse_args_into_dataclasses(rest)
+        make_turns(chosen.env, parsed[-1]).close()
+    except (ValueError, TypeError) as error:
+        raise SystemExit(_fail(str(error))) from None
+    return tuple(parsed)
+
+
+def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """``--config FILE`` taken out of the arguments; an ``env`` mapping in it sets environment variables, as in TRL."""
+    import yaml
+
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--config", type=Path)
+    options, rest = parser.parse_known_args(argv)
+    if options.config is None:
+        return {}, rest
+    given = yaml.safe_load(options.config.read_text(encoding="utf-8")) or {}
+    if not isinstance(given, dict):
+        raise SystemExit(_fail(f"{options.config} holds a {type(given).__name__}; it needs lines 'option: value'"))
+    if isinstance(given.get("env"), dict):
+        os.environ.update({name: str(value) for name, value in given.pop("env").items()})
+    return given, rest
+
+
+def _user_errors() -> tuple[type[Exception], ...]:
+    """What a user can mend; anything else is our mistake and shows its trace."""
+    import gymnasium
+
+    from ragen_trl.chat import ChatTemplateError
+    from ragen_trl.policies import UnsupportedModelError
+    from ragen_trl.seeds import SeedOverlapError
+
+    return ChatTemplateError, UnsupportedModelError, SeedOverlapError, gymnasium.error.Error
+
+
+def _quiet() -> None:
+    """One bar at a time: no output of libraries that are not asked for it."""
+    import warnings
+
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    from datasets import disable_progress_bars
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _fail(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""From trajectories to the batch that TRL's loss reads; the one place where lists of tokens become tensors.
+
+TRL pads the lists that a ``rollout_func`` returns; ``select_rows`` then narrows the padded batch to the trajectories
+that are trained on. ``collate`` pads trajectories directly, for everything that reads them outside TRL's loop.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from ragen_trl.trajectory import Trajectory
+
+# Keys of TRL's generation batch that are padded along time: on the left, on the right.
+_PROMPT_KEYS = ("prompt_ids", "prompt_mask")
+_COMPLETION_KEYS = (
+    "completion_ids",
+    "completion_mask",
+    "tool_mask",
+    "old_per_token_logps",
+    "ref_per_token_logps",
+    "sampling_per_token_logps",
+    "importance_sampling_ratio",
+)
+
+
+def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
+    """What TRL expects of a ``rollout_func``: one entry per trajectory.
+
+    The completion is everything after the first prompt. ``env_mask`` is 1 at sampled tokens; environment tokens
+    have log-probability 0 there, which that mask keeps out of everything.
+
+    Returns:
+        ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists) and ``episode_return``.
+    """
+    output: dict[str, list[Any]] = {
+        key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_return")
+    }
+    for trajectory in trajectories:
+        first = len(trajectory.turns[0].prompt_ids)
+        logprobs = [
+            value
+            for turn in trajectory.turns
+            for value in (*(0.0,) * len(turn.prompt_ids), *(turn.logprobs or (0.0,) * len(turn.reply_ids)))
+        ]
+        output["prompt_ids"].append(list(trajectory.token_ids[:first]))
+        output["completion_ids"].append(list(trajectory.token_ids[first:]))
+        output["logprobs"].append(logprobs[first:])
+        output["env_mask"].append(list(trajectory.action_mask[first:]))
+        output["episode_return"].append(trajectory.episode_return)
+    return output
+
+
+def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
+    """Narrow a generation batch to some rows, cut to their longest, filled up to ``size`` rows.
+
+    Filler rows repeat the first kept row with every mask 0: they reach no loss, no gradient and no metric that
+    looks at masks, and only make the batch divide into equal micro-batches.
+
+    Args:
+        batch: TRL's generation batch; 0-dim tensors are passed on.
+        rows: Indices to keep; at least one.
+        size: Rows of the result, at least ``len(rows)``.
+    """
+    filled = torch.tensor([*rows, *[rows[0]] * (size - len(rows))])
+    selected: dict[str, Any] = {}
+    for key, value in batch.items():
+        is_rows = isinstance(value, torch.Tensor) and value.ndim > 0
+        selected[key] = value[filled.to(value.device)] if is_rows else value
+    selected["completion_mask"][len(rows) :] = 0
+    prompt = int(selected["prompt_mask"].sum(dim=1).max())
+    completion = int(selected["completion_mask"].sum(dim=1).max())
+    for key in _PROMPT_KEYS:
+        selected[key] = selected[key][:, selected[key].shape[1] - prompt :]
+    for key in _COMPLETION_KEYS:
+        if key in selected and selected[key].shape[1] > 1:  # (B, 1) ratios belong to whole sequences
+            selected[key] = selected[key][:, :completion]
+    return selected
+
+
+def collate(
+    trajectories: Sequence[Trajectory], pad_id: int, side: Literal["left", "right"] = "right"
+) -> dict[str, torch.Tensor]:
+    """Pad whole trajectories.
+
+    Returns:
+        ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at environment
+        tokens and padding) and ``logprobs`` (0 where nothing was sampled), each (B, T).
+    """
+    length = max(len(trajectory.token_ids) for trajectory in trajectories)
+    rows: dict[str, list[list[Any]]] = {
+        key: [] for key in ("input_ids", "attention_mask", "action_mask", "turn_ids", "logprobs")
+    }
+    for trajectory in trajectories:
+        count = len(trajectory.token_ids)
+        sampled = iter(value for turn in trajectory.turns for value in turn.logprobs or (0.0,) * len(turn.reply_ids))
+        columns: dict[str, tuple[list[Any], Any]] = {
+            "input_ids": (list(trajectory.token_ids), pad_id),
+            "attention_mask": ([1] * count, 0),
+            "action_mask": (list(trajectory.action_mask), 0),
+            "turn_ids": (list(trajectory.turn_ids), -1),
+            "logprobs": ([next(sampled) if bit else 0.0 for bit in trajectory.action_mask], 0.0),
+        }
+        for key, (values, filler) in columns.items():
+            padding = [filler] * (length - count)
+            rows[key].append(padding + values if side == "left" else values + padding)
+    return {key: torch.tensor(values) for key, values in rows.items()}

@@ -1,0 +1,147 @@
+"""Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
+
+Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints, vLLM) is TRL's and means
+what it means there. A *trajectory* takes the place of TRL's *completion*.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from trl import GRPOConfig
+
+ADVANTAGES = ("group",)
+BASELINES = ("mean", "leave_one_out")
+
+
+@dataclass
+class StarPOConfig(GRPOConfig):
+    """StarPO: policy optimisation over whole state-thinking-action-reward trajectories (RAGEN, arXiv 2504.20073).
+
+    The defaults of TRL's own fields that differ are those of the paper: 200 updates at a constant learning rate, each
+    on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
+    trajectories of the mean over their sampled tokens), KL coefficient 0.001, trajectories of at most 3600 tokens.
+
+    Raises:
+        ValueError: If a value is out of its range; the message carries the value.
+    """
+
+    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
+
+    loss_type: str = field(
+        default="grpo",
+        metadata={"help": "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."},
+    )
+    per_device_train_batch_size: int = field(
+        default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
+    )
+    gradient_accumulation_steps: int = field(
+        default=32, metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation."}
+    )
+    max_steps: int = field(default=200, metadata={"help": "Updates. Every one has a rollout of its own by default."})
+    lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
+    num_generations_eval: int | None = field(
+        default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
+    )
+    num_generations: int | None = field(
+        default=16, metadata={"help": "Trajectories per start state: the group size, at least 2."}
+    )
+    max_completion_length: int | None = field(
+        default=3600,
+        metadata={"help": "Tokens a trajectory may have after its first prompt, all later turns included."},
+    )
+    beta: float = field(
+        default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    )
+    env_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Keyword arguments (JSON) of the environment, as for gymnasium.make."}
+    )
+    think: bool = field(default=True, metadata={"help": "Ask for <think>…</think> before <answer>…</answer>."})
+    max_turns: int = field(default=5, metadata={"help": "Replies per trajectory."})
+    max_actions_per_turn: int = field(default=5, metadata={"help": "Actions executed per reply; more are dropped."})
+    max_actions: int = field(default=10, metadata={"help": "Actions per trajectory."})
+    format_penalty: float = field(
+        default=-0.1, metadata={"help": "Reward of a turn whose reply cannot be read or holds an invalid action."}
+    )
+    max_reply_length: int = field(default=400, metadata={"help": "Tokens sampled per reply."})
+    system_prompt: str | None = field(
+        default=None, metadata={"help": "System message; unset leaves it to the chat template."}
+    )
+    force_reply_prefix: bool = field(
+        default=True,
+        metadata={"help": "Start every reply with <think> (or <answer>), given and not trained, as RAGEN does."},
+    )
+    num_train_seeds: int | None = field(
+        default=None,
+        metadata={"help": "Different start states to train on; unset: a new one for every group of the run."},
+    )
+    num_eval_seeds: int = field(
+        default=64, metadata={"help": "Start states of TRL's evaluation during training (eval_strategy)."}
+    )
+    train_seed_start: int = field(
+        default=10_000, metadata={"help": "Seed of the first training start state; evaluation uses those below."}
+    )
+    advantage: str = field(
+        default="group", metadata={"help": f"How trajectories are credited: one of {', '.join(ADVANTAGES)}."}
+    )
+    baseline: str = field(
+        default="mean",
+        metadata={
+            "help": "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
+            "sets the divisor: 'group' std, 'batch' std or 'none'."
+        },
+    )
+    filter_ratio: float = field(
+        default=1.0,
+        metadata={"help": "Share of groups to train on, those with the largest std of raw returns; 1 keeps all."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.format_penalty > 0:
+            raise ValueError(f"format_penalty is {self.format_penalty}; a penalty is a number up to 0")
+        if not 0 < self.filter_ratio <= 1:
+            raise ValueError(f"filter_ratio is {self.filter_ratio}; it must be in (0, 1], 1 keeps every group")
+        if self.advantage not in ADVANTAGES:
+            raise ValueError(f"advantage is {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
+        if self.baseline not in BASELINES:
+            raise ValueError(f"baseline is {self.baseline!r}; choose one of {', '.join(BASELINES)}")
+        if self.num_train_seeds is not None and self.num_train_seeds < self.groups_per_generation:
+            raise ValueError(
+                f"num_train_seeds is {self.num_train_seeds}, but every rollout takes {self.groups_per_generation} "
+                "different start states; raise it or leave it unset"
+            )
+
+    @property
+    def groups_per_generation(self) -> int:
+        """Start states per rollout batch (RAGEN's P): generation_batch_size / num_generations."""
+        assert self.generation_batch_size is not None and self.num_generations is not None
+        return self.generation_batch_size // self.num_generations
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rollout batches that ``max_steps`` optimiser steps take."""
+        assert self.steps_per_generation is not None
+        return math.ceil(
+            self.max_steps * self.gradient_accumulation_steps / (self.steps_per_generation * self.num_iterations)
+        )
+
+
+@dataclass
+class StarPOSConfig(StarPOConfig):
+    """StarPO-S, the stabilised form: train on the most uncertain quarter of the groups, no KL, clip 0.2/0.28.
+
+    Each ingredient is an ordinary field: ``filter_ratio``, ``beta``, ``epsilon`` and ``epsilon_high``.
+    """
+
+    filter_ratio: float = field(
+        default=0.25,
+        metadata={"help": "Share of groups to train on, those with the largest std of raw returns; 1 keeps all."},
+    )
+    beta: float = field(
+        default=0.0, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    )
+    epsilon_high: float | None = field(default=0.28, metadata={"help": "Upper clip range (clip-higher)."})

@@ -1,0 +1,184 @@
+"""Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
+
+A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here
+carries n and a 95 % interval, and the same call gives the two rows to put next to it.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+import gymnasium
+import numpy as np
+from tqdm.auto import tqdm
+
+from ragen_envs import AgentTurns, best_action, random_action
+from ragen_trl.config import StarPOConfig
+from ragen_trl.environments import make_turns
+from ragen_trl.policies import ScriptedPolicy
+from ragen_trl.rollout import Policy, Start, TurnEnv, play
+from ragen_trl.seeds import evaluation_seeds
+from ragen_trl.trajectory import Trajectory
+
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What came out of ``n`` episodes.
+
+    Attributes:
+        n: Episodes, one per evaluation seed.
+        success: Share that succeeded; ``success_low`` and ``success_high`` are its Wilson 95 % interval.
+        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error.
+        format_valid: Share of turns whose reply could be read.
+        action_valid: Share of turns without format fault or invalid action.
+        turns: Turns per episode.
+        actions: Executed actions per episode.
+        reply_tokens: Sampled tokens per episode; 0 for scripts.
+        truncated: Share of episodes that a limit ended.
+        seconds: Wall-clock time.
+    """
+
+    n: int
+    success: float
+    success_low: float
+    success_high: float
+    mean_return: float
+    return_stderr: float
+    format_valid: float
+    action_valid: float
+    turns: float
+    actions: float
+    reply_tokens: float
+    truncated: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, float]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Wilson score interval (95 %) of a proportion.
+
+    Example:
+        >>> low, high = wilson_interval(51, 256)
+        >>> round(low, 3), round(high, 3)
+        (0.155, 0.252)
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} successes in {n} episodes")
+    share = successes / n
+    centre = share + _Z**2 / (2 * n)
+    spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    scale = 1 + _Z**2 / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def measure(trajectory: Trajectory) -> dict[str, float]:
+    """What is averaged over trajectories, in training and in evaluation."""
+    infos = [turn.info for turn in trajectory.turns]
+    return {
+        "success": float(trajectory.success),
+        "return": trajectory.episode_return,
+        "format_valid": sum(bool(info["format_is_valid"]) for info in infos) / len(infos),
+        "action_valid": sum(bool(info["action_is_valid"]) for info in infos) / len(infos),
+        "turns": float(len(infos)),
+        "actions": float(sum(info["num_actions"] for info in infos)),
+        "reply_tokens": float(trajectory.num_reply_tokens),
+        "truncated": float(trajectory.truncated),
+    }
+
+
+def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
+    """Means, rates and intervals over finished episodes."""
+    rows = [measure(trajectory) for trajectory in trajectories]
+    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    returns = [row["return"] for row in rows]
+    low, high = wilson_interval(sum(trajectory.success for trajectory in trajectories), len(rows))
+    turns = [turn.info for trajectory in trajectories for turn in trajectory.turns]
+    return EvaluationResult(
+        n=len(rows),
+        success=means["success"],
+        success_low=low,
+        success_high=high,
+        mean_return=means["return"],
+        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(len(rows))) if len(rows) > 1 else 0.0,
+        format_valid=float(np.mean([info["format_is_valid"] for info in turns])),
+        action_valid=float(np.mean([info["action_is_valid"] for info in turns])),
+        turns=means["turns"],
+        actions=means["actions"],
+        reply_tokens=means["reply_tokens"],
+        truncated=means["truncated"],
+        seconds=seconds,
+    )
+
+
+def evaluate(
+    policy: Policy | str,
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    episodes: int = 512,
+    batch_size: int = 128,
+    progress: bool = False,
+) -> EvaluationResult:
+    """Play the first ``episodes`` evaluation seeds.
+
+    Start states, outcomes and the policy's dice depend on the seed alone, so two calls with the same policy agree.
+
+    Args:
+        policy: Anything that answers messages, ``"random"`` (uniform over the environment's actions), or
+            ``"oracle"``: the best action with the state shown again after every single action, an upper bound on
+            what a policy that answers in turns can reach.
+        env: A Gymnasium id or a function, as for the trainer.
+        args: Turn limits and environment arguments.
+        episodes: How many evaluation seeds.
+        batch_size: Episodes played side by side.
+        progress: Show a progress bar.
+
+    Raises:
+        SeedOverlapError: If there are not that many evaluation seeds.
+        ValueError: If ``policy`` is another string.
+    """
+    baseline = isinstance(policy, str)
+    player = _scripted(policy) if isinstance(policy, str) else policy
+    starts = [Start(seed, *_seeds_of(seed)) for seed in evaluation_seeds(episodes)]
+    envs = [make_turns(env, args) for _ in range(min(batch_size, episodes))]
+    if baseline:
+        for turns in envs:  # the baselines' own rhythm of turns, with the same budget of actions
+            turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
+    began = time.perf_counter()
+    trajectories: list[Trajectory] = []
+    with tqdm(total=episodes, desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
+        for first in range(0, episodes, batch_size):
+            batch = starts[first : first + batch_size]
+            trajectories += play(envs[: len(batch)], player, batch, args.max_completion_length)
+            bar.update(len(batch))
+    for made in envs:
+        made.close()
+    return summarise(trajectories, time.perf_counter() - began)
+
+
+def _seeds_of(seed: int) -> tuple[int, int]:
+    """Outcome and sampling seed of an evaluation episode."""
+    outcome, sampling = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
+    return outcome, sampling
+
+
+def _scripted(name: str) -> ScriptedPolicy:
+    scripts = {"random": _random_reply, "oracle": _oracle_reply}
+    if name not in scripts:
+        raise ValueError(f"policy is {name!r}; pass 'random', 'oracle' or a policy object")
+    return ScriptedPolicy(scripts[name])
+
+
+def _random_reply(env: TurnEnv, random: np.random.Generator) -> str:
+    assert isinstance(env, AgentTurns)
+    return env.format_reply([random_action(env, random)])
+
+
+def _oracle_reply(env: TurnEnv, random: np.random.Generator) -> str:
+    assert isinstance(env, AgentTurns)
+    return env.format_reply([best_action(env, env.actions_left)])

@@ -1,0 +1,201 @@
+"""A whole run: warm start, evaluation before and after, training, summary and report.
+
+Everything is resumable. Each stage leaves its result in the run folder, written whole or not at all, and a repeated
+command goes on behind the last one that is there.
+"""
+
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from trl import GRPOConfig
+
+from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint, write_atomically
+from ragen_trl.config import StarPOConfig
+from ragen_trl.evaluation import EvaluationResult, evaluate
+from ragen_trl.policies import Sampling, TransformersPolicy
+from ragen_trl.progress import TrainingBar, show_progress
+from ragen_trl.provenance import provenance
+from ragen_trl.report import write_report
+from ragen_trl.stages import Stages
+from ragen_trl.starpo_trainer import StarPOTrainer
+from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.warm_start import WarmStartConfig, warm_start
+
+# Options that say where and how to write, not what to compute.
+_WITHOUT_EFFECT = {
+    "output_dir",
+    "logging_dir",
+    "logging_steps",
+    "log_completions",
+    "report_to",
+    "run_name",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "disable_tqdm",
+    "resume_from_checkpoint",
+}
+
+
+class Interrupted(Exception):
+    """Training was stopped by Ctrl-C after saving a checkpoint; the message says how to go on."""
+
+
+@dataclass
+class RunArguments:
+    """What a run is about; how it trains is in the training configuration."""
+
+    env: str = field(default="ragen/FrozenLake-v0", metadata={"help": "Gymnasium id of the environment."})
+    algo: str = field(default="starpo-s", metadata={"help": "'starpo-s' or 'starpo'."})
+    model: str | None = field(
+        default=None,
+        metadata={"help": "Folder or hub id of a causal LM; unset: the embedded tiny Qwen2, warm-started first."},
+    )
+    eval_episodes: int = field(default=512, metadata={"help": "Held-out start states of each evaluation."})
+    eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of the evaluations."})
+    lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
+    lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start anew."})
+
+
+def default_folder(run: RunArguments, seed: int) -> Path:
+    """Where a run goes when nothing else is said: ``runs/frozenlake-starpo-s-seed0``."""
+    name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
+    model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
+    return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
+
+
+def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
+    """Carry a run to its end.
+
+    Args:
+        run: Environment, algorithm, model.
+        warm: The warm start of the embedded model.
+        args: The training configuration; ``output_dir`` is the run folder.
+        say: Takes lines about what is going on.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
+        Interrupted: If Ctrl-C stopped it; the same command goes on.
+    """
+    folder = Path(args.output_dir)
+    stages = Stages(folder, _settings(run, warm, args), run.overwrite)
+    model = run.model or str(_embedded(run, warm, args, stages, say))
+    stop = StopOnInterrupt()
+    trainer = StarPOTrainer(model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+
+    def result(name: str) -> EvaluationResult:
+        policy = name if name in ("random", "oracle") else _policy(trainer, run.eval_temperature)
+        found = EvaluationResult(
+            **stages.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
+        )
+        say(f"{name:>8}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
+        return found
+
+    results = {name: result(name) for name in ("random", "oracle", "before")}
+    _fit(trainer, stop, stages, say)
+    results["trained"] = result("trained")
+    trainer.save_model(str(folder / "model"))
+    history = trainer.state.log_history
+    summary = {
+        **provenance(),
+        "seed": args.seed,
+        "env": run.env,
+        "env_kwargs": args.env_kwargs or {},
+        "algo": run.algo,
+        "model": run.model or "embedded tiny Qwen2",
+        "warm_started": run.model is None,
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "config": _config(args) | (asdict(warm) if run.model is None else {}),
+        "results": {name: found.as_dict() for name, found in results.items()},
+        "seconds": _seconds(stages, history, results),
+        "trajectories": {
+            "sampled": sum(int(row.get("filter/trajectories_sampled", 0)) for row in history),
+            "used": sum(int(row.get("filter/trajectories_used", 0)) for row in history),
+        },
+    }
+    write_atomically(folder / "history.json", json.dumps(history, default=float))
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
+    write_report([folder], folder / "report.html")
+    return summary
+
+
+def _embedded(
+    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stages: Stages, say: Callable[[str], None]
+) -> Path:
+    """The embedded model after its warm start; played and trained once a run folder."""
+    folder = Path(args.output_dir) / "warm_start"
+    if not folder.exists():
+        say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
+        began = time.perf_counter()
+        tokenizer = build_tiny_tokenizer()
+        warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
+        stages.add("seconds_warm_start", time.perf_counter() - began)
+    return folder
+
+
+def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, stages: Stages, say: Callable[[str], None]) -> None:
+    """Train, from the last whole checkpoint if there is one."""
+    folder = trainer.args.output_dir
+    checkpoint = last_whole_checkpoint(folder)
+    if checkpoint is not None:
+        say(f"going on from {checkpoint}")
+    began = time.perf_counter()
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    stages.add("seconds_training", time.perf_counter() - began)
+    if stop.stopped:
+        raise Interrupted(
+            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
+            f"{last_whole_checkpoint(folder)}; the same command goes on from there"
+        )
+
+
+def _policy(trainer: StarPOTrainer, temperature: float) -> TransformersPolicy:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    sampling = Sampling(trainer.args.max_reply_length, temperature)
+    return TransformersPolicy(model, trainer.chat, sampling, trainer.accelerator.autocast)
+
+
+def _lora(run: RunArguments) -> LoraConfig | None:
+    if run.lora_r == 0:
+        return None
+    return LoraConfig(r=run.lora_r, lora_alpha=run.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
+    """What the results of a run depend on."""
+    settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
+    del settings["overwrite"]
+    return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
+
+
+def _config(args: StarPOConfig) -> dict[str, Any]:
+    """Training options that differ from transformers' and TRL's defaults, and all of ours."""
+    ours = {option.name for option in fields(StarPOConfig)} - {option.name for option in fields(GRPOConfig)}
+    inherited = {option.name: option.default for option in fields(GRPOConfig) if option.init}
+    values = {option.name: getattr(args, option.name) for option in fields(args) if option.init}
+    return {name: value for name, value in values.items() if name in ours or value != inherited[name]}
+
+
+def _seconds(
+    stages: Stages, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
+) -> dict[str, float]:
+    """Where the time went, stopped and resumed parts added up."""
+    steps = [row["step_time"] for row in history if row.get("step_time")]
+    spent = {
+        "warm_start": stages.value("seconds_warm_start", float),
+        "training": stages.value("seconds_training", float),
+        "evaluation": sum(found.seconds for found in results.values()),
+    }
+    return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}

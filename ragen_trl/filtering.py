@@ -1,0 +1,67 @@
+"""Which groups of trajectories carry signal: StarPO-S's uncertainty filter, a pure function.
+
+The filter looks at raw returns. Returns already normalised within a group all have a standard deviation near one, so
+a filter behind the normalisation selects by noise (the fault of RAGEN's released code).
+"""
+
+import torch
+
+# A spread below this share of the largest return is rounding, not signal.
+ZERO_STD = 1e-6
+
+
+def group_std(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """Sample standard deviation (ddof 1) of each group's returns.
+
+    Args:
+        returns: (P · G,) raw returns, groups contiguous.
+        group_size: G, at least 2.
+
+    Returns:
+        (P,) standard deviations; exactly 0 where the spread is only rounding.
+
+    Raises:
+        ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
+    """
+    groups = as_groups(returns, group_size)
+    std = groups.std(dim=1, correction=1)
+    scale = groups.abs().amax(dim=1).clamp(min=1.0)
+    return torch.where(std <= ZERO_STD * scale, torch.zeros_like(std), std)
+
+
+def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
+    """Indices of the groups to train on, in ascending order.
+
+    Keeps the ``max(1, floor(ratio · P))`` groups with the largest standard deviation (StarPO-S, U = Std_τ[R(τ)]); of
+    equal ones the lower index wins. A kept group whose returns are all equal has nothing to teach and is dropped, so
+    the result can be empty: then there is no update to make. With ``ratio=1`` nothing is filtered, equal or not.
+
+    Args:
+        stds: (P,) standard deviation of each group's raw returns.
+        ratio: Share of groups to keep, in (0, 1].
+
+    Example:
+        >>> most_uncertain_groups(torch.tensor([0.7, 0.2, 0.7, 0.0]), 0.25)
+        [0]
+        >>> most_uncertain_groups(torch.tensor([0.0, 0.0]), 0.5)
+        []
+    """
+    num_groups = stds.numel()
+    if ratio >= 1:
+        return list(range(num_groups))
+    num_kept = max(1, int(ratio * num_groups + 1e-9))  # 0.29 · 100 is 28.999… in floating point
+    order = torch.argsort(stds, descending=True, stable=True)[:num_kept]
+    return sorted(index for index in order.tolist() if stds[index] > 0)
+
+
+def as_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:
+    """(P · G,) → (P, G).
+
+    Raises:
+        ValueError: If ``group_size`` is under 2 or does not divide the number of returns.
+    """
+    if group_size < 2:
+        raise ValueError(f"group_size is {group_size}; a group needs at least 2 trajectories to be compared")
+    if returns.numel() % group_size:
+        raise ValueError(f"{returns.numel()} returns do not divide into groups of {group_size}")
+    return returns.reshape(-1, group_size)

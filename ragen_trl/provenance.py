@@ -1,0 +1,52 @@
+"""Where a number comes from: command, commit, versions, machine. Every JSON file of results carries it."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_PACKAGES = ("ragen-trl", "trl", "transformers", "torch", "gymnasium", "peft", "accelerate", "numpy")
+
+
+def provenance() -> dict[str, Any]:
+    """``command``, ``commit`` (with ``+changes`` if the checkout has any), ``created``, ``versions``, ``machine``."""
+    return {
+        "command": shlex.join(["python", "-m", "ragen_trl", *sys.argv[1:]]),
+        "commit": _commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _commit() -> str | None:
+    """Commit of the checkout this package runs from, or ``None`` if it is installed without one."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit}+changes" if changes.strip() else commit

@@ -1,0 +1,42 @@
+"""Defaults of the commands, as data: what the embedded tiny model needs, and what each environment asks for.
+
+A recipe only replaces defaults. Whatever is given on the command line or in a YAML file wins, and the run's
+``summary.json`` records what was used.
+"""
+
+from typing import Any
+
+# The embedded model has no use for the memory savers and learning rates of a pretrained one.
+EMBEDDED: dict[str, Any] = {
+    "think": False,
+    "max_reply_length": 24,
+    "max_completion_length": 700,
+    "per_device_train_batch_size": 128,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 5e-4,
+    "gradient_checkpointing": False,
+    "bf16": False,
+    "dataloader_pin_memory": False,
+}
+
+EVERY_RUN: dict[str, Any] = {
+    "logging_steps": 1,
+    "save_steps": 50,
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+
+_ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": _ONE_SHOT,
+    "ragen/BanditRev-v0": _ONE_SHOT,
+    # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
+    "ragen/FrozenLake-v0": {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}},
+}
+
+
+def defaults(env: str, model: str | None) -> dict[str, Any]:
+    """Defaults of training options for an environment and a model (``None``: the embedded one)."""
+    return {**EVERY_RUN, **(EMBEDDED if model is None else {}), **ENVIRONMENTS.get(env, {})}

@@ -1,0 +1,149 @@
+"""A finished run read back from its folder, for the report: ``summary.json`` (what came out) and ``history.json``.
+
+Only what the report needs is checked, and a run that fails the check is refused whole: a page about half a run looks
+like one about a run. Writing the two files is the training command's part.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+_SUMMARY: dict[str, type | tuple[type, ...]] = {
+    "command": str,
+    "commit": (str, NoneType),
+    "created": str,
+    "versions": dict,
+    "machine": dict,
+    "seed": int,
+    "env": str,
+    "env_kwargs": dict,
+    "algo": str,
+    "model": str,
+    "parameters": int,
+    "config": dict,
+    "results": dict,
+    "seconds": dict,
+    "trajectories": dict,
+}
+# Rows in the order of every table: what luck gives, where training began, where it ended, what is possible.
+POLICIES = ("random", "before", "trained", "oracle")
+# The fields of evaluation.EvaluationResult that are shown. That module loads torch, so it is not imported here.
+_RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
+# Where a run is kept and which dice it threw: runs that differ in nothing else are repetitions of each other.
+_OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
+
+
+class RunNotFoundError(FileNotFoundError):
+    """A folder holds no finished run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished training run.
+
+    Attributes:
+        path: Its folder.
+        summary: What ``summary.json`` says, with all that the report reads.
+        history: The logged rows in order, each with a ``step``; any other metric may be missing or ``None``.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]
+
+    @property
+    def steps(self) -> int:
+        """The last logged step."""
+        return max((int(row["step"]) for row in self.history), default=0)
+
+    def series(self, metric: str) -> tuple[list[float], list[float]]:
+        """Steps and values of a metric, in order of steps; rows without a finite number are left out.
+
+        A step that was logged twice (a resumed run repeats some) counts with its last value.
+        """
+        points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
+        steps = sorted(points)
+        return [float(step) for step in steps], [points[step] for step in steps]
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read a run folder.
+
+    Raises:
+        RunNotFoundError: If the folder, its ``summary.json`` or its ``history.json`` is not there.
+        ValueError: If one of them is not whole; the message names the file and what is wrong.
+    """
+    folder = Path(folder)
+    summary_path, history_path = folder / "summary.json", folder / "history.json"
+    summary, history = _load(summary_path), _load(history_path)
+    check_summary(summary, str(summary_path))
+    if not isinstance(history, list) or not all(_is_row(row) for row in history):
+        raise ValueError(f"{history_path}: not a list of log rows that each have a 'step'")
+    return Run(folder, summary, history)
+
+
+def check_summary(summary: Any, where: str) -> None:
+    """Raise ``ValueError`` with ``where`` in it unless ``summary`` has all that the report reads."""
+    if not isinstance(summary, dict):
+        raise ValueError(f"{where}: holds a {type(summary).__name__}, not an object")
+    for key, kind in _SUMMARY.items():
+        if key not in summary:
+            raise ValueError(f"{where}: no key {key!r}")
+        if not isinstance(summary[key], kind):
+            raise ValueError(f"{where}: {key!r} is {summary[key]!r}, of the wrong type")
+    check_results(summary, where)
+
+
+def check_results(summary: Mapping[str, Any], where: str) -> None:
+    """The part of ``check_summary`` that is about the four results."""
+    results = summary.get("results")
+    if not isinstance(results, dict):
+        raise ValueError(f"{where}: 'results' is {results!r}, not an object")
+    for policy in POLICIES:
+        result = results.get(policy)
+        if not isinstance(result, dict):
+            raise ValueError(f"{where}: no result for {policy!r}; every run needs {', '.join(POLICIES)}")
+        for field in _RESULT:
+            if not _is_number(result.get(field)):
+                raise ValueError(f"{where}: results.{policy}.{field} is {result.get(field)!r}, not a number")
+
+
+def policy_label(summary: Mapping[str, Any], policy: str) -> str:
+    """What a row of results is called: the start of training is named after the warm start if there was one."""
+    if policy == "before" and summary.get("warm_started") is True:
+        return "(warm start)"
+    return f"({policy})" if policy == "before" else policy
+
+
+def differences(runs: list[Run]) -> list[str]:
+    """What keeps runs from being repetitions: names of summary keys and options, and "steps" if one stopped early."""
+    found = [key for key in ("algo", "env", "env_kwargs", "model") if _differs([run.summary[key] for run in runs])]
+    found += ["steps"] * _differs([run.steps for run in runs])
+    configs = [run.summary["config"] for run in runs]
+    options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION - {*found})
+    return found + [option for option in options if _differs([config.get(option) for config in configs])]
+
+
+def _differs(values: list[Any]) -> bool:
+    return any(value != values[0] for value in values)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, dict) and _is_number(value.get("step"))
+
+
+def _load(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise RunNotFoundError(f"{path} does not exist; a run folder gets it when its training ends") from None
+    except (OSError, ValueError) as error:  # a wrong byte (UnicodeDecodeError) is a ValueError as well
+        raise ValueError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,161 @@
+"""A small Qwen2 and its tokenizer, built here so that nothing has to be downloaded.
+
+Both are pure functions of a seed: the same seed gives the same bytes. The tokenizer is byte-level, so any text
+round-trips, and is made for short contexts and clear maps: a line of words that the environments say again and again
+("Actions left: 8") is one token, and so is every symbol of a grid row, so that a place on the map is a place in the
+sequence.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from ragen_envs import AgentTurns, random_action
+from ragen_trl.recipes import ENVIRONMENTS
+
+END_OF_TURN = "<|im_end|>"
+PADDING = "<|endoftext|>"
+
+# Qwen-style: header, content, end-of-turn; appends only.
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+
+# Alone: tags, the action separator, a digit, a newline, a grid symbol. Capitals are grid symbols unless they start a
+# word ("G" in "_G__", not in "Good").
+_SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|\s?[^A-Za-z0-9\s]+|\s+")
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
+
+
+def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
+    """Learn the tokenizer from random play in every registered ``ragen/`` environment.
+
+    Args:
+        vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
+
+    Returns:
+        A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
+
+    Raises:
+        ValueError: If ``vocab_size`` is under 300.
+    """
+    if vocab_size < 300:
+        raise ValueError(f"vocab_size is {vocab_size}; a byte-level vocabulary needs at least 300")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(_SPLIT, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PADDING, "<|im_start|>", END_OF_TURN],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    texts = list(_corpus())
+    tokenizer.train_from_iterator(texts, trainer)
+    whole = ["system\n", "user\n", "assistant\n", *_TAGS, *_frequent_lines(texts)]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END_OF_TURN,
+        pad_token=PADDING,
+        chat_template=CHAT_TEMPLATE,
+        padding_side="left",
+        model_max_length=2048,
+    )
+
+
+def build_tiny_model(
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int = 0,
+    hidden_size: int = 128,
+    num_layers: int = 4,
+    num_heads: int = 4,
+) -> Qwen2ForCausalLM:
+    """Build a randomly initialised Qwen2 of about 0.3 to 1 M parameters.
+
+    Args:
+        tokenizer: Gives the vocabulary and the special tokens.
+        seed: Fixes the initial weights; the global torch generator is left as it was.
+        hidden_size: Width; the feed-forward layer has three times as much.
+        num_layers: Transformer blocks.
+        num_heads: Attention heads (all are key-value heads too).
+
+    Returns:
+        The model, float32, in evaluation mode.
+    """
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=0.05,  # 0.02, meant for widths in the thousands, leaves the first steps without gradient
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config)
+    return model.eval()
+
+
+def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
+    """Build model and tokenizer and save both to ``path`` as ``from_pretrained`` reads them."""
+    target = Path(path)
+    tokenizer = build_tiny_tokenizer()
+    build_tiny_model(tokenizer, seed).save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    return target
+
+
+def _corpus(num_seeds: int = 48) -> Iterator[str]:
+    """What the environments show and replies look like: random play, fixed seeds, fixed order."""
+    for env_id in sorted(name for name in gymnasium.registry if name.startswith("ragen/")):
+        options = dict(ENVIRONMENTS.get(env_id, {}))
+        kwargs: dict[str, Any] = options.pop("env_kwargs", {})
+        for think in (False, True):
+            for env_kwargs in [{}, kwargs] if kwargs else [{}]:
+                env = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
+                turns = AgentTurns(env, think=think, **options)
+                for seed in range(num_seeds):
+                    yield from _random_episode(turns, seed)
+
+
+def _random_episode(turns: AgentTurns, seed: int) -> Iterator[str]:
+    random = np.random.default_rng(seed)
+    message, _ = turns.reset(seed=seed)
+    over = False
+    while not over:
+        yield message
+        reply = turns.format_reply([random_action(turns, random) for _ in range(random.integers(1, 4))])
+        yield reply
+        message, _, terminated, truncated, _ = turns.step(reply)
+        over = terminated or truncated
+
+
+def _frequent_lines(texts: list[str]) -> list[str]:
+    """Lines of words, newline included, that occur often; rows of a grid have no lower-case letters."""
+    lines = (line for text in texts for line in text.splitlines(keepends=True))
+    counts = Counter(line for line in lines if any(map(str.islower, line)) and not line.startswith(_TAGS))
+    return sorted(line for line, count in counts.items() if count >= _MIN_REPEATS)

@@ -1,0 +1,120 @@
+"""One played episode as data: what was shown, what was sampled, what it earned.
+
+Token ids are stored exactly as they went through the model; the loss mask and the turn spans are derived from
+that structure and never guessed from text, rewards or a model's name. Left out on purpose: tensors (see
+``batch.py``) and returns discounted or normalised in any way (see ``advantages.py``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One exchange: tokens the environment appended, then tokens the policy sampled.
+
+    Attributes:
+        prompt_ids: Environment tokens appended before the reply: the end of the previous turn, the template's
+            headers, the observation and a forced reply prefix. Never trained.
+        reply_ids: Sampled tokens, the sampled end-of-turn token included. Exactly these are trained.
+        logprobs: Log-probability (nats) of each reply token under the sampling temperature, or ``()`` when the
+            policy gives none (scripted play).
+        observation: The user message the policy answered.
+        reply: The reply as the environment read it, forced prefix included.
+        reward: Reward of the turn, format penalty included.
+        info: ``info`` of the environment's step.
+        cut: Whether the reply ran into the token limit instead of ending by itself.
+
+    Raises:
+        ValueError: If ``logprobs`` is neither empty nor as long as ``reply_ids``.
+    """
+
+    prompt_ids: tuple[int, ...]
+    reply_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    observation: str
+    reply: str
+    reward: float
+    info: Mapping[str, Any] = field(default_factory=dict)
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        if self.logprobs and len(self.logprobs) != len(self.reply_ids):
+            raise ValueError(f"{len(self.logprobs)} log-probabilities for {len(self.reply_ids)} reply tokens")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A whole episode.
+
+    Attributes:
+        turns: At least one turn, in order.
+        seed: Seed of the start state.
+        outcome_seed: Seed of the outcomes, ``None`` where the start seed fixes them too.
+        terminated: The task ended (Gymnasium's meaning).
+        truncated: A limit ended it: turns, actions, the environment's own, or the context (see ``limit``).
+        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``.
+
+    Raises:
+        ValueError: If there is no turn.
+
+    Example:
+        >>> turn = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.5)
+        >>> episode = Trajectory((turn, turn), seed=0, terminated=True)
+        >>> episode.token_ids
+        (1, 2, 3, 4, 1, 2, 3, 4)
+        >>> episode.action_mask
+        (0, 0, 1, 1, 0, 0, 1, 1)
+        >>> episode.turn_ids
+        (-1, -1, 0, 0, -1, -1, 1, 1)
+        >>> episode.episode_return
+        1.0
+    """
+
+    turns: tuple[Turn, ...]
+    seed: int
+    outcome_seed: int | None = None
+    terminated: bool = False
+    truncated: bool = False
+    limit: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            raise ValueError("a trajectory needs at least one turn")
+
+    @property
+    def episode_return(self) -> float:
+        """Undiscounted sum of the turn rewards, format penalties included."""
+        return sum(turn.reward for turn in self.turns)
+
+    @property
+    def success(self) -> bool:
+        """``info["success"]`` after the last turn."""
+        return bool(self.turns[-1].info.get("success", False))
+
+    @property
+    def num_reply_tokens(self) -> int:
+        """How many tokens were sampled, over all turns."""
+        return sum(len(turn.reply_ids) for turn in self.turns)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """All tokens in the order in which the model saw them, length T."""
+        return tuple(token for turn in self.turns for token in (*turn.prompt_ids, *turn.reply_ids))
+
+    @property
+    def action_mask(self) -> tuple[int, ...]:
+        """1 at sampled tokens, 0 at environment tokens, length T."""
+        return tuple(
+            value for turn in self.turns for value in (*(0,) * len(turn.prompt_ids), *(1,) * len(turn.reply_ids))
+        )
+
+    @property
+    def turn_ids(self) -> tuple[int, ...]:
+        """Turn index at sampled tokens, -1 at environment tokens, length T."""
+        return tuple(
+            value
+            for index, turn in enumerate(self.turns)
+            for value in (*(-1,) * len(turn.prompt_ids), *(index,) * len(turn.reply_ids))
+        )

@@ -1,0 +1,142 @@
+"""Warm start: supervised fine-tuning on oracle play, with as much noise as leaves RL something to teach.
+
+Demonstrations are played through the very loop that trains later (`play` with a scripted policy), so prompts, masks and
+token ids of the examples are those of the rollouts; nothing is rendered a second time.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl import SFTConfig, SFTTrainer
+
+from ragen_envs import AgentTurns, plan
+from ragen_trl.chat import Chat
+from ragen_trl.config import StarPOConfig
+from ragen_trl.environments import make_chat, make_turns
+from ragen_trl.policies import ScriptedPolicy
+from ragen_trl.progress import TrainingBar, show_progress
+from ragen_trl.rollout import Start, TurnEnv, play
+from ragen_trl.seeds import WARM_START
+from ragen_trl.trajectory import Trajectory
+
+
+@dataclass
+class WarmStartConfig:
+    """How demonstrations are played and learnt.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+
+    demonstrations: int = field(default=24_000, metadata={"help": "Episodes of oracle play to learn from."})
+    noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
+    demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
+    demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
+    demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimiser step."})
+    demo_epochs: float = field(default=1.0, metadata={"help": "Passes over the demonstrations."})
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"noise is {self.noise}; it is a probability")
+        for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+def demonstrate(
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    chat: Chat,
+    config: WarmStartConfig,
+    batch_size: int = 256,
+) -> list[Trajectory]:
+    """Play noisy-oracle episodes on warm-start seeds (never evaluated, never trained on by RL)."""
+    count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
+
+    def script(turns: TurnEnv, random: np.random.Generator) -> str:
+        assert isinstance(turns, AgentTurns)
+        return turns.format_reply(plan(turns, turns.actions_left, count, random, config.noise))
+
+    policy = ScriptedPolicy(script, chat)
+    envs = [make_turns(env, args) for _ in range(min(batch_size, config.demonstrations))]
+    trajectories: list[Trajectory] = []
+    for first in tqdm(range(0, config.demonstrations, batch_size), desc="oracle play", leave=False):
+        seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
+        draws = [np.random.SeedSequence((args.seed, seed)).generate_state(2).tolist() for seed in seeds]
+        starts = [Start(seed, *draw) for seed, draw in zip(seeds, draws, strict=True)]
+        trajectories += play(envs[: len(starts)], policy, starts)
+    return trajectories
+
+
+def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
+    """Token-exact examples for ``SFTTrainer``: ``labels`` are -100 everywhere but on reply tokens."""
+    rows: dict[str, list[Any]] = {"input_ids": [], "labels": []}
+    for trajectory in trajectories:
+        ids = list(trajectory.token_ids)
+        rows["input_ids"].append(ids)
+        rows["labels"].append([i if bit else -100 for i, bit in zip(ids, trajectory.action_mask, strict=True)])
+    return Dataset.from_dict(rows)
+
+
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    config: WarmStartConfig,
+    output_dir: str | os.PathLike[str],
+) -> Path:
+    """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
+
+    The folder appears whole or not at all: everything is written beside it and renamed at the end.
+
+    Returns:
+        ``output_dir``. Its ``warm_start.json`` says what was learnt from.
+    """
+    target = Path(output_dir)
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
+    trainer = SFTTrainer(
+        model,
+        args=SFTConfig(
+            output_dir=str(partial),
+            per_device_train_batch_size=config.demo_batch_size,
+            learning_rate=config.demo_learning_rate,
+            num_train_epochs=config.demo_epochs,
+            lr_scheduler_type="cosine",
+            warmup_steps=20,
+            max_length=None,
+            gradient_checkpointing=False,
+            save_strategy="no",
+            logging_steps=10,
+            report_to="none",
+            seed=args.seed,
+            bf16=args.bf16,
+            use_cpu=args.use_cpu,
+            disable_tqdm=True,
+            dataloader_pin_memory=args.dataloader_pin_memory,
+        ),
+        train_dataset=to_examples(demonstrations),
+        processing_class=tokenizer,
+    )
+    show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
+    trainer.train()
+    trainer.save_model(str(partial))
+    tokenizer.save_pretrained(str(partial))
+    successes = sum(trajectory.success for trajectory in demonstrations)
+    note = {"demonstrations": len(demonstrations), "noise": config.noise, "successes": successes}
+    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+    return target

@@ -1,0 +1,142 @@
+"""The seams of TRL and transformers that this package leans on, one test each.
+
+When one of these fails after an upgrade, the code that relies on it is named in the test.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import TrainerState
+
+from ragen_trl import StarPOTrainer
+from tests.ragen_trl.trainers import lottery, small_trainer
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "ppo.json"
+
+
+class Recorder(StarPOTrainer):
+    """Keeps what TRL hands over at the seams."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.rows: list[Any] = []
+        self.generated: list[dict[str, Any]] = []
+        super().__init__(*args, **kwargs)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self.rows.append(inputs)
+        return super()._generate_and_score_completions(inputs)
+
+    def _learn_from(self, batch: dict[str, Any]) -> dict[str, Any]:
+        self.generated.append(dict(batch))
+        return super()._learn_from(batch)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    trainer = small_trainer(tmp_path_factory.mktemp("run"), trainer=Recorder, max_steps=1)
+    trainer.train()
+    assert isinstance(trainer, Recorder)
+    return trainer
+
+
+def test_rows_arrive_repeated_with_groups_contiguous(recorded: Recorder) -> None:
+    """`StarPOTrainer._starts` and `group_advantages` take consecutive rows for a group."""
+    seeds = [row["seed"] for row in recorded.rows[0]]
+    assert len(seeds) == 8
+    assert all(len(set(seeds[i : i + 4])) == 1 for i in (0, 4))
+    assert seeds[0] != seeds[4]
+
+
+def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
+    """`to_rollout_output` returns it, the loss multiplies by it; TRL pads it with 1, hence the completion mask."""
+    (batch,) = recorded.generated
+    for i, trajectory in enumerate(recorded._played):
+        first = len(trajectory.turns[0].prompt_ids)
+        mask = batch["tool_mask"][i] * batch["completion_mask"][i]
+        expected = trajectory.action_mask[first:]
+        assert mask.tolist() == [*expected, *[0] * (len(mask) - len(expected))]
+
+
+def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
+    """`StarPOTrainer._log_ratio` reads them."""
+    (batch,) = recorded.generated
+    first = recorded._played[0].turns[0]
+    torch.testing.assert_close(
+        batch["sampling_per_token_logps"][0][: len(first.reply_ids)], torch.tensor(first.logprobs)
+    )
+
+
+def test_rewards_are_those_of_all_processes(recorded: Recorder) -> None:
+    """`StarPOTrainer._calculate_rewards` makes raw returns of them."""
+    assert recorded._returns.tolist() == pytest.approx([t.episode_return for t in recorded._played])
+
+
+def test_the_trainer_state_is_the_last_file_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`last_whole_checkpoint` takes a readable trainer_state.json for the sign that all else was written."""
+    written: list[set[str]] = []
+    save = TrainerState.save_to_json
+
+    def spy(self: TrainerState, path: str) -> None:
+        written.append({file.name for file in Path(path).parent.iterdir()})
+        save(self, path)
+
+    monkeypatch.setattr(TrainerState, "save_to_json", spy)
+    trainer = small_trainer(tmp_path, lottery(), max_steps=1, save_strategy="steps", save_steps=1)
+    trainer.train()
+    after = {file.name for file in (tmp_path / "checkpoint-1").iterdir()}
+    assert after - written[0] == {"trainer_state.json"}
+    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} <= written[0]
+
+
+def loss_of(trainer: StarPOTrainer, monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]) -> torch.Tensor:
+    """TRL's loss for given log-probabilities, with its gradient left in ``logp.grad``."""
+    logp = torch.tensor(case["logp"], dtype=torch.float64, requires_grad=True)
+    case["leaf"] = logp
+    monkeypatch.setattr(
+        trainer, "_get_per_token_logps_and_entropies", lambda *a, **k: (logp, torch.zeros_like(logp), None)
+    )
+    mask = torch.tensor(case["mask"], dtype=torch.float64)
+    rows = logp.shape[0]
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.model.train()
+    return trainer._compute_loss(
+        trainer.model,
+        {
+            "prompt_ids": torch.zeros((rows, 1), dtype=torch.long),
+            "prompt_mask": torch.ones((rows, 1), dtype=torch.long),
+            "completion_ids": torch.zeros(logp.shape, dtype=torch.long),
+            "completion_mask": mask,
+            "tool_mask": torch.ones_like(mask),
+            "advantages": torch.tensor(case["adv"], dtype=torch.float64),
+            "old_per_token_logps": torch.tensor(case["old_logp"], dtype=torch.float64),
+            "num_items_in_batch": mask.sum(),
+        },
+    )
+
+
+def test_loss_takes_an_advantage_per_token_and_clips_asymmetrically(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """StarPO-S's clip-higher is TRL's own; ``losses.py`` needs none of it. Vector ps1: ε 0.2 and 0.28."""
+    (case,) = json.loads(VECTORS.read_text())["ppo_sequence"]
+    inputs = dict(case["inputs"])
+    for loss_type, expected in (("grpo", "seq_mean_token_mean"), ("dapo", "token_mean")):
+        trainer = small_trainer(tmp_path, lottery(), loss_type=loss_type, epsilon=0.2, epsilon_high=0.28)
+        loss = loss_of(trainer, monkeypatch, inputs)
+        assert loss.item() == pytest.approx(case["expected"][expected], abs=1e-9)
+    loss.backward()
+    gradient = torch.tensor(case["expected"]["grad_logp_token_mean"], dtype=torch.float64)
+    torch.testing.assert_close(inputs["leaf"].grad, gradient, atol=1e-9, rtol=0.0)
+
+
+def test_delta_is_the_dual_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL's two-sided clip with ``delta=3`` is verl's dual clip with c = 3."""
+    trainer = small_trainer(tmp_path, lottery(), loss_type="dapo", epsilon=0.2, epsilon_high=0.28, delta=3.0)
+    for case in json.loads(VECTORS.read_text())["ppo_clip"]:
+        ratio = torch.tensor(case["inputs"]["ratio"], dtype=torch.float64)
+        inputs = {"logp": [[ratio.log().item()]], "old_logp": [[0.0]], "mask": [[1.0]]}
+        loss = loss_of(trainer, monkeypatch, {**inputs, "adv": [[case["inputs"]["advantage"]]]})
+        assert loss.item() == pytest.approx(case["expected"]["dual_clip_c3"], abs=1e-9), case["inputs"]
