@@ -107,8 +107,9 @@ def _eval(argv: list[str]) -> int:
     from ragen_trl.evaluation import evaluate
     from ragen_trl.experiment import RunArguments
     from ragen_trl.model_loading import check_model
-    from ragen_trl.policies import Sampling, TransformersPolicy
+    from ragen_trl.policies import TransformersPolicy
     from ragen_trl.provenance import provenance
+    from ragen_trl.sampling import Sampling
 
     run, args = _parse("eval", argv, RunArguments)
     policies: dict[str, Any] = {"random": "random"}

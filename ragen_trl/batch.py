@@ -14,6 +14,7 @@ from ragen_trl.trajectory import Trajectory
 # Keys of TRL's generation batch that are padded along time: on the left, on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _COMPLETION_KEYS = (
+    "advantages",
     "completion_ids",
     "completion_mask",
     "tool_mask",
@@ -54,8 +55,8 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
     """Narrow a generation batch to some rows, cut to their longest, filled up to ``size`` rows.
 
-    Filler rows repeat the first kept row with every mask 0: they reach no loss, no gradient and no metric that
-    looks at masks, and only make the batch divide into equal micro-batches.
+    Filler rows repeat the first kept row with ``completion_mask`` 0: they reach no loss, no gradient and no metric
+    that looks at masks, and only make the batch divide into equal micro-batches.
 
     Args:
         batch: TRL's generation batch; 0-dim tensors are passed on.
@@ -73,7 +74,7 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
     for key in _PROMPT_KEYS:
         selected[key] = selected[key][:, selected[key].shape[1] - prompt :]
     for key in _COMPLETION_KEYS:
-        if key in selected and selected[key].shape[1] > 1:  # (B, 1) ratios belong to whole sequences
+        if key in selected and selected[key].ndim == 2 and selected[key].shape[1] > 1:  # (B,), (B, 1): whole sequences
             selected[key] = selected[key][:, :completion]
     return selected
 

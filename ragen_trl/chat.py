@@ -47,10 +47,11 @@ class Chat:
         self.reply_prefix = reply_prefix
         self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._template = self._append_only_template()
-        self._prefix_ids = self._encode(reply_prefix) if reply_prefix else []
-        closing = self._between("").split(_REPLY)[-1]
-        self._closing_ids = self._encode(closing)
-        first = self._closing_ids[0] if self._closing_ids else None
+        between = self._between("")
+        # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1): once is enough.
+        opened = between.rstrip().endswith(reply_prefix)
+        self._prefix_ids = [] if opened else self._encode(reply_prefix)
+        first = next(iter(self._encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
 
@@ -116,7 +117,10 @@ class Chat:
         template = template["default"] if isinstance(template, dict) else template
         if self._is_append_only(template):
             return str(template)
-        training = get_training_chat_template(self.tokenizer)
+        try:
+            training = get_training_chat_template(self.tokenizer)
+        except ValueError:  # a template that TRL does not know
+            training = None
         if training is not None and self._is_append_only(training):
             return str(training)
         raise ChatTemplateError(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,7 +59,9 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take over the signals."""
+        """Take over the signals; only a main thread may, elsewhere they stay as they are."""
+        if threading.current_thread() is not threading.main_thread():
+            return
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

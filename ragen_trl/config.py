@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
 ADVANTAGES = ("group",)
@@ -22,6 +23,9 @@ class StarPOConfig(GRPOConfig):
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, trajectories of at most 3600 tokens.
 
+    ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script runs on a laptop;
+    TRL itself refuses to start there.
+
     Raises:
         ValueError: If a value is out of its range; the message carries the value.
     """
@@ -31,6 +35,9 @@ class StarPOConfig(GRPOConfig):
     loss_type: str = field(
         default="grpo",
         metadata={"help": "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."},
+    )
+    bf16: bool | None = field(
+        default=None, metadata={"help": "Mixed precision in bfloat16; unset: on where the hardware has it."}
     )
     per_device_train_batch_size: int = field(
         default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
@@ -97,6 +104,8 @@ class StarPOConfig(GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        if self.bf16 is None:
+            self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
         super().__post_init__()
         for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
             if getattr(self, name) < 1:

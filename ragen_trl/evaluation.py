@@ -142,14 +142,27 @@ def evaluate(
         SeedOverlapError: If there are not that many evaluation seeds.
         ValueError: If ``policy`` is another string.
     """
-    baseline = isinstance(policy, str)
+    began = time.perf_counter()
+    trajectories = play_held_out(policy, env, args, episodes, batch_size, progress)
+    return summarise(trajectories, time.perf_counter() - began)
+
+
+def play_held_out(
+    policy: Policy | str,
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    episodes: int = 512,
+    batch_size: int = 128,
+    progress: bool = False,
+) -> list[Trajectory]:
+    """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
     player = _scripted(policy) if isinstance(policy, str) else policy
     starts = [Start(seed, *_seeds_of(seed)) for seed in evaluation_seeds(episodes)]
     envs = [make_turns(env, args) for _ in range(min(batch_size, episodes))]
-    if baseline:
+    if isinstance(policy, str):
         for turns in envs:  # the baselines' own rhythm of turns, with the same budget of actions
+            turns.max_actions = min(turns.max_actions, turns.max_turns * turns.max_actions_per_turn)
             turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
-    began = time.perf_counter()
     trajectories: list[Trajectory] = []
     with tqdm(total=episodes, desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
         for first in range(0, episodes, batch_size):
@@ -158,7 +171,7 @@ def evaluate(
             bar.update(len(batch))
     for made in envs:
         made.close()
-    return summarise(trajectories, time.perf_counter() - began)
+    return trajectories
 
 
 def _seeds_of(seed: int) -> tuple[int, int]:

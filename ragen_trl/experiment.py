@@ -19,7 +19,6 @@ from trl import GRPOConfig
 from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint, write_atomically
 from ragen_trl.config import StarPOConfig
 from ragen_trl.evaluation import EvaluationResult, evaluate
-from ragen_trl.policies import Sampling, TransformersPolicy
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.provenance import provenance
 from ragen_trl.report import write_report
@@ -96,7 +95,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
 
     def result(name: str) -> EvaluationResult:
-        policy = name if name in ("random", "oracle") else _policy(trainer, run.eval_temperature)
+        policy = name if name in ("random", "oracle") else trainer.policy(run.eval_temperature)
         found = EvaluationResult(
             **stages.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
         )
@@ -159,12 +158,6 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, stages: Stages, say: Cal
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
             f"{last_whole_checkpoint(folder)}; the same command goes on from there"
         )
-
-
-def _policy(trainer: StarPOTrainer, temperature: float) -> TransformersPolicy:
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    sampling = Sampling(trainer.args.max_reply_length, temperature)
-    return TransformersPolicy(model, trainer.chat, sampling, trainer.accelerator.autocast)
 
 
 def _lora(run: RunArguments) -> LoraConfig | None:

@@ -40,6 +40,9 @@ def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
         stds: (P,) standard deviation of each group's raw returns.
         ratio: Share of groups to keep, in (0, 1].
 
+    Raises:
+        ValueError: If a standard deviation is not finite: a return was NaN or infinite.
+
     Example:
         >>> most_uncertain_groups(torch.tensor([0.7, 0.2, 0.7, 0.0]), 0.25)
         [0]
@@ -47,6 +50,8 @@ def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
         []
     """
     num_groups = stds.numel()
+    if not bool(torch.isfinite(stds).all()):
+        raise ValueError(f"standard deviations of returns are {stds.tolist()}; a reward was NaN or infinite")
     if ratio >= 1:
         return list(range(num_groups))
     num_kept = max(1, int(ratio * num_groups + 1e-9))  # 0.29 · 100 is 28.999… in floating point

@@ -13,10 +13,13 @@ EMBEDDED: dict[str, Any] = {
     "max_completion_length": 700,
     "per_device_train_batch_size": 128,
     "gradient_accumulation_steps": 1,
+    "num_generations": 8,
     "learning_rate": 5e-4,
+    "adam_beta2": 0.99,
     "gradient_checkpointing": False,
     "bf16": False,
     "dataloader_pin_memory": False,
+    "max_steps": 400,
 }
 
 EVERY_RUN: dict[str, Any] = {

@@ -182,8 +182,8 @@ def _take_turn(episode: _Episode, request: Request, reply: Reply) -> None:
 def _end_without_room(episode: _Episode, request: Request, max_context: int | None) -> None:
     if not episode.turns:
         raise ValueError(
-            f"the first prompt has {len(request.new_ids)} tokens and the model's context {max_context}: no room for "
-            "a reply. Shorten the instruction or take a model with a longer context"
+            f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
+            f"{max_context}); shorten the instruction, raise max_completion_length, or take another model"
         )
     episode.finish(terminated=False, truncated=True, limit="context")
 

@@ -19,15 +19,16 @@ class Stages:
     Args:
         folder: The run folder.
         settings: What the results depend on; a folder with other settings is not touched.
-        overwrite: Delete the folder first.
+        overwrite: Delete the folder first, if it is a run folder.
 
     Raises:
-        RunExistsError: If the folder holds a finished run or one with other settings.
+        RunExistsError: If the folder holds a finished run or one with other settings, or is to be overwritten and
+            holds something else.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> None:
         if overwrite:
-            shutil.rmtree(folder, ignore_errors=True)
+            _delete_run(folder)
         advice = "pass --overwrite true to start anew, or choose another --output_dir"
         if (folder / "summary.json").exists():
             raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
@@ -56,3 +57,15 @@ class Stages:
 
     def _write(self) -> None:
         write_atomically(self._path, json.dumps(self._content, indent=2))
+
+
+def _delete_run(folder: Path) -> None:
+    """Delete a run folder, and nothing that a mistyped ``--output_dir`` may name instead."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / "stages.json").exists():
+        raise RunExistsError(
+            f"{folder} is not empty and holds no run (no stages.json), so it is not deleted; "
+            "choose another --output_dir"
+        )
+    shutil.rmtree(folder)

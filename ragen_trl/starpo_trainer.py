@@ -30,8 +30,9 @@ from ragen_trl.environments import make_chat, make_turns
 from ragen_trl.evaluation import measure
 from ragen_trl.filtering import group_std, most_uncertain_groups
 from ragen_trl.model_loading import check_model
-from ragen_trl.policies import Sampling, TransformersPolicy
+from ragen_trl.policies import TransformersPolicy
 from ragen_trl.rollout import Start, play
+from ragen_trl.sampling import Sampling
 from ragen_trl.seeds import evaluation_rows, training_rows
 from ragen_trl.trajectory import Trajectory
 
@@ -150,9 +151,19 @@ class StarPOTrainer(GRPOTrainer):
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ) as model:
-            sampling = Sampling(self.args.max_reply_length, self.temperature, self.top_k, self.top_p)
-            policy = TransformersPolicy(model, self.chat, sampling, self.accelerator.autocast)
+            policy = self.policy(self.temperature, model)
             return play(self._envs[: len(starts)], policy, starts, self.args.max_completion_length)
+
+    def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> TransformersPolicy:
+        """The model as a policy, for ``evaluate`` and ``play``: it samples as training does.
+
+        Args:
+            temperature: Divides the logits; 0 is greedy.
+            model: The unwrapped model, where a wrapper was taken off already.
+        """
+        sampling = Sampling(self.args.max_reply_length, temperature, self.top_k, self.top_p)
+        unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
+        return TransformersPolicy(unwrapped, self.chat, sampling, self.accelerator.autocast)
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)

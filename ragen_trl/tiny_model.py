@@ -36,11 +36,18 @@ CHAT_TEMPLATE = (
 # word ("G" in "_G__", not in "Good").
 _SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|\s?[^A-Za-z0-9\s]+|\s+")
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+# Named here, not read off Gymnasium's registry: an environment that a user registers must not change the tokenizer.
+_CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("ragen/Bandit-v0", ENVIRONMENTS["ragen/Bandit-v0"]),
+    ("ragen/BanditRev-v0", ENVIRONMENTS["ragen/BanditRev-v0"]),
+    ("ragen/FrozenLake-v0", {}),
+    ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
+)
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
 
 
 def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
-    """Learn the tokenizer from random play in every registered ``ragen/`` environment.
+    """Learn the tokenizer from random play in FrozenLake and the bandits.
 
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
@@ -69,7 +76,7 @@ def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
     )
     texts = list(_corpus())
     tokenizer.train_from_iterator(texts, trainer)
-    whole = ["system\n", "user\n", "assistant\n", *_TAGS, *_frequent_lines(texts)]
+    whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -84,7 +91,7 @@ def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
 def build_tiny_model(
     tokenizer: PreTrainedTokenizerFast,
     seed: int = 0,
-    hidden_size: int = 128,
+    hidden_size: int = 96,
     num_layers: int = 4,
     num_heads: int = 4,
 ) -> Qwen2ForCausalLM:
@@ -115,7 +122,7 @@ def build_tiny_model(
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators as well
         model = Qwen2ForCausalLM(config)
     return model.eval()
 
@@ -131,15 +138,14 @@ def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
 
 def _corpus(num_seeds: int = 48) -> Iterator[str]:
     """What the environments show and replies look like: random play, fixed seeds, fixed order."""
-    for env_id in sorted(name for name in gymnasium.registry if name.startswith("ragen/")):
-        options = dict(ENVIRONMENTS.get(env_id, {}))
-        kwargs: dict[str, Any] = options.pop("env_kwargs", {})
+    for env_id, settings in _CORPUS:
+        options = dict(settings)
+        env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
         for think in (False, True):
-            for env_kwargs in [{}, kwargs] if kwargs else [{}]:
-                env = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
-                turns = AgentTurns(env, think=think, **options)
-                for seed in range(num_seeds):
-                    yield from _random_episode(turns, seed)
+            env = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
+            turns = AgentTurns(env, think=think, **options)
+            for seed in range(num_seeds):
+                yield from _random_episode(turns, seed)
 
 
 def _random_episode(turns: AgentTurns, seed: int) -> Iterator[str]:

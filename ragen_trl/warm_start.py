@@ -39,7 +39,7 @@ class WarmStartConfig:
     """
 
     demonstrations: int = field(default=24_000, metadata={"help": "Episodes of oracle play to learn from."})
-    noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
+    noise: float = field(default=0.65, metadata={"help": "Probability that an action of the oracle is random."})
     demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
     demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
     demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimiser step."})
@@ -117,6 +117,7 @@ def warm_start(
             lr_scheduler_type="cosine",
             warmup_steps=20,
             max_length=None,
+            train_sampling_strategy="group_by_length",  # episodes differ in length by a factor of five
             gradient_checkpointing=False,
             save_strategy="no",
             logging_steps=10,
@@ -137,6 +138,15 @@ def warm_start(
     successes = sum(trajectory.success for trajectory in demonstrations)
     note = {"demonstrations": len(demonstrations), "noise": config.noise, "successes": successes}
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    _replace(partial, target)
     return target
+
+
+def _replace(partial: Path, target: Path) -> None:
+    """Rename a finished folder to its place; a former one is moved away whole before it is deleted."""
+    former = target.with_name(f"{target.name}.former")
+    shutil.rmtree(former, ignore_errors=True)
+    if target.exists():
+        target.rename(former)
+    partial.rename(target)
+    shutil.rmtree(former, ignore_errors=True)

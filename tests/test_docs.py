@@ -161,3 +161,9 @@ def test_tables_have_a_committed_source(page: Path, sources: list[Path]) -> None
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert re.search(r"^## \[?Unreleased\b", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_tables_say_what_the_results_say() -> None:
+    command = [sys.executable, "benchmarks/tables.py", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr

@@ -45,9 +45,7 @@ def test_filler_rows_weigh_nothing(tmp_path: Path) -> None:
     """Five micro-batches and 8 kept rows: two of ten rows are fillers."""
     options = {**STEP, "filter_ratio": 0.4}
     whole = step(small_trainer(tmp_path, lottery(), per_device_train_batch_size=20, **options))
-    split = small_trainer(
-        tmp_path, lottery(), per_device_train_batch_size=4, gradient_accumulation_steps=5, **options
-    )
+    split = small_trainer(tmp_path, lottery(), per_device_train_batch_size=4, gradient_accumulation_steps=5, **options)
     assert_same_step(whole, step(split))
 
 

@@ -95,4 +95,3 @@ class AnyReply(AgentTurns):
 def lottery(win: float = 1.0) -> Any:
     """A maker of lotteries."""
     return lambda: AnyReply(Lottery(win), think=False, max_turns=1, max_actions=1, max_actions_per_turn=1)
-

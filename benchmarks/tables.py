@@ -1,0 +1,81 @@
+"""Write the tables of README.md and benchmarks/README.md from the committed results.
+
+    python benchmarks/tables.py            # rewrite what stands between the marks
+    python benchmarks/tables.py --check    # exit status 1 if that would change something
+
+A table stands between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "benchmarks/README.md")
+MARKED = re.compile(r"(<!-- table: (benchmarks/results/(\w+)\.json) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+
+
+def main() -> int:
+    """Rewrite or check every page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    stale = []
+    for page in (ROOT / name for name in PAGES):
+        text = page.read_text(encoding="utf-8")
+        fresh = MARKED.sub(lambda mark: f"{mark[1]}{table(ROOT / mark[2], mark[3])}{mark[4]}", text)
+        if fresh != text:
+            stale.append(page.name)
+            if not options.check:
+                page.write_text(fresh, encoding="utf-8")
+    if stale and options.check:
+        print(f"not what the results say: {', '.join(stale)}; run python benchmarks/tables.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+def table(path: Path, name: str) -> str:
+    """The Markdown table of a result file."""
+    makers = {"train": train_table, "step_time": step_time_table}
+    return makers[name](json.loads(path.read_text(encoding="utf-8")))
+
+
+def train_table(content: dict[str, Any]) -> str:
+    """One row a seed: success and its 95 % interval of every policy on the same held-out start states."""
+    lines = ["| seed | random | warm start | trained | oracle | trained, unseen states | step | whole run |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for run in content["runs"]:
+        results, seconds = run["results"], run["seconds"]
+        cells = [success(results[name]) for name in ("random", "before", "trained", "oracle")]
+        unseen = run["unseen"]["trained"]
+        times = [f"{seconds['step_median']:.2f} s", f"{seconds['total'] / 60:.1f} min"]
+        cells = [str(run["seed"]), *cells, f"{success(unseen)} (n={unseen['n']})", *times]
+        lines.append(f"| {' | '.join(cells)} |")
+    first = content["runs"][0]
+    count = first["results"]["trained"]["n"]
+    lines += ["", f"Success [95 % interval], n = {count} held-out start states, sampled at temperature 1. Commit "
+              f"`{(content['commit'] or 'unknown')[:9]}`, {first['machine']['cpus']} CPU cores, no GPU."]
+    return "\n".join(lines) + "\n"
+
+
+def step_time_table(content: dict[str, Any]) -> str:
+    """One row a group shape: seconds of a step and how much of it is play."""
+    lines = ["| 128 trajectories as | seconds a step: median [quartiles] | of which rollout | steps |"]
+    lines.append("|---|---|---|---|")
+    for shape in content["shapes"]:
+        step, rollout = shape["step"], shape["rollout"]
+        times = f"{step['median']:.2f} [{step['low']:.2f}, {step['high']:.2f}] | {rollout['median']:.2f}"
+        lines.append(f"| {shape['groups']} groups of {shape['group_size']} | {times} | {shape['steps']} |")
+    return "\n".join(lines) + "\n"
+
+
+def success(result: dict[str, Any]) -> str:
+    """``0.80 [0.76, 0.83]``."""
+    return f"{result['success']:.2f} [{result['success_low']:.2f}, {result['success_high']:.2f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

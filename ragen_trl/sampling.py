@@ -1,0 +1,74 @@
+"""How a token is drawn from logits: a pure function and its options."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn.
+
+    Attributes:
+        max_tokens: Tokens of one reply at most, the end-of-turn token included.
+        temperature: Divides the logits; 0 is greedy.
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        top_p: Keep the smallest set of most likely tokens with this much probability; 1 keeps all.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
+        if self.temperature < 0:
+            raise ValueError(f"temperature is {self.temperature}; use 0 for greedy or a positive number")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; it must be in (0, 1]")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; use 0 to keep all tokens or a positive number")
+
+
+def sample_tokens(
+    logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one token a row by inverting the cumulative distribution.
+
+    Args:
+        logits: (b, vocabulary) next-token logits.
+        uniforms: (b,) numbers in [0, 1), float64.
+        sampling: Temperature, top-k and top-p.
+
+    Returns:
+        (b,) token ids and (b,) their log-probabilities under the temperature, before top-k and top-p: what a
+        trainer that divides its logits by the same temperature computes.
+    """
+    logits = logits.float()
+    if sampling.temperature == 0:
+        tokens = logits.argmax(-1)
+        return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None]).squeeze(-1)
+    logprobs = torch.log_softmax(logits / sampling.temperature, -1)
+    kept = _top_k_top_p(logprobs, sampling)
+    cumulative = kept.double().exp().cumsum(-1)  # float64: 150 000 small terms would drift in float32
+    target = uniforms[:, None] * cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
+    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+
+
+def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """Log-probabilities with -inf where top-k or top-p cut."""
+    if sampling.top_k:
+        kth = logprobs.topk(min(sampling.top_k, logprobs.shape[-1]), -1).values[:, -1:]
+        logprobs = logprobs.masked_fill(logprobs < kth, -torch.inf)
+    if sampling.top_p < 1:
+        ordered, order = logprobs.softmax(-1).sort(-1, descending=True)
+        before = ordered.cumsum(-1) - ordered  # probability of all more likely tokens; the first one always stays
+        cut = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= sampling.top_p)
+        logprobs = logprobs.masked_fill(cut, -torch.inf)
+    return logprobs

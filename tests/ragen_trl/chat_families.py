@@ -1,0 +1,143 @@
+"""Small offline tokenizers that wear the special tokens and the chat templates of well-known model families.
+
+The vocabularies are 256 bytes and the special tokens; what is tested is how a template's text becomes tokens, and that
+does not depend on the learnt merges. Template texts come from TRL where it ships them.
+"""
+
+from dataclasses import dataclass
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+from trl import chat_template_utils as trl_templates
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+# Adds its own system message, as SmolLM2-Instruct does.
+SMOLLM2 = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# A system message that travels to the last user message (Mistral does so), a turn counter (ChatGLM), dropped thoughts.
+TRAVELLING_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{% set system = messages[0]['content'] + '\n' %}"
+    "{% set rest = messages[1:] %}{% else %}{% set system = '' %}{% set rest = messages %}{% endif %}"
+    "{% for message in rest %}<|im_start|>{{ message['role'] }}\n{% if message['role'] == 'user' and "
+    "rest[loop.index0 + 1:] | selectattr('role', 'equalto', 'user') | list | length == 0 %}{{ system }}{% endif %}"
+    "{{ message['content'] }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+COUNTING_TURNS = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }} {{ loop.index }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+FORGETTING_THOUGHTS = CHATML.replace(
+    "{{ message['content'] }}",
+    "{% if loop.last %}{{ message['content'] }}{% else %}{{ message['content'].split('</think>')[-1] }}{% endif %}",
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family's template and special tokens, with the texts that a conversation is expected to consist of.
+
+    Attributes:
+        template: The chat template as the family ships it.
+        specials: Special tokens in the vocabulary.
+        end_of_turn: The token that closes a reply.
+        eos: The tokenizer's own end of sequence, which need not be that token.
+        bos: The tokenizer's begin of sequence, or ``None``.
+        opening: The first prompt around the user's message, without system prompt.
+        between: The text from the end of one reply to the beginning of the next.
+        takes_system: Whether the template knows system messages.
+    """
+
+    template: str
+    specials: tuple[str, ...]
+    end_of_turn: str
+    opening: str
+    between: str
+    eos: str
+    bos: str | None = None
+    takes_system: bool = True
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Builds the tokenizer; it has ``<think>`` and ``</think>`` as ordinary added tokens, as Qwen3 does."""
+        return byte_tokenizer(self.template, self.specials, self.eos, self.bos)
+
+
+def byte_tokenizer(
+    template: str | None, specials: tuple[str, ...], eos: str, bos: str | None = None
+) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes and these special tokens."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    size = len(alphabet) + len(specials)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(specials), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([], trainer)
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in ("<think>", "</think>")])
+    if bos is not None:  # as Llama-3's and Gemma's tokenizers: they add it to any text unless told not to
+        ids = [(bos, tokenizer.token_to_id(bos))]
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{bos} $A", special_tokens=ids)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos, bos_token=bos, chat_template=template)
+
+
+_CHATML_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_CHATML_BETWEEN = "<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+_CHATML_OPENING = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+_QWEN_SYSTEM = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+_SMOL_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+_LLAMA_TURN = (
+    "<|start_header_id|>user<|end_header_id|>\n\n{}<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+)
+_GEMMA_TURN = "<start_of_turn>user\n{}<end_of_turn>\n<start_of_turn>model\n"
+_PHI_TURN = "<|user|>\n{}<|end|>\n<|assistant|>\n"
+_LLAMA_TOKENS = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+
+
+def _chatml(template: str, system: str = "") -> Family:
+    opening = system + _CHATML_OPENING
+    return Family(template, _CHATML_TOKENS, "<|im_end|>", opening, _CHATML_BETWEEN, eos="<|im_end|>")
+
+
+FAMILIES: dict[str, Family] = {
+    "qwen2_5": _chatml(trl_templates.qwen2_5_chat_template, _QWEN_SYSTEM),
+    "qwen3": _chatml(trl_templates.qwen3_chat_template),
+    "qwen3_instruct": _chatml(trl_templates.qwen3_instruct_2507_chat_template),
+    "chatml": _chatml(CHATML),
+    "smollm2": _chatml(SMOLLM2, _SMOL_SYSTEM),
+    "llama3": Family(
+        trl_templates.llama3_chat_template,
+        _LLAMA_TOKENS,
+        "<|eot_id|>",
+        "<|begin_of_text|>" + _LLAMA_TURN,
+        "<|eot_id|>" + _LLAMA_TURN,
+        eos="<|eot_id|>",
+        bos="<|begin_of_text|>",
+    ),
+    # The next two end a turn with a token that is none of the tokenizer's named special tokens.
+    "gemma": Family(
+        trl_templates.gemma_chat_template,
+        ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"),
+        "<end_of_turn>",
+        "<bos>" + _GEMMA_TURN,
+        "<end_of_turn>\n" + _GEMMA_TURN,
+        eos="<eos>",
+        bos="<bos>",
+        takes_system=False,
+    ),
+    "phi3": Family(
+        trl_templates.phi3_chat_template,
+        ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"),
+        "<|end|>",
+        _PHI_TURN,
+        "<|end|>\n" + _PHI_TURN,
+        eos="<|endoftext|>",
+    ),
+}

@@ -1,0 +1,42 @@
+"""Environments that follow a script, for tests that must know what will be shown and paid."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Quiz:
+    """Asks a given number of questions, each longer than the one before, and pays 1, 2, 3, … for the answers.
+
+    Args:
+        questions: How many; the last one terminates, or truncates with ``limit="turns"``.
+        truncates: End by truncation.
+        padding: Characters in the first question besides its number; every later one has one more.
+    """
+
+    def __init__(self, questions: int, truncates: bool = False, padding: int = 3) -> None:
+        self.questions = questions
+        self.truncates = truncates
+        self.padding = padding
+        self.answers: list[str] = []
+        self.resets: list[tuple[int | None, dict[str, Any] | None]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self.answers = []
+        self.resets.append((seed, options))
+        return self._question(), {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.answers.append(action)
+        asked = len(self.answers)
+        over = asked == self.questions
+        info = {"success": over, "limit": "turns" if over and self.truncates else "", "asked": asked}
+        return self._question(), float(asked), over and not self.truncates, over and self.truncates, info
+
+    def _question(self) -> str:
+        asked = len(self.answers)
+        return f"{asked}" + "x" * (self.padding + asked)
+
+
+def quizzes(lengths: Sequence[int]) -> list[Quiz]:
+    """One quiz a length, each with questions of its own size."""
+    return [Quiz(length, padding=2 + 5 * index) for index, length in enumerate(lengths)]

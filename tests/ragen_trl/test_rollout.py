@@ -1,0 +1,174 @@
+"""Rollout: who is asked when, what is recorded, how episodes end, and what the members of a group share."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from gymnasium import make
+
+import ragen_envs
+from ragen_trl.chat import Chat
+from ragen_trl.policies import ScriptedPolicy
+from ragen_trl.rollout import Reply, Request, Start, play
+from ragen_trl.trajectory import Trajectory
+from tests.ragen_trl.chat_families import FAMILIES
+from tests.ragen_trl.fake_envs import Quiz, quizzes
+
+CHAT = Chat(FAMILIES["chatml"].tokenizer())
+
+
+class Spy:
+    """Answers with its row and keeps a diary of what a rollout asks of a policy."""
+
+    def __init__(self, chat: Chat | None = None, max_context: int | None = None, reply_tokens: int = 3) -> None:
+        self.chat = chat
+        self.max_context = max_context
+        self.reply_tokens = reply_tokens
+        self.seeds: list[int] = []
+        self.asked: list[list[int]] = []
+        self.ended: list[list[int]] = []
+        self.rooms: list[int | None] = []
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        self.seeds = list(seeds)
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        self.asked.append([request.row for request in requests])
+        self.rooms += [request.room for request in requests]
+        return [self._reply(request) for request in requests]
+
+    def _reply(self, request: Request) -> Reply:
+        length = self.reply_tokens if request.room is None else min(self.reply_tokens, request.room)
+        return Reply(f"row {request.row}", (5,) * length if self.chat else (), (-1.0,) * length if self.chat else ())
+
+    def end(self, rows: Sequence[int]) -> None:
+        self.ended.append(list(rows))
+
+
+def starts(count: int) -> list[Start]:
+    return [Start(seed=10 + row, outcome_seed=20 + row, sampling_seed=30 + row) for row in range(count)]
+
+
+def test_rows_of_unequal_length_leave_when_they_are_done() -> None:
+    spy = Spy()
+    trajectories = play(quizzes((2, 1, 3, 1)), spy, starts(4))
+    assert spy.asked == [[0, 1, 2, 3], [0, 2], [2]]
+    assert spy.ended == [[1, 3], [0], [2]]
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 3, 1]
+    assert [trajectory.turns[0].reply for trajectory in trajectories] == ["row 0", "row 1", "row 2", "row 3"]
+
+
+def test_seeds_reach_the_environment_and_the_dice_and_are_recorded() -> None:
+    envs, spy = [Quiz(1), Quiz(1)], Spy()
+    trajectories = play(envs, spy, [Start(1, outcome_seed=2, sampling_seed=3), Start(4, sampling_seed=5)])
+    assert [env.resets for env in envs] == [[(1, {"outcome_seed": 2})], [(4, None)]]
+    assert spy.seeds == [3, 5]
+    assert [(trajectory.seed, trajectory.outcome_seed) for trajectory in trajectories] == [(1, 2), (4, None)]
+
+
+def test_everything_that_happened_is_recorded() -> None:
+    (trajectory,) = play([Quiz(2, padding=1)], Spy(), starts(1))
+    first, second = trajectory.turns
+    assert (first.observation, second.observation) == ("0x", "1xx")
+    assert (first.reward, second.reward) == (1.0, 2.0)
+    assert (first.info["asked"], second.info["asked"]) == (1, 2)
+    assert trajectory.episode_return == 3.0
+    assert trajectory.success
+
+
+@pytest.mark.parametrize("truncates", [True, False])
+def test_an_end_keeps_gymnasiums_meaning(truncates: bool) -> None:
+    (trajectory,) = play([Quiz(2, truncates)], Spy(), starts(1))
+    assert (trajectory.terminated, trajectory.truncated) == (not truncates, truncates)
+    assert trajectory.limit == ("turns" if truncates else "")
+
+
+def test_tokens_are_appended_turn_by_turn() -> None:
+    (trajectory,) = play([Quiz(2, padding=1)], Spy(CHAT), starts(1))
+    first, second = trajectory.turns
+    assert first.prompt_ids == tuple(CHAT.start("0x"))
+    assert second.prompt_ids == tuple(CHAT.extend(5, "1xx"))
+    assert trajectory.token_ids == (*first.prompt_ids, 5, 5, 5, *second.prompt_ids, 5, 5, 5)
+    assert first.logprobs == (-1.0, -1.0, -1.0)
+
+
+def test_without_a_chat_there_are_no_tokens_and_no_limits() -> None:
+    spy = Spy()
+    (trajectory,) = play([Quiz(3)], spy, starts(1))
+    assert trajectory.token_ids == ()
+    assert spy.rooms == [None, None, None]
+
+
+def test_a_full_context_ends_an_episode_and_leaves_the_others_playing() -> None:
+    first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
+    spy = Spy(CHAT, max_context=first + 3 + then)  # the second prompt just fits, a reply does not
+    long, short = play([Quiz(5, padding=1), Quiz(1, padding=1)], spy, starts(2))
+    assert (len(long.turns), long.terminated, long.truncated, long.limit) == (1, False, True, "context")
+    assert (len(short.turns), short.terminated, short.limit) == (1, True, "")
+    assert spy.ended == [[1], [0]]
+    assert len(long.token_ids) == first + 3
+
+
+def test_the_room_shrinks_to_what_the_tighter_budget_leaves() -> None:
+    first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
+    spy = Spy(CHAT, max_context=first + 3 + then + 2)
+    (trajectory,) = play([Quiz(2, padding=1)], spy, starts(1), max_length=100)
+    assert spy.rooms == [3 + then + 2, 2]
+    assert len(trajectory.turns[1].reply_ids) == 2  # a reply that would run over is cut
+    spy = Spy(CHAT, max_context=1000)
+    play([Quiz(2, padding=1)], spy, starts(1), max_length=100)
+    assert spy.rooms == [100, 100 - 3 - then]  # counted behind the first prompt
+
+
+def test_a_first_prompt_that_fills_the_context_is_an_error_with_the_remedy() -> None:
+    needed = len(CHAT.start("0xxx"))
+    with pytest.raises(ValueError, match=f"first prompt has {needed} tokens and the model's context {needed}.*longer"):
+        play([Quiz(1)], Spy(CHAT, max_context=needed), starts(1))
+
+
+def test_every_start_needs_an_environment() -> None:
+    with pytest.raises(ValueError, match="1 environments for 2 starts"):
+        play([Quiz(1)], Spy(), starts(2))
+
+
+def test_playing_nothing_gives_nothing() -> None:
+    assert play([], Spy(), []) == []
+
+
+def group(env_id: str, outcomes: Sequence[int], reply: str, **kwargs: float) -> list[Trajectory]:
+    """One group: the start state of seed 3, an outcome seed for every member."""
+    envs = [ragen_envs.AgentTurns(make(env_id, disable_env_checker=True, **kwargs), think=False) for _ in outcomes]
+    policy = ScriptedPolicy(lambda env, random: reply)
+    return play(envs, policy, [Start(3, outcome) for outcome in outcomes])
+
+
+def test_group_members_share_the_start_but_not_the_outcomes_of_a_bandit() -> None:
+    """Shared outcomes would make normalised advantages push away from the better arm (reference of RAGEN, 0.3)."""
+    members = group("ragen/Bandit-v0", range(64), "<answer>Dragon</answer>")
+    assert len({member.turns[0].observation for member in members}) == 1
+    paid = [member.episode_return for member in members]
+    assert set(paid) == {0.0, 1.0}
+    assert 16 - 14 <= sum(paid) <= 16 + 14  # 64 draws of 1/4: 4 sigma are 13.9
+
+
+def test_group_members_share_the_lake_but_not_the_slips() -> None:
+    members = group("ragen/FrozenLake-v0", range(16), "<answer>Left || Up || Right || Down</answer>")
+    assert len({member.turns[0].observation for member in members}) == 1
+    assert len({tuple(turn.observation for turn in member.turns) for member in members}) > 4
+
+
+def test_the_same_outcome_seed_gives_the_same_episode() -> None:
+    one, two = group("ragen/FrozenLake-v0", [5, 5], "<answer>Left || Up || Right || Down</answer>")
+    assert one == two
+
+
+def test_a_deterministic_lake_has_one_course() -> None:
+    members = group("ragen/FrozenLake-v0", range(4), "<answer>Left || Down</answer>", is_slippery=False)
+    assert len({tuple(turn.observation for turn in member.turns) for member in members}) == 1
+
+
+def test_scripts_get_the_environment_and_dice_of_their_row() -> None:
+    policy = ScriptedPolicy(lambda env, random: f"{len(env.answers)} {random.integers(1000)}")  # type: ignore[attr-defined]
+    (trajectory,) = play([Quiz(2)], policy, [Start(0, sampling_seed=9)])
+    dice = np.random.default_rng(9)
+    assert [turn.reply for turn in trajectory.turns] == [f"0 {dice.integers(1000)}", f"1 {dice.integers(1000)}"]
