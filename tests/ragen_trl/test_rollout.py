@@ -122,7 +122,7 @@ def test_the_room_shrinks_to_what_the_tighter_budget_leaves() -> None:
 
 def test_a_first_prompt_that_fills_the_context_is_an_error_with_the_remedy() -> None:
     needed = len(CHAT.start("0xxx"))
-    with pytest.raises(ValueError, match=f"first prompt has {needed} tokens and the model's context {needed}.*longer"):
+    with pytest.raises(ValueError, match=f"first prompt has {needed} tokens.*context: {needed}.*shorten"):
         play([Quiz(1)], Spy(CHAT, max_context=needed), starts(1))
 
 
