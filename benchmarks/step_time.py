@@ -17,7 +17,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from ragen_trl import StarPOSConfig, StarPOTrainer
-from ragen_trl.checkpoints import write_atomically
+from ragen_trl.atomic import write_atomically
 from ragen_trl.provenance import provenance
 from ragen_trl.recipes import defaults
 from ragen_trl.tiny_model import save_tiny_model

@@ -57,8 +57,14 @@ def train_table(content: dict[str, Any]) -> str:
     first = content["runs"][0]
     count = first["results"]["trained"]["n"]
     lines += ["", f"Success [95 % interval], n = {count} held-out start states, sampled at temperature 1. Commit "
-              f"`{(content['commit'] or 'unknown')[:9]}`, {first['machine']['cpus']} CPU cores, no GPU."]
+              f"`{commit(first)}`, {first['machine']['cpus']} CPU cores, no GPU."]
     return "\n".join(lines) + "\n"
+
+
+def commit(run: dict[str, Any]) -> str:
+    """The commit a run was made with, shortened; a checkout with changes says so."""
+    name, _, changes = (run["commit"] or "unknown").partition("+")
+    return name[:9] + ("+" + changes if changes else "")
 
 
 def step_time_table(content: dict[str, Any]) -> str:

@@ -17,9 +17,9 @@ from typing import Any
 import gymnasium
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_trl.checkpoints import write_atomically
+from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOSConfig
-from ragen_trl.environments import make_chat, make_turns
+from ragen_trl.environments import load_play_options, make_chat, make_turns
 from ragen_trl.evaluation import play_held_out, summarise
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.provenance import provenance
@@ -57,12 +57,13 @@ def train(seed: int, recipe: list[str], smoke: bool) -> Path:
 def collect(folder: Path) -> dict[str, Any]:
     """The run's summary, and what its models reach on start states that were never trained on."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
-    config = {name: value for name, value in summary["config"].items() if name in StarPOSConfig.__dataclass_fields__}
-    args = StarPOSConfig(**{**config, "output_dir": str(folder)})
-    env, episodes = summary["env"], summary["results"]["trained"]["n"]
+    config, env, episodes = summary["config"], summary["env"], summary["results"]["trained"]["n"]
+    played_as = {key: value for key, value in load_play_options(str(folder / "model")).items() if key != "env"}
+    args = StarPOSConfig(output_dir=str(folder), **played_as)
     made = gymnasium.make(env, **summary["env_kwargs"])
-    used = [args.train_seed_start + i for i in range(args.num_rollouts * args.groups_per_generation)]
-    demonstrated = [WARM_START + i for i in range(summary["config"]["demonstrations"])]
+    groups = summary["trajectories"]["sampled"] // config["num_generations"]
+    used = [config["train_seed_start"] + i for i in range(groups)]
+    demonstrated = [WARM_START + i for i in range(config["demonstrations"])]
     seen = {made.reset(seed=seed)[0] for seed in (*used, *demonstrated)}
     unseen = [made.reset(seed=seed)[0] not in seen for seed in range(episodes)]
     summary["unseen"] = {"share": sum(unseen) / episodes}

@@ -25,7 +25,7 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
   python -m ragen_trl train
   python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
   python -m ragen_trl train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5
-  python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed0/model
+  python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed42/model
   python -m ragen_trl report runs/*
 """
 
@@ -44,18 +44,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if arguments else 2
     if arguments[0] not in commands:
         return _fail(f"unknown command {arguments[0]!r}; choose one of {', '.join(commands)}")
-    _quiet()
     try:
+        _quiet()
         return commands[arguments[0]](arguments[1:])
     except KeyboardInterrupt:
         print("\nstopped; finished stages are kept, the same command goes on behind them", file=sys.stderr)
         return 130
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except Exception as error:
+        if _disk_is_full(error):
             return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
-        return _fail(str(error))
-    except _user_errors() as error:
-        return _fail(str(error))
+        if isinstance(error, _user_errors()):
+            return _fail(str(error))
+        raise
 
 
 def _train(argv: list[str]) -> int:
@@ -64,6 +64,8 @@ def _train(argv: list[str]) -> int:
     from ragen_trl.warm_start import WarmStartConfig
 
     run, warm, args = _parse("train", argv, experiment.RunArguments, WarmStartConfig)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
     args.output_dir = args.output_dir or str(experiment.default_folder(run, args.seed))
     print(f"{run.algo} on {run.env} {args.env_kwargs or ''}, run folder {args.output_dir}")
     try:
@@ -80,12 +82,12 @@ def _train(argv: list[str]) -> int:
 def _warm_start(argv: list[str]) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ragen_trl.experiment import RunArguments
+    from ragen_trl.experiment import ModelArguments
     from ragen_trl.model_loading import check_model
     from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
     from ragen_trl.warm_start import WarmStartConfig, warm_start
 
-    run, warm, args = _parse("warm-start", argv, RunArguments, WarmStartConfig)
+    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
     if run.model is None:
         tokenizer = build_tiny_tokenizer()
         model = build_tiny_model(tokenizer, args.seed)
@@ -99,25 +101,29 @@ def _warm_start(argv: list[str]) -> int:
 
 def _eval(argv: list[str]) -> int:
     import json
+    from functools import partial
 
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ragen_trl.checkpoints import write_atomically
+    from ragen_trl.atomic import write_atomically
     from ragen_trl.environments import make_chat, make_turns
     from ragen_trl.evaluation import evaluate
-    from ragen_trl.experiment import RunArguments
+    from ragen_trl.experiment import EvalArguments
     from ragen_trl.model_loading import check_model
     from ragen_trl.policies import TransformersPolicy
     from ragen_trl.provenance import provenance
     from ragen_trl.sampling import Sampling
 
-    run, args = _parse("eval", argv, RunArguments)
+    run, args = _parse("eval", argv, EvalArguments)
     policies: dict[str, Any] = {"random": "random"}
     if run.model is not None:
         check_model(run.model)
-        model = AutoModelForCausalLM.from_pretrained(run.model)
+        model = AutoModelForCausalLM.from_pretrained(run.model, dtype="float32").to(args.device)  # as it was trained
         chat = make_chat(AutoTokenizer.from_pretrained(run.model), make_turns(run.env, args), args)
-        policies[run.model] = TransformersPolicy(model, chat, Sampling(args.max_reply_length, run.eval_temperature))
+        sampling = Sampling(args.max_reply_length, run.eval_temperature)
+        precision = partial(torch.autocast, args.device.type, torch.bfloat16, enabled=bool(args.bf16))
+        policies[run.model] = TransformersPolicy(model, chat, sampling, precision)
     policies["oracle"] = "oracle"
     results = {}
     for name, policy in policies.items():
@@ -149,17 +155,17 @@ def _report(argv: list[str]) -> int:
 class _Chosen:
     """The options that decide about the defaults of all others."""
 
-    env: str = field(default="ragen/FrozenLake-v0")
+    env: str | None = field(default=None)
     algo: str = field(default="starpo-s")
     model: str | None = field(default=None)
 
 
 def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
-    """Options from the command line, then the YAML file, then the recipe of environment and model."""
+    """Options from the command line, then the YAML file, the model's play.json, the recipe of environment and model."""
     from trl import TrlParser
 
     from ragen_trl.config import StarPOConfig, StarPOSConfig
-    from ragen_trl.environments import make_turns
+    from ragen_trl.environments import load_play_options, make_turns
     from ragen_trl.recipes import defaults
 
     configs = {"starpo": StarPOConfig, "starpo-s": StarPOSConfig}
@@ -167,10 +173,15 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     first = TrlParser([_Chosen], add_help=False)
     first.set_defaults(**{name: given[name] for name in ("env", "algo", "model") if name in given})
     chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
+    recorded = load_play_options(chosen.model)
+    chosen.env = chosen.env or recorded.get("env", "ragen/FrozenLake-v0")
+    if recorded.get("env") != chosen.env:
+        recorded.pop("env_kwargs", None)
     if chosen.algo not in configs:
         raise SystemExit(_fail(f"algo is {chosen.algo!r}; choose one of {', '.join(configs)}"))
     parser = TrlParser([*dataclasses, configs[chosen.algo]], prog=f"python -m ragen_trl {command}")
-    parser.set_defaults(output_dir=None, **defaults(chosen.env, chosen.model))
+    # "" is no folder yet: transformers would put "trainer_output" in the place of None.
+    parser.set_defaults(**{"output_dir": "", **defaults(chosen.env, chosen.model), **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise SystemExit(_fail(f"the YAML file has options that do not exist: {' '.join(unknown)}"))
@@ -191,7 +202,10 @@ def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     options, rest = parser.parse_known_args(argv)
     if options.config is None:
         return {}, rest
-    given = yaml.safe_load(options.config.read_text(encoding="utf-8")) or {}
+    try:
+        given = yaml.safe_load(options.config.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise SystemExit(_fail(f"{options.config} cannot be read: {error}")) from None
     if not isinstance(given, dict):
         raise SystemExit(_fail(f"{options.config} holds a {type(given).__name__}; it needs lines 'option: value'"))
     if isinstance(given.get("env"), dict):
@@ -203,11 +217,16 @@ def _user_errors() -> tuple[type[Exception], ...]:
     """What a user can mend; anything else is our mistake and shows its trace."""
     import gymnasium
 
-    from ragen_trl.chat import ChatTemplateError
-    from ragen_trl.policies import UnsupportedModelError
-    from ragen_trl.seeds import SeedOverlapError
+    from ragen_envs.oracles import NoOracleError
+    from ragen_trl.errors import UserError
 
-    return ChatTemplateError, UnsupportedModelError, SeedOverlapError, gymnasium.error.Error
+    return UserError, NoOracleError, gymnasium.error.Error
+
+
+def _disk_is_full(error: Exception) -> bool:
+    """Python says ENOSPC; torch and safetensors say it in words of their own."""
+    words = ("No space left on device", "os error 28", "inline_container.cc")
+    return getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words)
 
 
 def _quiet() -> None:

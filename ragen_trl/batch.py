@@ -1,7 +1,7 @@
-"""From trajectories to the batch that TRL's loss reads; the one place where lists of tokens become tensors.
+"""From trajectories to the batch that TRL's loss reads.
 
 TRL pads the lists that a ``rollout_func`` returns; ``select_rows`` then narrows the padded batch to the trajectories
-that are trained on. ``collate`` pads trajectories directly, for everything that reads them outside TRL's loop.
+that are trained on. ``collate`` pads trajectories directly, for a forward pass outside TRL's loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,7 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
         selected[key] = value[filled.to(value.device)] if is_rows else value
     selected["completion_mask"][len(rows) :] = 0
     prompt = int(selected["prompt_mask"].sum(dim=1).max())
-    completion = int(selected["completion_mask"].sum(dim=1).max())
+    completion = max(1, int(selected["completion_mask"].sum(dim=1).max()))
     for key in _PROMPT_KEYS:
         selected[key] = selected[key][:, selected[key].shape[1] - prompt :]
     for key in _COMPLETION_KEYS:

@@ -13,13 +13,15 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 from trl.chat_template_utils import get_training_chat_template
 
+from ragen_trl.errors import UserError
+
 Message = dict[str, str]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
 
 
-class ChatTemplateError(ValueError):
+class ChatTemplateError(UserError, ValueError):
     """The tokenizer's chat template is missing or cannot be used append-only."""
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 
@@ -37,16 +38,8 @@ def _recorded_step(folder: Path) -> int | None:
     return state.get("global_step") if isinstance(state, dict) else None
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one, the new one, or none: never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C (or SIGTERM) finishes the step in progress, saves a checkpoint and stops; a second one stops at once.
+    """Ctrl-C (or SIGTERM) ends training behind the rollout in progress, with a checkpoint; a second one at once.
 
     Attributes:
         stopped: Whether training was stopped that way.
@@ -65,22 +58,29 @@ class StopOnInterrupt(TrainerCallback):
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Between two steps everything is consistent: save here, then stop."""
-        if self.stopped:
-            control.should_save = True
-            control.should_training_stop = True
+        """Between two rollouts everything is consistent: save here, then stop, on all processes together."""
+        if self._anyone_stopped(args) and state.global_step % max(1, getattr(args, "steps_per_rollout", 1)) == 0:
+            self.stopped = control.should_save = control.should_training_stop = True
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Give the signals back."""
-        self._restore()
+        self.restore()
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stopped = True
-        self._restore()
-
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Give the signals back; for when training ended by an exception, which skips ``on_train_end``."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+
+    def _anyone_stopped(self, args: TrainingArguments) -> bool:
+        if not torch.distributed.is_initialized():
+            return self.stopped
+        flag = torch.tensor(int(self.stopped), device=args.device)
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        return bool(flag.item())
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = True
+        self.restore()

@@ -1,7 +1,8 @@
 """Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
 
-Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints, vLLM) is TRL's and means
-what it means there. A *trajectory* takes the place of TRL's *completion*.
+Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints) is TRL's and means what it
+means there. A *trajectory* takes the place of TRL's *completion*. Options of TRL that this package would not honour yet
+are refused, never ignored.
 """
 
 import math
@@ -13,6 +14,18 @@ from trl import GRPOConfig
 
 ADVANTAGES = ("group",)
 BASELINES = ("mean", "leave_one_out")
+
+# TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
+_NOT_HONOURED: dict[str, Any] = {
+    "use_vllm": False,
+    "use_transformers_continuous_batching": False,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "generation_kwargs": None,
+    "cache_implementation": None,
+    "multi_objective_aggregation": "sum_then_normalize",
+    "mask_truncated_completions": False,
+}
 
 
 @dataclass
@@ -107,6 +120,18 @@ class StarPOConfig(GRPOConfig):
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
         super().__post_init__()
+        self._check_ours()
+        if self.num_train_seeds is not None:
+            self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
+        for name, only in _NOT_HONOURED.items():
+            if getattr(self, name) != only:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
+        if self.filter_ratio < 1 and self.loss_type == "bnpo":
+            raise ValueError(
+                "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
+            )
+
+    def _check_ours(self) -> None:
         for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -118,6 +143,12 @@ class StarPOConfig(GRPOConfig):
             raise ValueError(f"advantage is {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
         if self.baseline not in BASELINES:
             raise ValueError(f"baseline is {self.baseline!r}; choose one of {', '.join(BASELINES)}")
+        if isinstance(self.env_kwargs, str):
+            raise ValueError(f"env_kwargs is {self.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+        if self.max_steps <= 0 and self.num_train_seeds is None:
+            raise ValueError(
+                f"max_steps is {self.max_steps}; set it, or num_train_seeds and num_train_epochs, to say how long"
+            )
         if self.num_train_seeds is not None and self.num_train_seeds < self.groups_per_generation:
             raise ValueError(
                 f"num_train_seeds is {self.num_train_seeds}, but every rollout takes {self.groups_per_generation} "
@@ -131,12 +162,15 @@ class StarPOConfig(GRPOConfig):
         return self.generation_batch_size // self.num_generations
 
     @property
+    def steps_per_rollout(self) -> float:
+        """Optimiser steps that one rollout batch serves; below 1 if a step takes several."""
+        assert self.steps_per_generation is not None
+        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
+
+    @property
     def num_rollouts(self) -> int:
         """Rollout batches that ``max_steps`` optimiser steps take."""
-        assert self.steps_per_generation is not None
-        return math.ceil(
-            self.max_steps * self.gradient_accumulation_steps / (self.steps_per_generation * self.num_iterations)
-        )
+        return math.ceil(self.max_steps / self.steps_per_rollout)
 
 
 @dataclass

@@ -1,11 +1,15 @@
-"""Make the environments that a configuration describes, and the chat that speaks to them."""
+"""Make the environments that a configuration describes, the chat that speaks to them, and a record of both."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns
+from ragen_trl.atomic import write_atomically
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
 
@@ -48,3 +52,35 @@ def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarP
         ChatTemplateError: If the tokenizer's template is missing or rewrites history.
     """
     return Chat(tokenizer, args.system_prompt, turns.reply_prefix if args.force_reply_prefix else "")
+
+
+# How a model is spoken to: with other values a trained one meets prompts that it has never seen.
+_PLAY_OPTIONS = (
+    "env_kwargs",
+    "think",
+    "max_turns",
+    "max_actions_per_turn",
+    "max_actions",
+    "format_penalty",
+    "max_reply_length",
+    "max_completion_length",
+    "system_prompt",
+    "force_reply_prefix",
+)
+
+
+def save_play_options(folder: Path, env: str, args: StarPOConfig) -> None:
+    """Write ``play.json`` beside a saved model: the environment and the options under which it plays."""
+    options = {"env": env, **{name: getattr(args, name) for name in _PLAY_OPTIONS}}
+    write_atomically(folder / "play.json", json.dumps(options, indent=2))
+
+
+def load_play_options(model: str | None) -> dict[str, Any]:
+    """What ``save_play_options`` wrote for a model, or nothing for one that was not trained here."""
+    path = Path(model or "").expanduser() / "play.json"
+    if model is None or not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); delete it and give the options") from error

@@ -16,12 +16,16 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint, write_atomically
+from ragen_trl.atomic import write_atomically
+from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.config import StarPOConfig
+from ragen_trl.environments import save_play_options
 from ragen_trl.evaluation import EvaluationResult, evaluate
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.provenance import provenance
 from ragen_trl.report import write_report
+from ragen_trl.rollout import Policy
+from ragen_trl.seeds import training_rows
 from ragen_trl.stages import Stages
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
@@ -48,8 +52,8 @@ class Interrupted(Exception):
 
 
 @dataclass
-class RunArguments:
-    """What a run is about; how it trains is in the training configuration."""
+class ModelArguments:
+    """Which model plays what."""
 
     env: str = field(default="ragen/FrozenLake-v0", metadata={"help": "Gymnasium id of the environment."})
     algo: str = field(default="starpo-s", metadata={"help": "'starpo-s' or 'starpo'."})
@@ -57,15 +61,27 @@ class RunArguments:
         default=None,
         metadata={"help": "Folder or hub id of a causal LM; unset: the embedded tiny Qwen2, warm-started first."},
     )
+
+
+@dataclass
+class EvalArguments(ModelArguments):
+    """How it is evaluated."""
+
     eval_episodes: int = field(default=512, metadata={"help": "Held-out start states of each evaluation."})
     eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of the evaluations."})
+
+
+@dataclass
+class RunArguments(EvalArguments):
+    """What a run is about; how it trains is in the training configuration."""
+
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start anew."})
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
-    """Where a run goes when nothing else is said: ``runs/frozenlake-starpo-s-seed0``."""
+    """Where a run goes when nothing else is said: ``runs/frozenlake-starpo-s-seed42``."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
     model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
     return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
@@ -89,23 +105,25 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     """
     folder = Path(args.output_dir)
     stages = Stages(folder, _settings(run, warm, args), run.overwrite)
-    model = run.model or str(_embedded(run, warm, args, stages, say))
-    stop = StopOnInterrupt()
-    trainer = StarPOTrainer(model, run.env, args, callbacks=[stop], peft_config=_lora(run))
-    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
 
-    def result(name: str) -> EvaluationResult:
-        policy = name if name in ("random", "oracle") else trainer.policy(run.eval_temperature)
+    def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
             **stages.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
         )
         say(f"{name:>8}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
         return found
 
-    results = {name: result(name) for name in ("random", "oracle", "before")}
+    training_rows(args)  # mistakes in the seeds, and an environment without oracle, show before hours are spent
+    results = {name: result(name, name) for name in ("random", "oracle")}
+    model = run.model or str(_embedded(run, warm, args, stages, say))
+    stop = StopOnInterrupt()
+    trainer = StarPOTrainer(model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, stages, say)
-    results["trained"] = result("trained")
+    results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     trainer.save_model(str(folder / "model"))
+    save_play_options(folder / "model", run.env, args)
     history = trainer.state.log_history
     summary = {
         **provenance(),
@@ -119,10 +137,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
         "seconds": _seconds(stages, history, results),
-        "trajectories": {
-            "sampled": sum(int(row.get("filter/trajectories_sampled", 0)) for row in history),
-            "used": sum(int(row.get("filter/trajectories_used", 0)) for row in history),
-        },
+        "trajectories": _trajectories(args, history),
     }
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
@@ -151,9 +166,12 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, stages: Stages, say: Cal
     if checkpoint is not None:
         say(f"going on from {checkpoint}")
     began = time.perf_counter()
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    stages.add("seconds_training", time.perf_counter() - began)
-    if stop.stopped:
+    try:
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        stop.restore()
+        stages.add("seconds_training", time.perf_counter() - began)
+    if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
             f"{last_whole_checkpoint(folder)}; the same command goes on from there"
@@ -174,11 +192,24 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
-    """Training options that differ from transformers' and TRL's defaults, and all of ours."""
-    ours = {option.name for option in fields(StarPOConfig)} - {option.name for option in fields(GRPOConfig)}
-    inherited = {option.name: option.default for option in fields(GRPOConfig) if option.init}
-    values = {option.name: getattr(args, option.name) for option in fields(args) if option.init}
-    return {name: value for name, value in values.items() if name in ours or value != inherited[name]}
+    """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
+    inherited = {option.name: option.default for option in fields(GRPOConfig)}
+    known = {name: getattr(args, name) for name in (*inherited, *_own_options()) if hasattr(type(args), name)}
+    plain = {name: value for name, value in known.items() if isinstance(value, str | int | float | dict | list | None)}
+    return {name: value for name, value in plain.items() if name in _own_options() or value != inherited[name]}
+
+
+def _own_options() -> set[str]:
+    """Options that ``StarPOConfig`` adds or gives another default, and the sizes of a batch."""
+    sizes = {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
+    return sizes | set(StarPOConfig.__annotations__)
+
+
+def _trajectories(args: StarPOConfig, history: list[dict[str, Any]]) -> dict[str, int]:
+    """How many were sampled, and how many the filter let through (from means over logging windows)."""
+    used = [row["filter/trajectories_used"] for row in history if "filter/trajectories_used" in row]
+    sampled = args.num_rollouts * (args.generation_batch_size or 0)
+    return {"sampled": sampled, "used": round(statistics.mean(used) * args.num_rollouts) if used else 0}
 
 
 def _seconds(

@@ -6,7 +6,7 @@ a filter behind the normalisation selects by noise (the fault of RAGEN's release
 
 import torch
 
-# A spread below this share of the largest return is rounding, not signal.
+# A spread below this share of the largest return (or of 1, if that is larger) is rounding, not signal.
 ZERO_STD = 1e-6
 
 

@@ -1,11 +1,14 @@
 """Say clearly what is wrong with a model's name before a trainer trips over it."""
 
+import json
 from pathlib import Path
 
 from transformers import AutoConfig
 
+from ragen_trl.errors import UserError
 
-class ModelNotFoundError(FileNotFoundError):
+
+class ModelNotFoundError(UserError, FileNotFoundError):
     """A model's path or hub id names nothing that can be loaded."""
 
 
@@ -16,10 +19,13 @@ def check_model(name: str) -> None:
         ModelNotFoundError: If it does not; the message carries the name and the remedy.
     """
     folder = Path(name).expanduser()
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():  # LoRA weights: the model they belong to has to be there as well
+        return check_model(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelNotFoundError(
-            f"{name!r} is a folder without config.json, so not a saved model; give the folder that save_pretrained "
-            "or the trainer wrote"
+            f"{name!r} is a folder without config.json or adapter_config.json, so not a saved model; give the folder "
+            "that save_pretrained or the trainer wrote"
         )
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
         raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")

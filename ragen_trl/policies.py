@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from ragen_trl.errors import UserError
 from ragen_trl.kv_cache import SlotCache
 from ragen_trl.rollout import Reply, Request, TurnEnv
 from ragen_trl.sampling import Sampling, sample_tokens
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ragen_trl.chat import Chat
 
 
-class UnsupportedModelError(ValueError):
+class UnsupportedModelError(UserError, ValueError):
     """The model cannot be sampled with a kept KV cache."""
 
 

@@ -93,7 +93,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
         raise ValueError("no run folder given; pass at least one")
     runs = [read_run(folder) for folder in folders]
     # Late, since it loads transformers: a run that cannot be read is reported at once.
-    from ragen_trl.checkpoints import write_atomically
+    from ragen_trl.atomic import write_atomically
 
     output = Path(output)
     write_atomically(output, _page(runs))

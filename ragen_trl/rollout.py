@@ -8,10 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
+from ragen_trl.errors import UserError
 from ragen_trl.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
     from ragen_trl.chat import Chat
+
+
+class ContextTooShortError(UserError, ValueError):
+    """The first prompt alone fills the context."""
 
 
 class TurnEnv(Protocol):
@@ -132,7 +137,8 @@ def play(
         One trajectory per environment, in order.
 
     Raises:
-        ValueError: If the numbers of environments and starts differ, or a first prompt alone fills the context.
+        ValueError: If the numbers of environments and starts differ.
+        ContextTooShortError: If a first prompt alone fills the context.
     """
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
@@ -181,7 +187,7 @@ def _take_turn(episode: _Episode, request: Request, reply: Reply) -> None:
 
 def _end_without_room(episode: _Episode, request: Request, max_context: int | None) -> None:
     if not episode.turns:
-        raise ValueError(
+        raise ContextTooShortError(
             f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
             f"{max_context}); shorten the instruction, raise max_completion_length, or take another model"
         )

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from ragen_trl.errors import UserError
+
 _SUMMARY: dict[str, type | tuple[type, ...]] = {
     "command": str,
     "commit": (str, NoneType),
@@ -37,7 +39,7 @@ _RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return
 _OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
 
 
-class RunNotFoundError(FileNotFoundError):
+class RunNotFoundError(UserError, FileNotFoundError):
     """A folder holds no finished run."""
 
 

@@ -2,7 +2,7 @@
 
 Seeds below ``EVALUATION_END`` are for evaluation only, training starts at ``StarPOConfig.train_seed_start``, warm-start
 play at ``WARM_START``. Different seeds may still draw the same start state by chance in a small environment;
-``benchmarks/README.md`` counts how many do.
+``benchmarks/train.py`` reports success on those that were never trained on apart.
 """
 
 from typing import Any
@@ -11,15 +11,17 @@ import numpy as np
 from datasets import Dataset
 
 from ragen_trl.config import StarPOConfig
+from ragen_trl.errors import UserError
 
 EVALUATION_END = 10_000
 WARM_START = 1_000_000_000
+_SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
 
 # TRL wants a prompt column; the trainer replaces it by the environment's first message once it has been played.
 _PROMPT = [{"role": "user", "content": ""}]
 
 
-class SeedOverlapError(ValueError):
+class SeedOverlapError(UserError, ValueError):
     """Start states meant for evaluation would be trained on, or the other way round."""
 
 
@@ -34,8 +36,7 @@ def training_rows(args: StarPOConfig) -> Dataset:
     """
     first = args.train_seed_start
     if args.max_steps <= 0:
-        if args.num_train_seeds is None:
-            raise ValueError("set max_steps, or num_train_seeds with num_train_epochs, to say how long to train")
+        assert args.num_train_seeds is not None  # StarPOConfig refuses the other case
         return _rows(range(first, _checked_end(first, args.num_train_seeds)))
     num_groups = args.num_rollouts * args.groups_per_generation
     num_seeds = args.num_train_seeds or num_groups
@@ -48,8 +49,14 @@ def training_rows(args: StarPOConfig) -> Dataset:
 
 
 def evaluation_rows(count: int) -> Dataset:
-    """Rows of the first ``count`` evaluation seeds."""
-    return _rows(evaluation_seeds(count))
+    """Rows for TRL's evaluation during training, by which a checkpoint may be chosen: not the seeds of ``evaluate``.
+
+    Raises:
+        SeedOverlapError: If there are not that many.
+    """
+    if not 1 <= count <= EVALUATION_END - _SELECTION:
+        raise SeedOverlapError(f"num_eval_seeds is {count}; there are {EVALUATION_END - _SELECTION} such seeds")
+    return _rows(range(_SELECTION, _SELECTION + count))
 
 
 def evaluation_seeds(count: int) -> range:
@@ -58,8 +65,8 @@ def evaluation_seeds(count: int) -> range:
     Raises:
         SeedOverlapError: If there are not that many.
     """
-    if not 1 <= count <= EVALUATION_END:
-        raise SeedOverlapError(f"{count} evaluation episodes; there are {EVALUATION_END} evaluation seeds, from 0 on")
+    if not 1 <= count <= _SELECTION:
+        raise SeedOverlapError(f"{count} evaluation episodes; there are {_SELECTION} evaluation seeds, from 0 on")
     return range(count)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.checkpoints import write_atomically
+from ragen_trl.atomic import write_atomically
+from ragen_trl.errors import UserError
 
 
-class RunExistsError(FileExistsError):
+class RunExistsError(UserError, FileExistsError):
     """The run folder holds a finished run, or one with other settings."""
 
 
@@ -35,9 +36,10 @@ class Stages:
         self._path = folder / "stages.json"
         self._content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
         if self._path.exists():
-            stored = json.loads(self._path.read_text(encoding="utf-8"))
+            stored = _read(self._path)
             old, new = stored["settings"], self._content["settings"]
-            changed = [f"{key} was {old.get(key)!r}, now {new[key]!r}" for key in new if old.get(key) != new[key]]
+            keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+            changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
             if changed:
                 raise RunExistsError(f"{folder} holds a run with other settings ({'; '.join(changed)}); {advice}")
             self._content = stored
@@ -69,3 +71,11 @@ def _delete_run(folder: Path) -> None:
             "choose another --output_dir"
         )
     shutil.rmtree(folder)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {"settings": dict(stored["settings"]), "values": dict(stored["values"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunExistsError(f"{path} cannot be read ({error}); delete the run folder and start anew") from error

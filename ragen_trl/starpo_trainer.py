@@ -9,9 +9,12 @@ Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
 - ``_compute_loss`` reads ``advantages`` and divides by ``current_gradient_accumulation_steps``.
 """
 
+import json
+import logging
 import textwrap
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -25,6 +28,7 @@ from trl.models.utils import unwrap_model_for_generation
 from ragen_envs import AgentTurns
 from ragen_trl.advantages import group_advantages
 from ragen_trl.batch import select_rows, to_rollout_output
+from ragen_trl.checkpoints import last_whole_checkpoint
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_chat, make_turns
 from ragen_trl.evaluation import measure
@@ -37,6 +41,8 @@ from ragen_trl.seeds import evaluation_rows, training_rows
 from ragen_trl.trajectory import Trajectory
 
 _TITLE = "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning"
+
+logger = logging.getLogger(__name__)
 
 # Losses that TRL averages over rows: filler rows would dilute them.
 _ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
@@ -117,6 +123,27 @@ class StarPOTrainer(GRPOTrainer):
         )
         self.chat = make_chat(self._tokenizer, self._envs[0], args)
 
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in TRL. ``resume_from_checkpoint=True`` takes the last checkpoint that was written whole.
+
+        Raises:
+            FileNotFoundError: If there is none.
+            ValueError: If a checkpoint lies in the middle of the updates of one rollout, whose trajectories are gone.
+        """
+        if resume_from_checkpoint is True:
+            found = last_whole_checkpoint(self.args.output_dir)
+            if found is None:
+                raise FileNotFoundError(f"no whole checkpoint in {self.args.output_dir!r}; train without resuming")
+            resume_from_checkpoint = str(found)
+        if resume_from_checkpoint:
+            state = json.loads((Path(resume_from_checkpoint) / "trainer_state.json").read_text(encoding="utf-8"))
+            if self.args.steps_per_rollout > 1 and state["global_step"] % self.args.steps_per_rollout:
+                raise ValueError(
+                    f"{resume_from_checkpoint} was saved between two updates on one rollout, which is gone; "
+                    f"resume from a step that {self.args.steps_per_rollout:g} divides, and set save_steps to a multiple"
+                )
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         mode = "train" if self.model.training else "eval"
         started = time.perf_counter()
@@ -134,9 +161,10 @@ class StarPOTrainer(GRPOTrainer):
         """Start states come from the rows, shared by a group; outcomes and sampling are each trajectory's own."""
         step = self.state.global_step if mode == "train" else 0
         offset = self.accelerator.process_index * len(rows)
+        within = self._step % self.args.gradient_accumulation_steps  # a step may take several rollouts
         starts = []
         for index, row in enumerate(rows):
-            entropy = (self.args.seed, mode == "train", step, row["seed"], offset + index)
+            entropy = [self.args.seed, mode == "train", step, row["seed"], offset + index] + [within] * (within > 0)
             outcome, sampling = np.random.SeedSequence(entropy).generate_state(2).tolist()
             starts.append(Start(row["seed"], outcome, sampling))
         return starts
@@ -167,6 +195,8 @@ class StarPOTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
+        if not bool(torch.isfinite(rewards[:, 0]).all()):
+            raise ValueError(f"environment {self._env!r} paid {rewards[:, 0].tolist()}; rewards must be finite")
         self._returns = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)  # (B_global,)
         return rewards
 
@@ -193,12 +223,15 @@ class StarPOTrainer(GRPOTrainer):
         """
         returns, group_size = self._returns, self.num_generations
         kept = set(self._groups_to_train(returns))
+        self._metrics["train"]["filter/skipped"].append(float(not kept))
         if not kept:
-            self._metrics["train"]["filter/skipped"].append(1.0)
+            logger.warning("step %d makes no update: all returns are equal in every group", self.state.global_step + 1)
             return {**batch, "skip": torch.tensor(True)}
         local = batch["completion_ids"].shape[0]
         offset = self.accelerator.process_index * local
-        batch["advantages"] = self._advantages(returns)[offset : offset + local]
+        advantages = self._advantages(returns)
+        self._log_advantages(advantages, kept)
+        batch["advantages"] = advantages[offset : offset + local]
         ranks: list[list[int]] = [[] for _ in range(self.accelerator.num_processes)]
         for row in range(returns.numel()):
             if row // group_size in kept:
@@ -215,6 +248,13 @@ class StarPOTrainer(GRPOTrainer):
         fill = size * self.accelerator.num_processes / used if self.loss_type in _ROW_MEAN_LOSSES else 1.0
         batch["loss_scale"] = torch.tensor(fill, device=mask.device)
         return batch
+
+    def _log_advantages(self, advantages: torch.Tensor, kept: set[int]) -> None:
+        """Put what is trained into TRL's table of completions: 0 for a group that the filter dropped."""
+        shown = advantages if advantages.ndim == 1 else advantages.sum(dim=1)
+        rows = enumerate(shown.tolist())
+        self._logs["advantages"].clear()
+        self._logs["advantages"].extend(value if row // self.num_generations in kept else 0.0 for row, value in rows)
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._get_per_token_logps_and_entropies(*args, **kwargs)

@@ -22,7 +22,7 @@ from trl import SFTConfig, SFTTrainer
 from ragen_envs import AgentTurns, plan
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import make_chat, make_turns
+from ragen_trl.environments import make_chat, make_turns, save_play_options
 from ragen_trl.policies import ScriptedPolicy
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.rollout import Start, TurnEnv, play
@@ -38,8 +38,8 @@ class WarmStartConfig:
         ValueError: If a value is out of its range.
     """
 
-    demonstrations: int = field(default=24_000, metadata={"help": "Episodes of oracle play to learn from."})
-    noise: float = field(default=0.65, metadata={"help": "Probability that an action of the oracle is random."})
+    demonstrations: int = field(default=36_000, metadata={"help": "Episodes of oracle play to learn from."})
+    noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
     demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
     demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
     demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimiser step."})
@@ -88,6 +88,21 @@ def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
     return Dataset.from_dict(rows)
 
 
+def in_batches_of_like_length(trajectories: Sequence[Trajectory], batch_size: int, seed: int) -> list[Trajectory]:
+    """Order episodes so that consecutive batches hold like lengths, and follow one another in random order.
+
+    Episodes differ in length by a factor of five, so random batches are half padding. transformers' own
+    ``group_by_length`` goes from long to short again and again; long episodes are the failed ones, and a model taught
+    in that order learns the game far more slowly.
+    """
+    random = np.random.default_rng(seed)
+    by_length = sorted(random.permutation(len(trajectories)).tolist(), key=lambda i: len(trajectories[i].token_ids))
+    batches = [by_length[first : first + batch_size] for first in range(0, len(by_length), batch_size)]
+    last = [batches.pop()] if len(batches[-1]) < batch_size else []  # a short batch would shift all behind it
+    random.shuffle(batches)
+    return [trajectories[i] for batch in [*batches, *last] for i in batch]
+
+
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -116,8 +131,9 @@ def warm_start(
             num_train_epochs=config.demo_epochs,
             lr_scheduler_type="cosine",
             warmup_steps=20,
+            adam_beta2=0.99,
             max_length=None,
-            train_sampling_strategy="group_by_length",  # episodes differ in length by a factor of five
+            train_sampling_strategy="sequential",
             gradient_checkpointing=False,
             save_strategy="no",
             logging_steps=10,
@@ -128,7 +144,7 @@ def warm_start(
             disable_tqdm=True,
             dataloader_pin_memory=args.dataloader_pin_memory,
         ),
-        train_dataset=to_examples(demonstrations),
+        train_dataset=to_examples(in_batches_of_like_length(demonstrations, config.demo_batch_size, args.seed)),
         processing_class=tokenizer,
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
@@ -137,6 +153,8 @@ def warm_start(
     tokenizer.save_pretrained(str(partial))
     successes = sum(trajectory.success for trajectory in demonstrations)
     note = {"demonstrations": len(demonstrations), "noise": config.noise, "successes": successes}
+    if isinstance(env, str):
+        save_play_options(partial, env, args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     _replace(partial, target)
     return target

@@ -10,7 +10,8 @@ import pytest
 import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
-from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint, write_atomically
+from ragen_trl.atomic import write_atomically
+from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
 
 
 def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:

@@ -49,10 +49,9 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
 
 
 def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same seeds, model and limits give the number that the run itself reported."""
-    options = ["--eval_episodes", "8", "--max_turns", "2", "--think", "false", "--max_reply_length", "24"]
+    """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")
-    assert main(["eval", "--model", model, *options, "--output_dir", str(tmp_path), "--bf16", "false"]) == 0
+    assert main(["eval", "--model", model, "--eval_episodes", "8", "--output_dir", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "summary.json").read_text())["results"]
     reported = json.loads((finished / "summary.json").read_text())["results"]["trained"]
     assert results[model]["mean_return"] == reported["mean_return"]
@@ -71,6 +70,21 @@ def test_warm_start_then_train_from_it(tmp_path: Path) -> None:
     assert train(tmp_path / "run", "--model", start, *small, "--algo", "starpo", "--max_steps", "1") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["algo"], summary["warm_started"], summary["config"]["filter_ratio"]) == ("starpo", False, 1.0)
+
+
+def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
+    small_model().save_pretrained(tmp_path / "base")
+    TOKENIZER.save_pretrained(tmp_path / "base")
+    options = ["--think", "false", "--max_reply_length", "8", "--bf16", "false"]
+    run = [*options, "--gradient_accumulation_steps", "1", "--lora_r", "4", "--max_steps", "1"]
+    assert train(tmp_path / "run", "--model", str(tmp_path / "base"), *run) == 0
+    adapter = tmp_path / "run" / "model"
+    assert (adapter / "adapter_model.safetensors").exists()
+    played = ["--max_turns", "2", "--eval_episodes", "8", "--output_dir", str(tmp_path / "eval")]
+    assert main(["eval", "--model", str(adapter), *options, *played]) == 0
+    results = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"]
+    reported = json.loads((tmp_path / "run" / "summary.json").read_text())["results"]["trained"]
+    assert results[str(adapter)]["mean_return"] == reported["mean_return"]
 
 
 def test_a_finished_run_is_not_touched(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

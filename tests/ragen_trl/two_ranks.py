@@ -1,0 +1,34 @@
+"""What each process of the two-process test runs: one step, after which the first saves the parameters."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.ragen_trl.trainers import lottery, parameters, small_trainer
+
+
+def main(folder: Path, filter_ratio: float) -> None:
+    """One SGD step on this rank's half of 24 trajectories."""
+    trainer = small_trainer(
+        folder,
+        lottery(),
+        optim="sgd",
+        learning_rate=1.0,
+        max_grad_norm=0.0,
+        max_steps=1,
+        ddp_backend="gloo",
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=6,
+        filter_ratio=filter_ratio,
+    )
+    assert trainer.accelerator.num_processes == 2
+    trainer.train()
+    if trainer.accelerator.is_main_process:
+        torch.save(parameters(trainer), folder / "parameters.pt")
+        torch.save(trainer.state.log_history[0], folder / "metrics.pt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))
