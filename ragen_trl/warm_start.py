@@ -88,21 +88,6 @@ def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
     return Dataset.from_dict(rows)
 
 
-def in_batches_of_like_length(trajectories: Sequence[Trajectory], batch_size: int, seed: int) -> list[Trajectory]:
-    """Order episodes so that consecutive batches hold like lengths, and follow one another in random order.
-
-    Episodes differ in length by a factor of five, so random batches are half padding. transformers' own
-    ``group_by_length`` goes from long to short again and again; long episodes are the failed ones, and a model taught
-    in that order learns the game far more slowly.
-    """
-    random = np.random.default_rng(seed)
-    by_length = sorted(random.permutation(len(trajectories)).tolist(), key=lambda i: len(trajectories[i].token_ids))
-    batches = [by_length[first : first + batch_size] for first in range(0, len(by_length), batch_size)]
-    last = [batches.pop()] if len(batches[-1]) < batch_size else []  # a short batch would shift all behind it
-    random.shuffle(batches)
-    return [trajectories[i] for batch in [*batches, *last] for i in batch]
-
-
 def warm_start(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -133,7 +118,6 @@ def warm_start(
             warmup_steps=20,
             adam_beta2=0.99,
             max_length=None,
-            train_sampling_strategy="sequential",
             gradient_checkpointing=False,
             save_strategy="no",
             logging_steps=10,
@@ -144,7 +128,7 @@ def warm_start(
             disable_tqdm=True,
             dataloader_pin_memory=args.dataloader_pin_memory,
         ),
-        train_dataset=to_examples(in_batches_of_like_length(demonstrations, config.demo_batch_size, args.seed)),
+        train_dataset=to_examples(demonstrations),
         processing_class=tokenizer,
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))

@@ -48,6 +48,28 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
     assert "trained" in results_table(summary)
 
 
+def test_without_output_dir_a_run_goes_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers puts "trainer_output" in the place of an output_dir of None, which hid the default folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *SMALL_RUN, "--max_steps", "1", "--seed", "7"]) == 0
+    assert (tmp_path / "runs" / "frozenlake-starpo-s-seed7" / "summary.json").exists()
+    assert main(["eval", "--eval_episodes", "4"]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+
+
+def test_other_settings_are_not_mixed_into_an_unfinished_run(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option that is back at TRL's default was overlooked once."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "stages.json").write_text((finished / "stages.json").read_text())
+    assert train(folder, "--num_generations", "8", "--loss_type", "dapo") == 2
+    error = capsys.readouterr().err
+    assert "num_generations was 4, now 8" in error
+    assert "loss_type was 'grpo', now 'dapo'" in error
+
+
 def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")
@@ -149,6 +171,40 @@ def test_a_template_that_rewrites_history(tmp_path: Path, capsys: pytest.Capture
     tokenizer.save_pretrained(tmp_path / "model")
     assert train(tmp_path / "run", "--model", str(tmp_path / "model"), "--bf16", "false") == 2
     assert "rewrites earlier messages" in capsys.readouterr().err
+
+
+def test_an_environment_without_oracle_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import gymnasium
+
+    from tests.ragen_trl.trainers import Lottery
+
+    spec = gymnasium.envs.registration.EnvSpec("me/Lottery-v0", Lottery)
+    monkeypatch.setitem(gymnasium.registry, "me/Lottery-v0", spec)
+    assert train(tmp_path / "run", "--env", "me/Lottery-v0") == 2
+    assert "Lottery" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "warm_start").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at inline_container.cc:673] . unexpected pos 64 vs 0"),
+        OSError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_in_the_words_of_torch_and_safetensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    from transformers import Trainer
+
+    def full(self: Trainer, *args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "_save", full)
+    assert train(tmp_path / "run") == 2
+    assert "the disk is full" in capsys.readouterr().err
 
 
 def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

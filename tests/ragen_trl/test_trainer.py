@@ -188,3 +188,62 @@ def test_defaults_are_those_of_the_papers() -> None:
     assert (stable.filter_ratio, stable.beta, stable.epsilon, stable.epsilon_high) == (0.25, 0.0, 0.2, 0.28)
     assert (plain.groups_per_generation, plain.num_generations, plain.num_rollouts) == (8, 16, 200)
     assert (plain.max_turns, plain.max_actions_per_turn, plain.max_actions, plain.format_penalty) == (5, 5, 10, -0.1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("use_vllm", True), ("min_p", 0.1), ("repetition_penalty", 1.2), ("generation_kwargs", {"num_beams": 2})],
+)
+def test_an_option_that_rollouts_would_ignore_is_refused(tmp_path: Path, option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=option):
+        StarPOConfig(output_dir=str(tmp_path), **{option: value})
+
+
+def test_env_kwargs_that_are_no_json_are_refused(tmp_path: Path) -> None:
+    """A string passed through unread would train on the default environment."""
+    with pytest.raises(ValueError, match="is_slippery=false"):
+        StarPOConfig(output_dir=str(tmp_path), env_kwargs="is_slippery=false")
+
+
+def test_start_states_of_a_small_set_come_in_passes(tmp_path: Path) -> None:
+    """TRL's own shuffle would mix the passes, so that one rollout holds a start state twice."""
+    trainer = small_trainer(tmp_path, lottery(), trainer=Spy, num_train_seeds=2, max_steps=4)
+    trainer.train()
+    rollouts = [trainer.trajectories[i : i + 8] for i in range(0, 32, 8)]
+    assert all({t.seed for t in rollout} == {10_000, 10_001} for rollout in rollouts)
+
+
+def test_the_completions_table_shows_the_advantages_that_are_trained(tmp_path: Path) -> None:
+    trainer = small_trainer(
+        tmp_path, lottery(), trainer=Spy, filter_ratio=0.5, baseline="leave_one_out", scale_rewards="none", max_steps=1
+    )
+    trainer.train()
+    shown = list(trainer._logs["advantages"])
+    (batch,) = trainer.batches
+    assert sorted(value for value in shown if value) == pytest.approx(sorted(batch["advantages"].tolist()))
+    assert shown.count(0.0) == 4
+
+
+def test_nan_from_the_environment_is_an_error(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery(win=float("nan")), max_steps=1)
+    with pytest.raises(ValueError, match="nan.*finite"):
+        trainer.train()
+
+
+def test_resume_true_takes_the_last_whole_checkpoint(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1}
+    small_trainer(tmp_path, lottery(), **options).train()
+    (tmp_path / "checkpoint-3" / "trainer_state.json").unlink()
+    resumed = small_trainer(tmp_path, lottery(), trainer=Spy, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert len(resumed.trajectories) == 8  # step 3 alone
+    with pytest.raises(FileNotFoundError, match="no whole checkpoint"):
+        small_trainer(tmp_path / "empty", lottery()).train(resume_from_checkpoint=True)
+
+
+def test_a_checkpoint_between_two_updates_on_one_rollout_is_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "steps_per_generation": 2}
+    small_trainer(tmp_path, lottery(), **options).train()
+    with pytest.raises(ValueError, match="checkpoint-3.*2 divides"):
+        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
