@@ -144,8 +144,12 @@ def _report(argv: list[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     options = parser.parse_args(argv)
+    finished = [folder for folder in options.runs if (folder / "summary.json").exists()]
+    for folder in options.runs:
+        if folder not in finished:
+            print(f"left out: {folder} holds no finished run (no summary.json)", file=sys.stderr)
     try:
-        print(f"report: {write_report(options.runs, options.output)}")
+        print(f"report: {write_report(finished or options.runs, options.output)}")
     except ValueError as error:
         return _fail(str(error))
     return 0
@@ -184,7 +188,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     parser.set_defaults(**{"output_dir": "", **defaults(chosen.env, chosen.model), **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
-        raise SystemExit(_fail(f"the YAML file has options that do not exist: {' '.join(unknown)}"))
+        raise SystemExit(_fail(f"the --config file has options that do not exist: {' '.join(unknown)}"))
     try:
         parsed = parser.parse_args_into_dataclasses(rest)
         make_turns(chosen.env, parsed[-1]).close()

@@ -119,7 +119,17 @@ class StarPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
-        super().__post_init__()
+        if self.num_generations is not None and self.num_generations < 2:
+            raise ValueError(f"num_generations is {self.num_generations}; a group needs at least 2 trajectories")
+        try:
+            super().__post_init__()
+        except ValueError as error:
+            if "divisible by num_generations" not in str(error):
+                raise
+            raise ValueError(
+                f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
+                f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one of them"
+            ) from error
         self._check_ours()
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes

@@ -21,6 +21,7 @@ from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import save_play_options
 from ragen_trl.evaluation import EvaluationResult, evaluate
+from ragen_trl.model_loading import check_model
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.provenance import provenance
 from ragen_trl.report import write_report
@@ -113,7 +114,9 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say(f"{name:>8}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
         return found
 
-    training_rows(args)  # mistakes in the seeds, and an environment without oracle, show before hours are spent
+    training_rows(args)  # mistakes in seeds or names, and an environment without oracle, show before hours are spent
+    if run.model is not None:
+        check_model(run.model)
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, stages, say))
     stop = StopOnInterrupt()

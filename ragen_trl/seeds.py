@@ -15,7 +15,7 @@ from ragen_trl.errors import UserError
 
 EVALUATION_END = 10_000
 WARM_START = 1_000_000_000
-_SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
+SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
 
 # TRL wants a prompt column; the trainer replaces it by the environment's first message once it has been played.
 _PROMPT = [{"role": "user", "content": ""}]
@@ -54,9 +54,9 @@ def evaluation_rows(count: int) -> Dataset:
     Raises:
         SeedOverlapError: If there are not that many.
     """
-    if not 1 <= count <= EVALUATION_END - _SELECTION:
-        raise SeedOverlapError(f"num_eval_seeds is {count}; there are {EVALUATION_END - _SELECTION} such seeds")
-    return _rows(range(_SELECTION, _SELECTION + count))
+    if not 1 <= count <= EVALUATION_END - SELECTION:
+        raise SeedOverlapError(f"num_eval_seeds is {count}; there are {EVALUATION_END - SELECTION} such seeds")
+    return _rows(range(SELECTION, SELECTION + count))
 
 
 def evaluation_seeds(count: int) -> range:
@@ -65,8 +65,8 @@ def evaluation_seeds(count: int) -> range:
     Raises:
         SeedOverlapError: If there are not that many.
     """
-    if not 1 <= count <= _SELECTION:
-        raise SeedOverlapError(f"{count} evaluation episodes; there are {_SELECTION} evaluation seeds, from 0 on")
+    if not 1 <= count <= SELECTION:
+        raise SeedOverlapError(f"{count} evaluation episodes; there are {SELECTION} evaluation seeds, from 0 on")
     return range(count)
 
 

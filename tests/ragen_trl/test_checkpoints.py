@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*(Path, "write_text", full) if failing == "write" else (os, "replace", full))
+    monkeypatch.setattr(*(os, "fsync", full) if failing == "write" else (os, "replace", full))
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, "new")
     monkeypatch.undo()

@@ -8,6 +8,7 @@ import pytest
 from ragen_trl import StarPOConfig
 from ragen_trl.seeds import (
     EVALUATION_END,
+    SELECTION,
     WARM_START,
     SeedOverlapError,
     evaluation_rows,
@@ -59,13 +60,15 @@ def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
 
 def test_epochs_need_a_number_of_seeds(tmp_path: Path) -> None:
     assert seeds(config(tmp_path, max_steps=-1, num_train_seeds=3)) == [10_000, 10_001, 10_002]
-    with pytest.raises(ValueError, match="set max_steps, or num_train_seeds with num_train_epochs"):
+    with pytest.raises(ValueError, match="max_steps is -1; set it, or num_train_seeds"):
         training_rows(config(tmp_path, max_steps=-1))
 
 
 def test_rows_have_the_prompt_that_trl_wants(tmp_path: Path) -> None:
     assert training_rows(config(tmp_path)).column_names == ["prompt", "seed"]
-    assert list(evaluation_rows(3)["seed"]) == [0, 1, 2]
+    selection = list(evaluation_rows(3)["seed"])  # chooses checkpoints, so it must not be what `evaluate` plays
+    assert selection == [8000, 8001, 8002]
+    assert not set(selection) & set(evaluation_seeds(SELECTION))
 
 
 @pytest.mark.parametrize("first", [0, EVALUATION_END - 1])
@@ -82,10 +85,10 @@ def test_training_on_warm_start_seeds_is_refused(tmp_path: Path) -> None:
 
 def test_the_evaluation_seeds_are_always_the_first() -> None:
     assert list(evaluation_seeds(5)) == [0, 1, 2, 3, 4]
-    assert evaluation_seeds(EVALUATION_END)[-1] == EVALUATION_END - 1
+    assert evaluation_seeds(SELECTION)[-1] == SELECTION - 1
 
 
-@pytest.mark.parametrize("count", [0, -1, EVALUATION_END + 1])
+@pytest.mark.parametrize("count", [0, -1, SELECTION + 1])
 def test_more_evaluation_seeds_than_there_are_is_refused(count: int) -> None:
-    with pytest.raises(SeedOverlapError, match=f"{count} evaluation episodes; there are 10000"):
+    with pytest.raises(SeedOverlapError, match=f"{count} evaluation episodes; there are 8000"):
         evaluation_seeds(count)
