@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path, number: 
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
 
 
+@pytest.fixture
+def python_handles_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_interrupts")
 def test_a_second_interrupt_stops_at_once() -> None:
     stop = StopOnInterrupt()
     args, training_state, control = TrainingArguments("unused"), TrainerState(), TrainerControl()
