@@ -8,11 +8,11 @@ import gymnasium
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import best_action, plan, random_action
+from ragen_envs.oracles import NoOracleError, best_action, plan, random_action
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
 
-__all__ = ["AgentTurns", "Bandit", "FrozenLake", "TextEnv", "best_action", "plan", "random_action"]
+__all__ = ["AgentTurns", "Bandit", "FrozenLake", "NoOracleError", "TextEnv", "best_action", "plan", "random_action"]
 
 gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")
 gymnasium.register(

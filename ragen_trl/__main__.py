@@ -221,7 +221,7 @@ def _user_errors() -> tuple[type[Exception], ...]:
     """What a user can mend; anything else is our mistake and shows its trace."""
     import gymnasium
 
-    from ragen_envs.oracles import NoOracleError
+    from ragen_envs import NoOracleError
     from ragen_trl.errors import UserError
 
     return UserError, NoOracleError, gymnasium.error.Error
