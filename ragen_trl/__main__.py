@@ -129,7 +129,7 @@ def _eval(argv: list[str]) -> int:
     for name, policy in policies.items():
         found = evaluate(policy, run.env, args, run.eval_episodes, progress=True)
         results[name] = found.as_dict()
-        print(f"{name}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
+        print(f"{name}: {found.in_words()}")
     if args.output_dir:
         target = Path(args.output_dir) / "summary.json"
         write_atomically(target, json.dumps({**provenance(), "env": run.env, "results": results}, indent=2))
@@ -178,7 +178,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     first.set_defaults(**{name: given[name] for name in ("env", "algo", "model") if name in given})
     chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
-    chosen.env = chosen.env or recorded.get("env", "ragen/FrozenLake-v0")
+    chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
     if chosen.algo not in configs:

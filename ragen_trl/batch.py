@@ -60,10 +60,10 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
 
     Args:
         batch: TRL's generation batch; 0-dim tensors are passed on.
-        rows: Indices to keep; at least one.
+        rows: Indices to keep; a process none of whose rows are kept has only filler.
         size: Rows of the result, at least ``len(rows)``.
     """
-    filled = torch.tensor([*rows, *[rows[0]] * (size - len(rows))])
+    filled = torch.tensor([*rows, *[rows[0] if rows else 0] * (size - len(rows))])
     selected: dict[str, Any] = {}
     for key, value in batch.items():
         is_rows = isinstance(value, torch.Tensor) and value.ndim > 0

@@ -55,6 +55,10 @@ class EvaluationResult:
     truncated: float
     seconds: float
 
+    def in_words(self) -> str:
+        """``success 0.350 [0.310, 0.392] (n=512)``."""
+        return f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] (n={self.n})"
+
     def as_dict(self) -> dict[str, float]:
         """The fields, for JSON."""
         return asdict(self)
@@ -157,7 +161,7 @@ def play_held_out(
 ) -> list[Trajectory]:
     """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
     player = _scripted(policy) if isinstance(policy, str) else policy
-    starts = [Start(seed, *_seeds_of(seed)) for seed in evaluation_seeds(episodes)]
+    starts = [Start.drawn(seed, (seed, 1)) for seed in evaluation_seeds(episodes)]
     envs = [make_turns(env, args) for _ in range(min(batch_size, episodes))]
     if isinstance(policy, str):
         for turns in envs:  # the baselines' own rhythm of turns, with the same budget of actions
@@ -172,12 +176,6 @@ def play_held_out(
     for made in envs:
         made.close()
     return trajectories
-
-
-def _seeds_of(seed: int) -> tuple[int, int]:
-    """Outcome and sampling seed of an evaluation episode."""
-    outcome, sampling = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
-    return outcome, sampling
 
 
 def _scripted(name: str) -> ScriptedPolicy:

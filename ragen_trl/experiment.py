@@ -9,7 +9,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         found = EvaluationResult(
             **stages.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
         )
-        say(f"{name:>8}: success {found.success:.3f} [{found.success_low:.3f}, {found.success_high:.3f}] (n={found.n})")
+        say(f"{name:>8}: {found.in_words()}")
         return found
 
     training_rows(args)  # mistakes in seeds or names, and an environment without oracle, show before hours are spent
@@ -196,10 +196,11 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
     """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
+    ours = _own_options()
     inherited = {option.name: option.default for option in fields(GRPOConfig)}
-    known = {name: getattr(args, name) for name in (*inherited, *_own_options()) if hasattr(type(args), name)}
-    plain = {name: value for name, value in known.items() if isinstance(value, str | int | float | dict | list | None)}
-    return {name: value for name, value in plain.items() if name in _own_options() or value != inherited[name]}
+    values = {option.name: getattr(args, option.name) for option in fields(args) if option.default is not MISSING}
+    plain = {name: value for name, value in values.items() if isinstance(value, str | int | float | dict | list | None)}
+    return {name: value for name, value in plain.items() if name in ours or value != inherited[name]}
 
 
 def _own_options() -> set[str]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
+import numpy as np
+
 from ragen_trl.errors import UserError
 from ragen_trl.trajectory import Trajectory, Turn
 
@@ -86,6 +88,11 @@ class Start:
     seed: int
     outcome_seed: int | None = None
     sampling_seed: int = 0
+
+    @classmethod
+    def drawn(cls, seed: int, entropy: Sequence[int]) -> "Start":
+        """The start state of ``seed``, with outcomes and sampling that ``entropy`` fixes."""
+        return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())
 
 
 @dataclass

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
@@ -165,8 +164,7 @@ class StarPOTrainer(GRPOTrainer):
         starts = []
         for index, row in enumerate(rows):
             entropy = [self.args.seed, mode == "train", step, row["seed"], offset + index] + [within] * (within > 0)
-            outcome, sampling = np.random.SeedSequence(entropy).generate_state(2).tolist()
-            starts.append(Start(row["seed"], outcome, sampling))
+            starts.append(Start.drawn(row["seed"], entropy))
         return starts
 
     def _rollout(self, starts: list[Start]) -> list[Trajectory]:
@@ -239,9 +237,7 @@ class StarPOTrainer(GRPOTrainer):
         chunk = self.args.steps_per_generation
         size = -(-max(map(len, ranks)) // chunk) * chunk
         rows = ranks[self.accelerator.process_index]
-        batch = select_rows(batch, rows or [0], size)
-        if not rows:
-            batch["completion_mask"][:] = 0
+        batch = select_rows(batch, rows, size)
         mask = batch["completion_mask"] * batch["tool_mask"]
         batch["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         used = len(kept) * group_size

@@ -72,8 +72,7 @@ def demonstrate(
     trajectories: list[Trajectory] = []
     for first in tqdm(range(0, config.demonstrations, batch_size), desc="oracle play", leave=False):
         seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
-        draws = [np.random.SeedSequence((args.seed, seed)).generate_state(2).tolist() for seed in seeds]
-        starts = [Start(seed, *draw) for seed, draw in zip(seeds, draws, strict=True)]
+        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
         trajectories += play(envs[: len(starts)], policy, starts)
     return trajectories
 
@@ -133,8 +132,7 @@ def warm_start(
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
-    trainer.save_model(str(partial))
-    tokenizer.save_pretrained(str(partial))
+    trainer.save_model(str(partial))  # with the tokenizer
     successes = sum(trajectory.success for trajectory in demonstrations)
     note = {"demonstrations": len(demonstrations), "noise": config.noise, "successes": successes}
     if isinstance(env, str):

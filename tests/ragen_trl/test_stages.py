@@ -39,8 +39,8 @@ def test_times_of_resumed_runs_add_up(tmp_path: Path) -> None:
 def test_settings_that_json_spells_differently_are_the_same(tmp_path: Path) -> None:
     """Regression guard: a tuple comes back as a list, a path as a string."""
     settings = SETTINGS | {"model": tmp_path / "model"}
-    Stages(tmp_path, settings, overwrite=False)
-    Stages(tmp_path, settings, overwrite=False)
+    Stages(tmp_path, settings, overwrite=False).value("random", lambda: 1)
+    assert Stages(tmp_path, settings, overwrite=False).value("random", forbidden) == 1
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
