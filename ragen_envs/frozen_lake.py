@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium.core import RenderFrame
+from numpy.typing import NDArray
 
 from ragen_envs.frozen_lake_picture import draw_lake
 from ragen_envs.text_env import TextEnv
@@ -178,7 +178,6 @@ class FrozenLake(TextEnv):
     v0: first version.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}
 
     def __init__(
@@ -270,7 +269,5 @@ class FrozenLake(TextEnv):
         at = self._position + self._position // self._size  # one newline per row above
         return f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}"
 
-    def render(self) -> RenderFrame | list[RenderFrame] | None:
-        """The observation text ("ansi") or a picture ("rgb_array": uint8, height × width × 3)."""
-        text = super().render()
-        return draw_lake(self._lake.tiles, self._size, self._position) if self.render_mode == "rgb_array" else text
+    def _picture(self) -> NDArray[np.uint8]:
+        return draw_lake(self._lake.tiles, self._size, self._position)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.frozen_lake import ACTIONS, GOAL, FrozenLake, Lake
+from ragen_envs.sokoban import Sokoban
+from ragen_envs.sokoban_solver import solver_for
 from ragen_envs.text_env import TextEnv
 
 TextGym = gymnasium.Env[str, str]
@@ -48,6 +50,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
     Raises:
         NoOracleError: If no policy is registered for the environment.
         ValueError: If `actions_left` is below 1 where it matters.
+        sokoban_solver.SearchLimitError: If a Sokoban level is too large for the solver.
     """
     if env.unwrapped is env:
         raise NoOracleError("best_action", env)
@@ -65,6 +68,13 @@ def _(env: FrozenLake, actions_left: int) -> str:
         raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
     horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
     return ACTIONS[lake_policy(env.lake, horizon)[actions_left - 1, env.position]]
+
+
+@best_action.register
+def _(env: Sokoban, actions_left: int) -> str:
+    room = env.room
+    move = solver_for(room.board).best_move(room.player, room.boxes)
+    return move or env.actions[0]  # where nothing can be solved any more, all actions are as good
 
 
 @functools.singledispatch

@@ -1,9 +1,9 @@
 """TextEnv: the base class of every environment here. Primitive action text in, observation text out.
 
 It holds what all of them share and nobody should write twice: text spaces with an explicit charset, matching
-of action names, seeding with a separate stream for outcomes, and the info keys. It knows nothing of turns,
-prompts or models; `AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human"
-render mode (the observation is text already).
+of action names, seeding with a separate stream for outcomes, the info keys, and rendering. It knows nothing of
+turns, prompts or models; `AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human"
+render mode (`python -m ragen_envs play` shows the text in a terminal).
 """
 
 import abc
@@ -14,6 +14,9 @@ import gymnasium
 import numpy as np
 from gymnasium.core import RenderFrame
 from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
+
+from ragen_envs.text_picture import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character our own environments emit: printable ASCII, newline, and Sokoban's and FrozenLake's tick."""
@@ -26,7 +29,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     `step` takes any string. What is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``; it is never an exception. After the end of an episode no action is
-    valid any more: `step` then repeats the final observation with reward 0 and ``terminated`` still true.
+    valid any more: `step` then repeats the final observation with reward 0 and ``terminated`` still true. The same
+    goes for ``truncated`` of an environment with a limit of its own, whose `_act` sets ``self._truncated``.
 
     Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the
     start state of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group
@@ -45,7 +49,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     | more | documented by each environment, see `idle_info` |
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed",)
     """Keys that `reset(options=...)` understands; a subclass with more of them extends the tuple."""
@@ -77,6 +81,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         self.action_space = gymnasium.spaces.Text(max_action_length, min_length=0, charset=TEXT_CHARSET)
         self._observation: str | None = None
         self._terminated = False
+        self._truncated = False
         self._success = False
 
     @property
@@ -146,8 +151,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         # Drawn even when outcome_seed replaces it, so that the option cannot shift later start states.
         drawn_seed = int(self.np_random.integers(2**63))
         self.outcome_random = np.random.default_rng(drawn_seed if outcome_seed is None else outcome_seed)
-        self._terminated = False
-        self._success = False
+        self._terminated = self._truncated = self._success = False
         return self._observation, self._idle()
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -157,7 +161,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             action: Any string.
 
         Returns:
-            Observation, reward, terminated, truncated (always False: limits belong to wrappers), info.
+            Observation, reward, terminated, truncated (by a limit of the environment's own), info.
 
         Raises:
             TypeError: If `action` is not a string.
@@ -167,13 +171,13 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             raise ResetNeeded(f"{type(self).__name__}.step was called before reset; call reset first")
         if not isinstance(action, str):
             raise TypeError(f"action {action!r} is a {type(action).__name__}; step takes a string")
-        parsed = None if self._terminated else self._parse_action(action)
+        parsed = None if self._terminated or self._truncated else self._parse_action(action)
         if parsed is None:
-            return self._observation, 0.0, self._terminated, False, self._idle()
+            return self._observation, 0.0, self._terminated, self._truncated, self._idle()
         self._observation, reward, self._terminated, info = self._act(parsed)
         self._success = info["success"]
         info["action_is_valid"] = True
-        return self._observation, reward, self._terminated, False, info
+        return self._observation, reward, self._terminated, self._truncated, info
 
     def _idle(self) -> dict[str, Any]:
         """Info of a reset, or of a step that carried nothing out."""
@@ -188,7 +192,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Shows the current state.
 
         Returns:
-            The observation text in "ansi" mode; None, with Gymnasium's warning, without a render mode.
+            The observation text in "ansi" mode; a picture, uint8 of shape (height, width, 3), in "rgb_array" mode;
+            None, with Gymnasium's warning, without a render mode.
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first `reset`.
@@ -198,4 +203,9 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         if self.render_mode is None:
             gymnasium.logger.warn("render was called without a render mode; pass render_mode= to gymnasium.make")
             return None
-        return self._observation
+        return self._picture() if self.render_mode == "rgb_array" else self._observation
+
+    def _picture(self) -> NDArray[np.uint8]:
+        """The current state for "rgb_array". A subclass may draw more than its text."""
+        assert self._observation is not None
+        return draw_text(self._observation)

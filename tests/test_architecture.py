@@ -19,6 +19,8 @@ MAX_FUNCTION_LINES = 60
 EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
 
 ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
+# Inside a function, for those who ask for it: the store in the same process, and the setting of type.
+ENVIRONMENTS_MAY_IMPORT_LATE = {"webshop.py": {"webshop_server"}, "text_picture.py": {"PIL"}, "bandit_picture.py": {"PIL"}}
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
 TORCH_FREE = ("trajectory", "rollout")
@@ -74,8 +76,7 @@ def test_environments_import_only_the_light_libraries(trees: dict[Path, ast.Modu
     offenders = []
     for path, tree in trees.items():
         if in_package(path, "ragen_envs"):
-            # The one bridge: the shop environment may start the store in its own process, inside a function.
-            allowed_late = {"webshop_server"} if path.name == "webshop.py" else set()
+            allowed_late = ENVIRONMENTS_MAY_IMPORT_LATE.get(path.name, set())
             now = {top(module) for module, _ in imports(tree, late=False)}
             late = {top(module) for module, _ in imports(tree)} - now
             wrong = (now | late - allowed_late) - ENVIRONMENTS_MAY_IMPORT - {""}
