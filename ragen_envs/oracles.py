@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.frozen_lake import ACTIONS, GOAL, FrozenLake, Lake
+from ragen_envs.frozen_lake import FrozenLake
+from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban_solver import solver_for
 from ragen_envs.text_env import TextEnv

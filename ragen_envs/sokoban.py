@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.sokoban_levels import read_levels
 from ragen_envs.sokoban_picture import draw_sokoban
 from ragen_envs.sokoban_rooms import ACTIONS, Room, draw_room
@@ -107,12 +108,12 @@ class Sokoban(TextEnv):
         if not set(symbols) <= set(TEXT_CHARSET):
             raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
         self._levels = () if levels is None else read_levels(levels)
-        boards = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
-        lengths = [
-            height * (width + 1) + coordinates * _coordinates_length(height, width, boxes)
-            for height, width, boxes in boards or [(rows, columns, num_boxes)]
-        ]
-        super().__init__(render_mode=render_mode, max_observation_length=max(lengths))
+        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
+        longest = 0
+        for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
+            counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
+            longest = max(longest, height * (width + 1) + longest_coordinate_lines(counts, height, width))
+        super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room = rows, columns
         self._num_boxes = num_boxes
         self._max_steps = max_steps
@@ -125,7 +126,7 @@ class Sokoban(TextEnv):
         """The task and the legend of the symbols in use."""
         named = zip(self._symbols, MEANINGS, strict=True)
         legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
-        counted = "\nCoordinates are (row, column), from 0 at the top left." if self._coordinates else ""
+        counted = f"\n{LEGEND}" if self._coordinates else ""
         return (
             "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, "
             f"and you cannot pull.\n{legend}{counted}"
@@ -201,19 +202,11 @@ class Sokoban(TextEnv):
 
     def _text(self) -> str:
         text = "".join(self._cells)
-        return f"{text}\n{self._places()}" if self._coordinates else text
-
-    def _places(self) -> str:
-        """Where things are, in lines that name them."""
-        width = self._board.width
-
-        def listed(squares: Sequence[int]) -> str:
-            return " ".join(f"({square // width}, {square % width})" for square in squares)
-
-        return (
-            f"You: {listed([self._player])}\nBoxes: {listed(sorted(self._boxes))}\n"
-            f"Targets: {listed(sorted(self._board.targets))}"
-        )
+        if not self._coordinates:
+            return text
+        board = self._board
+        named = {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}
+        return text + coordinate_lines(named, board.width)
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_sokoban(self.room)
@@ -231,9 +224,3 @@ def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
     if min(sides) < 3 or max(sides) < 5:
         raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
     return int(sides[0]), int(sides[1])
-
-
-def _coordinates_length(height: int, width: int, boxes: int) -> int:
-    """The most characters that `Sokoban._places` can add."""
-    place = len(f"({height - 1}, {width - 1}) ")
-    return len("\nYou: \nBoxes: \nTargets: ") + place * (2 * boxes + 1)

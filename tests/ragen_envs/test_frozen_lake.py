@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import FrozenLake
-from ragen_envs.frozen_lake import ACTIONS, Lake, draw_start, has_path, neighbours
+from ragen_envs.frozen_lake_maps import ACTIONS, Lake, draw_start, has_path, neighbours
 
 OPEN_LAKE = {"frozen_prob": 1.0, "random_start": False}
 
@@ -144,3 +144,15 @@ def test_picture() -> None:
 def test_bad_arguments_are_named(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FrozenLake(**arguments)  # type: ignore[arg-type]
+
+
+def test_coordinates_say_where_things_are() -> None:
+    env = FrozenLake(size=5, coordinates=True)
+    for seed in range(20):
+        observation, _ = env.reset(seed=seed)
+        *rows, you, holes, goal = observation.splitlines()
+        cells = {(r, c): symbol for r, row in enumerate(rows) for c, symbol in enumerate(row)}
+        listed = [" ".join(str(place) for place, symbol in cells.items() if symbol == kind) for kind in "POG"]
+        assert [you, holes, goal] == [f"You: {listed[0]}", f"Holes: {listed[1] or 'none'}", f"Goal: {listed[2]}"]
+        assert observation in env.observation_space
+    assert "(row, column)" in env.instruction and "(row, column)" not in FrozenLake().instruction

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv, best_action, plan
-from ragen_envs.frozen_lake import ACTIONS, Lake, has_path, neighbours
+from ragen_envs.frozen_lake_maps import ACTIONS, Lake, has_path, neighbours
 from ragen_envs.oracles import NoOracleError, lake_policy, random_action
 
 

@@ -1,0 +1,119 @@
+"""How fast do the environments step and reset, next to others?
+
+    python benchmarks/env_throughput.py            # ours, and the peers that are installed; some minutes
+    python benchmarks/env_throughput.py --install  # first makes a virtual environment for each peer under runs/
+    python benchmarks/env_throughput.py --smoke    # one short round of ours, written to runs/ only
+
+Peers live in virtual environments of their own, because they want old packages: ``runs/peer-gym-sokoban`` (with
+``gym-sokoban==0.0.6``) and ``runs/peer-gem`` (with ``gem-llm==0.1.0``). One that is missing is skipped, and the result
+says why. Every workload (env_workloads.py) runs in a process of its own, on one core; the rounds take turns, so that a
+slower minute of a shared machine slows all alike. Writes ``results/env_throughput.json`` with every round.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.atomic import write_atomically
+from ragen_trl.provenance import provenance
+
+HERE = Path(__file__).parent
+PEERS = {
+    "gym-sokoban": ["gym-sokoban==0.0.6", "numpy<2"],
+    "gem": ["gem-llm==0.1.0"],
+}
+
+
+def main() -> int:
+    """Run all rounds; exit status 1 if a workload of ours fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="of each workload in each round")
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the core to run on")
+    parser.add_argument("--install", action="store_true")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "env_throughput.json")
+    options = parser.parse_args()
+    if options.smoke:
+        options.rounds, options.seconds, options.output = 1, 0.02, Path("runs/benchmark-env-throughput-smoke.json")
+    for peer, packages in PEERS.items() if options.install else ():
+        install(peer, packages)
+    skipped = {peer: reason for peer in PEERS if (reason := missing(peer, options.smoke))}
+    names = [name for name in workloads() if peer_of(name) not in skipped]
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for done in range(options.rounds):
+        print(f"round {done + 1} of {options.rounds}", flush=True)
+        for name in names:
+            rounds[name].append(measure(name, options.seconds, options.cpu))
+    results = {name: summary(measured) for name, measured in rounds.items()}
+    command = "python benchmarks/env_throughput.py"
+    content = {**provenance(), "command": command, "peers": PEERS, "skipped": skipped, "results": results}
+    write_atomically(options.output, json.dumps(content, indent=1))
+    for name, result in results.items():
+        print(f"{name:30} {result['median']:>12,.0f} per second")
+    for peer, reason in skipped.items():
+        print(f"skipped: {peer}: {reason}")
+    print(f"written: {options.output}")
+    return 0
+
+
+def python_of(peer: str | None) -> str:
+    """The interpreter that runs a workload."""
+    return sys.executable if peer is None else str(Path("runs") / f"peer-{peer}" / "bin" / "python")
+
+
+def install(peer: str, packages: list[str]) -> None:
+    """Make the virtual environment of a peer, unless it is there."""
+    if not Path(python_of(peer)).exists():
+        print(f"installing {peer}", flush=True)
+        venv.create(Path(python_of(peer)).parent.parent, with_pip=True)
+    subprocess.run([python_of(peer), "-m", "pip", "install", "--quiet", *packages], check=True)
+
+
+def missing(peer: str, smoke: bool) -> str | None:
+    """Why a peer cannot be measured; None if it can."""
+    if smoke:
+        return "left out of the smoke run"
+    if not Path(python_of(peer)).exists():
+        return f"{Path(python_of(peer)).parent.parent} is missing; --install makes it"
+    return None
+
+
+def workloads() -> list[str]:
+    """Their names, in the order they run."""
+    code = "import json, env_workloads; print(json.dumps(list(env_workloads.WORKLOADS)))"
+    listed = subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True, capture_output=True, text=True)
+    names: list[str] = json.loads(listed.stdout)
+    return names
+
+
+def peer_of(workload: str) -> str | None:
+    """Whose workload it is; None for what runs here, Gymnasium's own environments included."""
+    return next((peer for peer in PEERS if workload.startswith(peer)), None)
+
+
+def measure(workload: str, seconds: float, cpu: int) -> dict[str, float]:
+    """One round of one workload."""
+    command = [python_of(peer_of(workload)), str(HERE / "env_workloads.py"), workload, str(seconds), str(cpu)]
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
+    if done.returncode:
+        raise SystemExit(f"workload {workload!r} failed:\n{done.stderr}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def summary(rounds: list[dict[str, float]]) -> dict[str, Any]:
+    """Operations a second: the median of the rounds, and each of them."""
+    rates = [found["count"] / found["seconds"] for found in rounds]
+    return {"median": statistics.median(rates), "rounds": rates}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
