@@ -9,12 +9,28 @@ A table stands between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "benchmarks/README.md")
+# Workloads of ours, and those of gym-sokoban, GEM and Gymnasium that do the same.
+COMPARED: dict[str, tuple[str | None, ...]] = {
+    "sokoban step, unwrapped": ("gym-sokoban step", "gem sokoban step", None),
+    "sokoban step, as made": ("gym-sokoban step", "gem sokoban step", None),
+    "sokoban reset": ("gym-sokoban reset", "gem sokoban reset", None),
+    "sokoban vector, sync": (None, "gem sokoban vector", None),
+    "sokoban vector, own": (None, "gem sokoban vector", None),
+    "frozen lake step, unwrapped": (None, None, "gymnasium frozen lake step"),
+    "frozen lake step, as made": (None, None, "gymnasium frozen lake step"),
+    "frozen lake reset": (None, None, "gymnasium frozen lake reset"),
+    "frozen lake vector, sync": (None, None, None),
+    "frozen lake vector, own": (None, None, None),
+    "large sokoban step, as made": (None, None, None),
+    "large sokoban reset": (None, None, None),
+}
 MARKED = re.compile(r"(<!-- table: (benchmarks/results/(\w+)\.json) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
@@ -39,7 +55,7 @@ def main() -> int:
 
 def table(path: Path, name: str) -> str:
     """The Markdown table of a result file."""
-    makers = {"train": train_table, "step_time": step_time_table}
+    makers = {"train": train_table, "step_time": step_time_table, "env_throughput": throughput_table}
     return makers[name](json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -75,6 +91,28 @@ def step_time_table(content: dict[str, Any]) -> str:
         step, rollout = shape["step"], shape["rollout"]
         times = f"{step['median']:.2f} [{step['low']:.2f}, {step['high']:.2f}] | {rollout['median']:.2f}"
         lines.append(f"| {shape['groups']} groups of {shape['group_size']} | {times} | {shape['steps']} |")
+    return "\n".join(lines) + "\n"
+
+
+def throughput_table(content: dict[str, Any]) -> str:
+    """One row a workload of ours: its rate, and how many times that of each peer that does the same."""
+    results = content["results"]
+    lines = ["| on one core, per second | ours | gym-sokoban | GEM | Gymnasium |", "|---|---|---|---|---|"]
+    for name, peers in COMPARED.items():
+        cells = [f"{results[name]['median']:,.0f}"]
+        for peer in peers:
+            if peer is None:
+                cells.append("")
+            elif peer not in results:
+                cells.append("not measured")
+            else:
+                pairs = zip(results[name]["rounds"], results[peer]["rounds"], strict=True)
+                ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+                cells.append(f"{results[peer]['median']:,.0f} (ours {ratio:,.1f} ×)")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    rounds = len(next(iter(results.values()))["rounds"])
+    lines += ["", f"Medians of {rounds} rounds that took turns; ratios are medians of the rounds' ratios. Commit "
+              f"`{commit(content)}`."]
     return "\n".join(lines) + "\n"
 
 

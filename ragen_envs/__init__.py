@@ -7,6 +7,7 @@ Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no p
 import gymnasium
 
 from ragen_envs.bandit import Bandit
+from ragen_envs.baselines import wilson_interval
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, plan, random_action
 from ragen_envs.sokoban import Sokoban
@@ -23,6 +24,7 @@ __all__ = [
     "best_action",
     "plan",
     "random_action",
+    "wilson_interval",
 ]
 
 gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")

@@ -13,15 +13,13 @@ import gymnasium
 import numpy as np
 from tqdm.auto import tqdm
 
-from ragen_envs import AgentTurns, best_action, random_action
+from ragen_envs import AgentTurns, best_action, random_action, wilson_interval
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_turns
 from ragen_trl.policies import ScriptedPolicy
 from ragen_trl.rollout import Policy, Start, TurnEnv, play
 from ragen_trl.seeds import evaluation_seeds
 from ragen_trl.trajectory import Trajectory
-
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
 
 
 @dataclass(frozen=True)
@@ -62,23 +60,6 @@ class EvaluationResult:
     def as_dict(self) -> dict[str, float]:
         """The fields, for JSON."""
         return asdict(self)
-
-
-def wilson_interval(successes: int, n: int) -> tuple[float, float]:
-    """Wilson score interval (95 %) of a proportion.
-
-    Example:
-        >>> low, high = wilson_interval(51, 256)
-        >>> round(low, 3), round(high, 3)
-        (0.155, 0.252)
-    """
-    if not 0 <= successes <= n or n < 1:
-        raise ValueError(f"{successes} successes in {n} episodes")
-    share = successes / n
-    centre = share + _Z**2 / (2 * n)
-    spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    scale = 1 + _Z**2 / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
 def measure(trajectory: Trajectory) -> dict[str, float]:

@@ -81,13 +81,11 @@ def make_targets(words: list[str]) -> set[str]:
     return {word for word in words[1:] if re.fullmatch(r"[a-z][\w-]*", word)} if words[:1] == ["make"] else set()
 
 
-def subcommands(words: list[str]) -> set[str]:
-    """The subcommand of `python -m ragen_trl SUB` (or `accelerate launch -m ragen_trl SUB`), if there is one."""
+def subcommands(words: list[str], package: str) -> set[str]:
+    """The subcommand of `python -m PACKAGE SUB` (or `accelerate launch -m PACKAGE SUB`), if there is one."""
     calls = zip(words, words[1:], words[2:], strict=False)
     return {
-        sub
-        for flag, module, sub in calls
-        if (flag, module) == ("-m", "ragen_trl") and re.fullmatch(r"[a-z][\w-]*", sub)
+        sub for flag, module, sub in calls if (flag, module) == ("-m", package) and re.fullmatch(r"[a-z][\w-]*", sub)
     }
 
 
@@ -110,7 +108,7 @@ def test_commands_are_found_with_their_targets() -> None:
         "$ SEED=1 make train ENV=x ARGS='--a b' && python -m ragen_trl eval --n 3\n```\n"
     )
     assert [make_targets(words) for words in commands(page)] == [set(), {"lint"}, {"train"}, set()]
-    assert [subcommands(words) for words in commands(page)] == [set(), set(), set(), {"eval"}]
+    assert [subcommands(words, "ragen_trl") for words in commands(page)] == [set(), set(), set(), {"eval"}]
 
 
 def test_there_is_a_readme() -> None:
@@ -142,11 +140,13 @@ def test_make_targets_exist(page: Path) -> None:
     assert named <= there
 
 
+@pytest.mark.parametrize("package", ["ragen_envs", "ragen_trl"])
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_subcommands_exist(page: Path) -> None:
-    named = set().union(*map(subcommands, commands((ROOT / page).read_text(encoding="utf-8"))))
+def test_subcommands_exist(page: Path, package: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set().union(*(subcommands(words, package) for words in commands(text)))
     if named:
-        command = [sys.executable, "-m", "ragen_trl", "--help"]
+        command = [sys.executable, "-m", package, "--help"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
         assert named <= set(re.findall(r"[a-z][\w-]*", done.stdout))

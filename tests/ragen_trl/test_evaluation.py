@@ -1,4 +1,4 @@
-"""Evaluation: intervals, fixed seeds, and the random and oracle rows against values computed another way."""
+"""Evaluation: fixed seeds, and the random and oracle rows against values computed another way."""
 
 import math
 from typing import Any
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import ragen_envs
+from ragen_envs import baselines
 from ragen_trl import StarPOConfig
 from ragen_trl.chat import Chat
 from ragen_trl.environments import make_turns
-from ragen_trl.evaluation import evaluate, measure, summarise, wilson_interval
+from ragen_trl.evaluation import evaluate, measure, summarise
 from ragen_trl.policies import ScriptedPolicy, TransformersPolicy
 from ragen_trl.rollout import TurnEnv
 from ragen_trl.sampling import Sampling
@@ -52,41 +53,6 @@ def diary(episodes: int, batch_size: int = 128) -> list[tuple[str, int]]:
     return book.pages
 
 
-@pytest.mark.parametrize(
-    ("successes", "n", "low", "high"),
-    [
-        (51, 256, 0.1549, 0.2524),  # RAGEN's 0.5B result: 15.5 to 25.2 %, where the random policy is as well
-        (5, 10, 0.2366, 0.7634),
-        (1, 1, 0.2065, 1.0),
-    ],
-)
-def test_intervals_by_hand(successes: int, n: int, low: float, high: float) -> None:
-    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=6e-5)
-
-
-@pytest.mark.parametrize("n", [1, 10, 512, 10_000])
-def test_an_interval_never_claims_certainty(n: int) -> None:
-    """0 of n reaches up to z²/(n + z²), which a normal approximation would call 0; n of n mirrors it."""
-    z2 = 1.959963984540054**2
-    assert wilson_interval(0, n) == pytest.approx((0.0, z2 / (n + z2)))
-    assert wilson_interval(n, n) == pytest.approx((n / (n + z2), 1.0))
-    assert all(0 <= bound <= 1 for successes in (0, n) for bound in wilson_interval(successes, n))
-
-
-@pytest.mark.parametrize("successes", range(0, 21, 4))
-def test_an_interval_solves_the_equation_that_defines_it(successes: int) -> None:
-    """Both bounds p are where the observed share is exactly z standard errors of p away."""
-    n, share = 20, successes / 20
-    for bound in wilson_interval(successes, n):
-        assert abs(share - bound) == pytest.approx(1.959963984540054 * math.sqrt(bound * (1 - bound) / n), abs=1e-9)
-
-
-@pytest.mark.parametrize(("successes", "n"), [(3, 2), (-1, 2), (0, 0)])
-def test_impossible_counts_are_refused(successes: int, n: int) -> None:
-    with pytest.raises(ValueError, match=f"{successes} successes in {n} episodes"):
-        wilson_interval(successes, n)
-
-
 def episode(rewards: list[float], valid: list[bool], success: bool, truncated: bool = False) -> Trajectory:
     infos = [{"format_is_valid": True, "action_is_valid": ok, "num_actions": 2, "success": success} for ok in valid]
     turns = [Turn((1,), (2, 3), (), "", "", r, info) for r, info in zip(rewards, infos, strict=True)]
@@ -101,7 +67,7 @@ def test_a_summary_by_hand() -> None:
     assert result.return_stderr == pytest.approx(0.55)  # std of (1, −0.1) is 1.1 / √2
     assert result.action_valid == pytest.approx(2 / 3)  # of turns, not of episodes
     assert (result.format_valid, result.turns, result.actions, result.reply_tokens) == (1.0, 1.5, 3.0, 3.0)
-    assert (result.success_low, result.success_high) == wilson_interval(1, 2)
+    assert (result.success_low, result.success_high) == baselines.wilson_interval(1, 2)
     assert measure(one)["action_valid"] == 1.0
     assert measure(two) == {
         **{"success": 0.0, "return": -0.1, "format_valid": 1.0, "action_valid": 0.0},
@@ -192,6 +158,18 @@ def test_bandit_rows_are_known() -> None:
     assert oracle.success == 1.0
     assert abs(random.success - 0.5) < 4 * math.sqrt(0.25 / 256)
     assert abs(oracle.mean_return - 0.25) < 4 * math.sqrt(0.1875 / 256)
+
+
+@pytest.mark.parametrize("policy", ["random", "oracle"])
+@pytest.mark.parametrize("env", [LAKE, "ragen/Bandit-v0", "ragen/Sokoban-v0"])
+def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
+    """The same episodes, seed for seed: start state, luck and dice."""
+    horizon = baselines.HORIZONS[env]
+    found = evaluate(policy, env, config(max_turns=horizon, max_actions_per_turn=1, max_actions=horizon), episodes=128)
+    row = baselines.measure(env, policy, episodes=128)
+    assert (found.n, found.success, found.success_low, found.success_high) == (row.n, row.success, row.low, row.high)
+    assert (found.mean_return, found.return_stderr) == pytest.approx((row.mean_return, row.return_stderr))
+    assert found.actions == row.mean_length
 
 
 def test_an_unknown_policy_is_named() -> None:

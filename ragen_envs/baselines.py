@@ -1,0 +1,273 @@
+"""Baselines: how often the random policy and the oracle succeed, with intervals and where the numbers come from.
+
+A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. These are the two rows to
+put next to it. An episode of a seed here is the very episode that `ragen_trl.evaluate` plays with that seed: the same
+start state, the same luck, the same dice. Left out: learned policies (`ragen_trl.evaluate`) and plots.
+"""
+
+import json
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from ragen_envs.oracles import TextGym, best_action, random_action
+
+_Z = 1.959963984540054  # 97.5 % point of the normal distribution
+_PACKAGES = ("ragen-trl", "gymnasium", "numpy")
+
+HORIZONS = {
+    "ragen/Bandit-v0": 1,
+    "ragen/BanditRev-v0": 1,
+    "ragen/Countdown-v0": 1,
+    "ragen/FrozenLake-v0": 10,
+    "ragen/Sokoban-v0": 10,
+    "ragen/SokobanLarge-v0": 10,
+}
+"""Actions an episode may take in RAGEN (``max_actions_per_traj`` of its configurations)."""
+
+Policy = Callable[[TextGym, int, np.random.Generator], str]
+"""Chooses the next action, given the environment, the number of actions left and the episode's dice."""
+
+POLICIES: Mapping[str, Policy] = {
+    "random": lambda env, actions_left, dice: random_action(env, dice),
+    "oracle": lambda env, actions_left, dice: best_action(env, actions_left),
+}
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What came out of ``n`` episodes of one policy.
+
+    Attributes:
+        env: Gymnasium id, as given.
+        env_kwargs: Keyword arguments it was made with.
+        policy: A key of `POLICIES`.
+        horizon: Most actions of an episode.
+        first_seed: The episodes are those of the ``n`` seeds from here on.
+        n: Number of episodes.
+        successes: How many succeeded.
+        success: Their share; ``low`` and ``high`` are its Wilson 95 % interval.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error.
+        return_stderr: Standard error of ``mean_return``, 0 for a single episode.
+        mean_length: Actions per episode.
+        seconds: Wall-clock time of all episodes.
+    """
+
+    env: str
+    env_kwargs: dict[str, Any]
+    policy: str
+    horizon: int
+    first_seed: int
+    n: int
+    successes: int
+    success: float
+    low: float
+    high: float
+    mean_return: float
+    return_stderr: float
+    mean_length: float
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+def wilson_interval(successes: int, n: int) -> tuple[float, float]:
+    """Wilson score interval (95 %) of a proportion.
+
+    Args:
+        successes: How many of the ``n`` trials succeeded.
+        n: Number of trials, at least 1.
+
+    Returns:
+        Lower and upper bound, in [0, 1].
+
+    Raises:
+        ValueError: If there is no trial, or more successes than trials.
+
+    Example:
+        >>> low, high = wilson_interval(51, 256)
+        >>> round(low, 3), round(high, 3)
+        (0.155, 0.252)
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise ValueError(f"{successes} successes in {n} episodes")
+    share = successes / n
+    centre = share + _Z**2 / (2 * n)
+    spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+    scale = 1 + _Z**2 / n
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def episode_seeds(seed: int) -> tuple[int, int]:
+    """What an evaluated episode draws its luck from, besides the start state: both a function of its seed alone.
+
+    Args:
+        seed: Seed of the start state.
+
+    Returns:
+        The outcome seed for ``reset(options=...)``, and the seed of the policy's dice.
+    """
+    outcome, dice = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
+    return outcome, dice
+
+
+def default_horizon(spec: EnvSpec) -> int:
+    """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
+
+    Raises:
+        ValueError: If there is neither.
+    """
+    horizon = HORIZONS.get(spec.id, spec.max_episode_steps)
+    if horizon is None:
+        raise ValueError(f"{spec.id} has no time limit; say how many actions an episode may take (max_actions)")
+    return horizon
+
+
+def measure(
+    env_id: str,
+    policy: str,
+    horizon: int | None = None,
+    episodes: int = 2048,
+    env_kwargs: Mapping[str, Any] | None = None,
+    first_seed: int = 0,
+) -> Baseline:
+    """Plays one episode for each of the seeds ``first_seed``, ``first_seed + 1``, and so on.
+
+    Args:
+        env_id: A Gymnasium id with text observations and actions.
+        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``: the best action each time.
+        horizon: Most actions of an episode; None takes `default_horizon`.
+        episodes: Number of episodes.
+        env_kwargs: Keyword arguments of the environment.
+        first_seed: Seed of the first episode; ``ragen_trl`` keeps 0 to 7999 for evaluation.
+
+    Returns:
+        The row. Everything in it but ``seconds`` is the same in every process.
+
+    Raises:
+        ValueError: If the policy is unknown, a number is out of its range, or there is no default horizon.
+        NoOracleError: If no such policy is known for the environment.
+        gymnasium.error.Error: If the id is unknown.
+    """
+    _check(policy, horizon, episodes)
+    kwargs = dict(env_kwargs or {})
+    began = time.perf_counter()
+    env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    assert env.spec is not None  # gymnasium.make sets it
+    horizon = default_horizon(env.spec) if horizon is None else horizon
+    played = [_play(env, POLICIES[policy], seed, horizon) for seed in range(first_seed, first_seed + episodes)]
+    env.close()
+    successes = sum(success for success, _, _ in played)
+    returns = [episode_return for _, episode_return, _ in played]
+    low, high = wilson_interval(successes, episodes)
+    return Baseline(
+        env=env_id,
+        env_kwargs=kwargs,
+        policy=policy,
+        horizon=horizon,
+        first_seed=first_seed,
+        n=episodes,
+        successes=successes,
+        success=successes / episodes,
+        low=low,
+        high=high,
+        mean_return=float(np.mean(returns)),
+        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(episodes)) if episodes > 1 else 0.0,
+        mean_length=float(np.mean([length for _, _, length in played])),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _check(policy: str, horizon: int | None, episodes: int) -> None:
+    if policy not in POLICIES:
+        raise ValueError(f"policy {policy!r} is unknown; use one of {', '.join(POLICIES)}")
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes} leaves nothing to measure; use 1 or more")
+    if horizon is not None and horizon < 1:
+        raise ValueError(f"horizon={horizon} leaves no action to take; use 1 or more")
+
+
+def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, float, int]:
+    """Success, return and length of one episode."""
+    outcome_seed, dice_seed = episode_seeds(seed)
+    _, info = env.reset(seed=seed, options={"outcome_seed": outcome_seed})
+    dice = np.random.default_rng(dice_seed)
+    total = 0.0
+    for taken in range(1, horizon + 1):
+        _, reward, terminated, truncated, info = env.step(policy(env, horizon - taken + 1, dice))
+        total += float(reward)
+        if terminated or truncated:
+            break
+    return bool(info.get("success", False)), total, taken
+
+
+def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
+    """Writes rows as JSON, with command, commit, time, versions and seeds. A reader never sees half a file.
+
+    Args:
+        path: The file; its folder is made if it is missing.
+        rows: What `measure` returned.
+        command: The command line that did it.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    results = {
+        "command": command,
+        "commit": _commit(),
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version(), **_versions()},
+        "rows": [row.as_dict() for row in rows],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            json.dump(results, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())  # a rename may reach the disk before the text does
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue  # a copy of the source that was never installed
+    return found
+
+
+def _commit() -> str | None:
+    """Commit of the checkout this file is tracked in, with ``+changes`` if it has any; None outside of one."""
+    here = Path(__file__)
+    git = ["git", "-C", str(here.parent)]
+    try:
+        # An installed copy may lie in the checkout of another project, whose commit would say nothing.
+        subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
+        status = [*git, "status", "--porcelain=v2", "--branch"]
+        lines = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    commit = next(line.split()[-1] for line in lines if line.startswith("# branch.oid"))
+    return commit if all(line.startswith("#") for line in lines) else f"{commit}+changes"

@@ -1,0 +1,149 @@
+"""Baselines: intervals by hand, rows that are known exactly, the reference's rates, and the file they go to."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from ragen_envs.baselines import HORIZONS, default_horizon, episode_seeds, measure, wilson_interval, write_results
+from ragen_envs.oracles import NoOracleError
+
+LAKE = "ragen/FrozenLake-v0"
+OPEN_LAKE = {"size": 2, "frozen_prob": 1.0, "is_slippery": False}
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [
+        (51, 256, 0.1549, 0.2524),  # RAGEN's 0.5B result: 15.5 to 25.2 %, where the random policy is as well
+        (5, 10, 0.2366, 0.7634),
+        (1, 1, 0.2065, 1.0),
+    ],
+)
+def test_intervals_by_hand(successes: int, n: int, low: float, high: float) -> None:
+    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=6e-5)
+
+
+@pytest.mark.parametrize("n", [1, 10, 512, 10_000])
+def test_an_interval_never_claims_certainty(n: int) -> None:
+    """0 of n reaches up to z²/(n + z²), which a normal approximation would call 0; n of n mirrors it."""
+    z2 = 1.959963984540054**2
+    assert wilson_interval(0, n) == pytest.approx((0.0, z2 / (n + z2)))
+    assert wilson_interval(n, n) == pytest.approx((n / (n + z2), 1.0))
+    assert all(0 <= bound <= 1 for successes in (0, n) for bound in wilson_interval(successes, n))
+
+
+@pytest.mark.parametrize("successes", range(0, 21, 4))
+def test_an_interval_solves_the_equation_that_defines_it(successes: int) -> None:
+    """Both bounds p are where the observed share is exactly z standard errors of p away."""
+    n, share = 20, successes / 20
+    for bound in wilson_interval(successes, n):
+        assert abs(share - bound) == pytest.approx(1.959963984540054 * math.sqrt(bound * (1 - bound) / n), abs=1e-9)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(3, 2), (-1, 2), (0, 0)])
+def test_impossible_counts_are_refused(successes: int, n: int) -> None:
+    with pytest.raises(ValueError, match=f"{successes} successes in {n} episodes"):
+        wilson_interval(successes, n)
+
+
+def test_bandit_rows_are_known() -> None:
+    oracle, random = (measure("ragen/Bandit-v0", policy, episodes=512) for policy in ("oracle", "random"))
+    assert (oracle.n, oracle.successes, oracle.success, oracle.horizon) == (512, 512, 1.0, 1)
+    assert (oracle.mean_length, random.mean_length) == (1.0, 1.0)
+    assert (oracle.low, oracle.high) == wilson_interval(512, 512)
+    assert abs(oracle.mean_return - 0.25) < 4 * math.sqrt(0.1875 / 512)
+    assert random.low < 0.5 < random.high
+    assert (random.low, random.high) == wilson_interval(random.successes, 512)
+
+
+def test_rows_agree_with_the_reference() -> None:
+    """Slippery FrozenLake at ten actions on RAGEN's lakes: random 21.2 %, oracle 48.3 %."""
+    random, oracle = measure(LAKE, "random"), measure(LAKE, "oracle", episodes=1024)
+    assert random.low < 0.212 < random.high
+    assert oracle.low < 0.483 < oracle.high
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_the_horizon_is_the_number_of_actions(horizon: int) -> None:
+    """On 2 × 2 tiles of firm ice the goal is one move away, or two if it lies across."""
+    env = gymnasium.make(LAKE, **OPEN_LAKE)
+    maps = [env.reset(seed=seed)[0] for seed in range(40)]
+    across = sum(abs(text.index("P") - text.index("G")) in (4, 2) for text in maps)  # "P_\n_G" and "_P\nG_"
+    assert 0 < across < 40
+    row = measure(LAKE, "oracle", horizon, episodes=40, env_kwargs=OPEN_LAKE)
+    assert row.successes == (40 if horizon == 2 else 40 - across)
+    assert row.mean_length == (1 + across / 40 if horizon == 2 else 1.0)
+    assert row.mean_return == row.success
+    assert row.env_kwargs == OPEN_LAKE
+
+
+def test_rows_of_parts_make_the_row_of_the_whole() -> None:
+    """Every episode depends on its seed alone, so it does not matter which others are played."""
+    whole = measure(LAKE, "random", episodes=60)
+    parts = [measure(LAKE, "random", episodes=20, first_seed=first) for first in (0, 20, 40)]
+    assert whole.successes == sum(part.successes for part in parts)
+    assert len({part.successes for part in parts}) > 1
+    assert whole.mean_length == pytest.approx(sum(part.mean_length for part in parts) / 3)
+
+
+def test_mean_and_standard_error_by_hand() -> None:
+    singles = [measure("ragen/Bandit-v0", "random", episodes=1, first_seed=seed) for seed in range(4)]
+    returns = [row.mean_return for row in singles]
+    assert len(set(returns)) > 1
+    assert all(row.return_stderr == 0.0 for row in singles)
+    mean = sum(returns) / 4
+    row = measure("ragen/Bandit-v0", "random", episodes=4)
+    assert row.mean_return == pytest.approx(mean)
+    assert row.return_stderr == pytest.approx(math.sqrt(sum((each - mean) ** 2 for each in returns) / 3 / 4))
+
+
+def test_luck_and_dice_differ_from_seed_to_seed() -> None:
+    drawn = [episode_seeds(seed) for seed in range(100)]
+    assert len({seed for pair in drawn for seed in pair}) == 200
+    assert episode_seeds(7) == drawn[7]
+
+
+def test_every_environment_has_a_horizon() -> None:
+    ids = [env_id for env_id in gymnasium.registry if env_id.startswith("ragen/")]
+    assert {"ragen/Bandit-v0", LAKE} <= set(ids)
+    for env_id in ids:
+        assert default_horizon(gymnasium.spec(env_id)) >= 1
+    assert default_horizon(gymnasium.spec(LAKE)) == HORIZONS[LAKE] == 10
+    assert default_horizon(gymnasium.spec("CartPole-v1")) == 500  # not RAGEN's: the registered limit
+    with pytest.raises(ValueError, match=r"Blackjack-v1 has no time limit.*max_actions"):
+        default_horizon(gymnasium.spec("Blackjack-v1"))
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="'best' is unknown; use one of random, oracle"):
+        measure(LAKE, "best")
+    with pytest.raises(ValueError, match="episodes=0"):
+        measure(LAKE, "random", episodes=0)
+    with pytest.raises(ValueError, match="horizon=0"):
+        measure(LAKE, "random", horizon=0)
+    with pytest.raises(NoOracleError, match="CartPoleEnv"):
+        measure("CartPole-v1", "oracle", episodes=1)
+
+
+def test_results_say_where_they_come_from(tmp_path: Path) -> None:
+    row = measure(LAKE, "random", episodes=8, first_seed=3)
+    target = tmp_path / "new" / "rows.json"
+    write_results(target, [row], "python -m ragen_envs baselines")
+    results = json.loads(target.read_text())
+    assert results["rows"] == [row.as_dict()]
+    assert (results["rows"][0]["first_seed"], results["rows"][0]["n"]) == (3, 8)
+    assert results["command"] == "python -m ragen_envs baselines"
+    assert results["versions"]["gymnasium"] == gymnasium.__version__
+    assert results["commit"] is None or re.fullmatch(r"[0-9a-f]{40}(\+changes)?", results["commit"])
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").mkdir()
+    with pytest.raises(OSError, match=re.escape("rows.json")):
+        write_results(tmp_path / "rows.json", [], "command")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.json"]
