@@ -55,7 +55,12 @@ def main() -> int:
 
 def table(path: Path, name: str) -> str:
     """The Markdown table of a result file."""
-    makers = {"train": train_table, "step_time": step_time_table, "env_throughput": throughput_table}
+    makers = {
+        "train": train_table,
+        "step_time": step_time_table,
+        "env_throughput": throughput_table,
+        "baselines": baselines_table,
+    }
     return makers[name](json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -91,6 +96,22 @@ def step_time_table(content: dict[str, Any]) -> str:
         step, rollout = shape["step"], shape["rollout"]
         times = f"{step['median']:.2f} [{step['low']:.2f}, {step['high']:.2f}] | {rollout['median']:.2f}"
         lines.append(f"| {shape['groups']} groups of {shape['group_size']} | {times} | {shape['steps']} |")
+    return "\n".join(lines) + "\n"
+
+
+def baselines_table(content: dict[str, Any]) -> str:
+    """One row an environment: success of random play and of the oracle."""
+    rows = {(row["env"], row["policy"]): row for row in content["rows"]}
+    lines = ["| id | actions | random | oracle |", "|---|---|---|---|"]
+    for env in dict.fromkeys(row["env"] for row in content["rows"]):
+        cells = [
+            f"{row['success']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+            for row in (rows[env, "random"], rows[env, "oracle"])
+        ]
+        lines.append(f"| `{env}` | {rows[env, 'random']['horizon']} | {' | '.join(cells)} |")
+    first = content["rows"][0]
+    last_seed = first["first_seed"] + first["n"] - 1
+    lines += ["", f"Success [95 % interval], seeds {first['first_seed']} to {last_seed}. Commit `{commit(content)}`."]
     return "\n".join(lines) + "\n"
 
 

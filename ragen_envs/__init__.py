@@ -8,35 +8,61 @@ import gymnasium
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import wilson_interval
+from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.countdown import Countdown
+from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
+from ragen_envs.vector import TextVectorEnv
 
 __all__ = [
     "AgentTurns",
     "Bandit",
+    "Countdown",
     "FrozenLake",
+    "GemEnvironment",
     "NoOracleError",
     "Sokoban",
     "TextEnv",
+    "TextFromDiscrete",
+    "TextVectorEnv",
     "best_action",
+    "openenv_environment",
     "plan",
     "random_action",
+    "trl_environment",
     "wilson_interval",
 ]
 
-gymnasium.register(id="ragen/Bandit-v0", entry_point="ragen_envs.bandit:Bandit")
+gymnasium.register(
+    id="ragen/Bandit-v0",
+    entry_point="ragen_envs.bandit:Bandit",
+    vector_entry_point="ragen_envs.vector:bandit_vector",
+)
 gymnasium.register(
     id="ragen/BanditRev-v0",
     entry_point="ragen_envs.bandit:Bandit",
+    vector_entry_point="ragen_envs.vector:bandit_vector",
     kwargs={"low_name": "Dragon", "high_name": "Phoenix"},
 )
-gymnasium.register(id="ragen/FrozenLake-v0", entry_point="ragen_envs.frozen_lake:FrozenLake", max_episode_steps=100)
-gymnasium.register(id="ragen/Sokoban-v0", entry_point="ragen_envs.sokoban:Sokoban")
+gymnasium.register(id="ragen/Countdown-v0", entry_point="ragen_envs.countdown:Countdown")
+gymnasium.register(
+    id="ragen/FrozenLake-v0",
+    entry_point="ragen_envs.frozen_lake:FrozenLake",
+    vector_entry_point="ragen_envs.vector:frozen_lake_vector",
+    max_episode_steps=100,
+)
+gymnasium.register(
+    id="ragen/Sokoban-v0",
+    entry_point="ragen_envs.sokoban:Sokoban",
+    vector_entry_point="ragen_envs.vector:sokoban_vector",
+)
 gymnasium.register(
     id="ragen/SokobanLarge-v0",
     entry_point="ragen_envs.sokoban:Sokoban",
+    vector_entry_point="ragen_envs.vector:sokoban_vector",
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )

@@ -13,7 +13,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.arithmetic import random_expression, solve
 from ragen_envs.bandit import Bandit
+from ragen_envs.countdown import Countdown
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
 from ragen_envs.sokoban import Sokoban
@@ -64,6 +66,13 @@ def _(env: Bandit, actions_left: int) -> str:
 
 
 @best_action.register
+def _(env: Countdown, actions_left: int) -> str:
+    solution = solve(env.numbers, env.target, env.operators)
+    assert solution is not None  # tasks are made of a solution
+    return solution
+
+
+@best_action.register
 def _(env: FrozenLake, actions_left: int) -> str:
     if actions_left < 1:
         raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
@@ -102,6 +111,11 @@ def _(env: TextEnv, rng: np.random.Generator) -> str:
     if env.actions is None:
         raise NoOracleError("random_action", env)
     return env.actions[rng.integers(len(env.actions))]
+
+
+@random_action.register
+def _(env: Countdown, rng: np.random.Generator) -> str:
+    return random_expression(env.numbers, rng)
 
 
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:

@@ -263,8 +263,9 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
 
     def _example(self) -> str:
-        names = self.actions or ("first action", "second action")
-        return self.format_reply(names[: min(2, self.max_actions_per_turn, self.max_actions)], "your thoughts")
+        shown = min(2, self.max_actions_per_turn, self.max_actions)
+        names = self.actions or (("your answer",) if shown == 1 else ("first action", "second action"))
+        return self.format_reply(names[:shown], "your thoughts")
 
     def _state(self) -> list[str]:
         return ["State:", self._observation, f"Actions left: {self.actions_left}"]

@@ -35,6 +35,7 @@ _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_act
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
+    "ragen/Countdown-v0": _ONE_SHOT,
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {

@@ -19,11 +19,12 @@ MAX_FUNCTION_LINES = 60
 EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
 
 ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
-# Inside a function, for those who ask for it: the store in the same process, and the setting of type.
+# Inside a function, for those who ask for it: the store in the same process, the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
     "webshop.py": {"webshop_server"},
     "text_picture.py": {"PIL"},
     "bandit_picture.py": {"PIL"},
+    "bridges.py": {"openenv"},
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}

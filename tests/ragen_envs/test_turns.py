@@ -228,6 +228,8 @@ def test_free_text_third_party_environment() -> None:
     env = AgentTurns(Shout(), instruction="Shout.", actions=(), think=False)
     message, info = env.reset(seed=0)
     assert message.startswith("Shout.\nLimits:") and "<answer>first action || second action</answer>" in message
+    once = AgentTurns(Shout(), instruction="Shout.", actions=(), max_actions_per_turn=1)
+    assert "<answer>your answer</answer>" in once.reset(seed=0)[0]
     assert message in env.observation_space and "é" in message
     message, reward, terminated, _, info = env.step("<answer>aé || bb || end || cc</answer>")
     assert (reward, terminated) == (2.0 + 2.0 + 3.0, True)

@@ -1,0 +1,224 @@
+"""TextFromDiscrete: an environment with numbered actions, played by their names.
+
+Gymnasium has many environments with a `Discrete` action space that can show themselves as text (Taxi, CliffWalking,
+Blackjack). This makes a `TextEnv` of one, so that turns, seeding, baselines and trainers need to know nothing new. It
+owns the environment rather than being a `Wrapper` around it, because a `TextEnv` promises more than a wrapper can
+pass on: outcomes with a seed of their own, the info keys, and what happens after the end. Left out: a guess at what
+success is, and hiding the actions that an action mask rules out.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+from gymnasium.spaces import Discrete, Text
+from gymnasium.utils.env_checker import data_equivalence
+
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+
+_COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+
+
+def spell_out_colours(text: str) -> str:
+    r"""Writes a terminal's colours as words: red S becomes ``[red:S]``.
+
+    They cannot just be taken out, since Taxi and FrozenLake show where the player is by a colour alone. What is
+    coloured twice is in two brackets; bold alone reads ``[marked:…]``; other escape codes are dropped.
+
+    Example:
+        >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
+        '[red:S]FF [blue:G]'
+    """
+    depth = 0
+
+    def spelled(code: re.Match[str]) -> str:
+        nonlocal depth
+        if code[2] != "m":
+            return ""
+        numbers = [int(number) for number in code[1].split(";") if number.isdigit()]
+        if not any(numbers):  # "0", or nothing: back to plain text
+            closing, depth = "]" * (depth > 0), max(0, depth - 1)
+            return closing
+        depth += 1
+        coloured = [number % 10 for number in numbers if number // 10 in (3, 4, 9, 10) and number % 10 < 8]
+        return f"[{_COLOURS[coloured[0]] if coloured else 'marked'}:"
+
+    return _ESCAPE.sub(spelled, text)
+
+
+class TextFromDiscrete(TextEnv):
+    """A text environment made of one with a `Discrete` action space.
+
+    ```python
+    TextFromDiscrete(
+        "CliffWalking-v1",
+        ("up", "right", "down", "left"),
+        instruction="Walk from x to T. Falling off the cliff C brings you back. o is free.",
+        success=lambda reward, terminated, info: terminated,
+    )
+    ```
+
+    ## Description
+    The name of an action is sent on as its number. With ``describe="ansi"`` the environment's own rendering is the
+    observation, its colours spelled out by `spell_out_colours`, blank lines around it taken off.
+
+    ## Action Space
+    Text: one of `actions`, in any case.
+
+    ## Observation Space
+    Text: what `describe` makes of an observation.
+
+    ## Starting State
+    ``reset(seed=s)`` starts as the environment does with seed `s`. Later resets without a seed go on from there.
+    What happens after the start is drawn from the outcomes' own stream, by the usual ``np_random``; an
+    environment with randomness of another kind starts by the seed and ignores ``outcome_seed``. A card that is dealt
+    at reset, face down or not, belongs to the start.
+
+    ## Rewards
+    The environment's.
+
+    ## Episode End
+    The environment's end and its limits, such as the `TimeLimit` that `gymnasium.make` puts around it.
+
+    ## Information
+    `success`: what the function of that name says of the last action. `action_is_valid`: it has one of the names; an
+    action that the environment's mask rules out is valid, and does there what it does. `action_is_effective`: the
+    environment's observation changed, or the episode ended. `env_info`: the environment's own last info.
+
+    ## Arguments
+    See `__init__`. Registered, it is made by id everywhere:
+
+    ```python
+    gymnasium.register("my/Cliff-v0", "ragen_envs.discrete_text:TextFromDiscrete", kwargs={"env": "CliffWalking-v1", …})
+    ```
+
+    ## Version History
+    v0: first version.
+    """
+
+    idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
+
+    def __init__(
+        self,
+        env: str | gymnasium.Env[Any, Any],
+        actions: Sequence[str],
+        *,
+        instruction: str,
+        success: Callable[[float, bool, dict[str, Any]], bool],
+        describe: str | Callable[[Any], str] = "ansi",
+        render_mode: str | None = None,
+        max_observation_length: int = 1024,
+        charset: str = TEXT_CHARSET,
+    ) -> None:
+        """Takes over an environment.
+
+        Args:
+            env: Its Gymnasium id, or the environment itself, which is then played from here only.
+            actions: A name for each action, in the order of their numbers.
+            instruction: The task and the legend of its symbols.
+            success: Whether the task is solved, from reward, terminated and info of a step. It has no default,
+                because no rule suits all: reaching the end is success in Taxi, but not in Blackjack.
+            describe: "ansi", or a function that makes text of an observation.
+            render_mode: One of ``metadata["render_modes"]`` or None; both modes show the observation's text.
+            max_observation_length: Longest observation, in characters.
+            charset: Every character that observations may hold.
+
+        Raises:
+            ValueError: If the actions are not `Discrete`, the names do not fit them, or there is no text to show.
+        """
+        if describe != "ansi" and not callable(describe):
+            raise ValueError(f"describe={describe!r} must be 'ansi' or a function that makes text of an observation")
+        if isinstance(env, str):
+            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None)
+        if not isinstance(env.action_space, Discrete):
+            raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
+        if describe == "ansi" and "ansi" not in env.metadata["render_modes"]:
+            raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
+        if describe == "ansi" and env.render_mode != "ansi":
+            raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
+        names = _checked_names(actions, env.action_space)
+        longest = max(64, *map(len, names))
+        super().__init__(
+            render_mode=render_mode, max_observation_length=max_observation_length, max_action_length=longest
+        )
+        self.observation_space = Text(max_observation_length, min_length=0, charset=charset)
+        self.env = env
+        self._names = names
+        self._first = int(env.action_space.start)
+        self._instruction = instruction
+        self._is_success = success
+        self._describe = describe
+        self._seed: int | None = None
+        self._seen: Any = None  # the environment's own last observation
+        self._env_info: dict[str, Any] = {}
+
+    @property
+    def instruction(self) -> str:
+        """The task, as given."""
+        return self._instruction
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The names, in the order of the numbers."""
+        return self._names
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode as `TextEnv.reset` does; the environment itself gets the same seed, and no options."""
+        self._seed = seed
+        return super().reset(seed=seed, options=options)
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        # Always a seed, so that neither play nor randomness of another kind can reach a later start.
+        seed = int(self.np_random.integers(2**31)) if self._seed is None else self._seed
+        self._seen, self._env_info = self.env.reset(seed=seed)
+        return self._text()
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        before = copy.deepcopy(self._seen)  # some environments change their observation in place
+        self.env.unwrapped.np_random = self.outcome_random
+        number = self._first + self._names.index(action)
+        self._seen, reward, terminated, truncated, self._env_info = self.env.step(number)
+        self._truncated = bool(truncated)
+        over = bool(terminated) or self._truncated
+        info = {
+            "success": bool(self._is_success(float(reward), bool(terminated), self._env_info)),
+            "action_is_effective": over or not data_equivalence(before, self._seen, exact=True),
+            "env_info": self._env_info,
+        }
+        return self._text(), float(reward), bool(terminated), info
+
+    def _idle(self) -> dict[str, Any]:
+        return {**super()._idle(), "env_info": copy.deepcopy(self._env_info)}  # whoever gets it may change it
+
+    def _text(self) -> str:
+        if callable(self._describe):
+            text = self._describe(self._seen)
+        else:
+            text = spell_out_colours(str(self.env.render())).strip("\n")
+        assert isinstance(self.observation_space, Text)
+        if not isinstance(text, str):
+            raise ValueError(f"describe({self._seen!r}) returned {text!r}; it must return text")
+        strange = set(text) - set(self.observation_space.character_set)
+        if strange:
+            raise ValueError(f"{text!r} has {sorted(strange)}, which the charset lacks; pass charset= with them")
+        if len(text) > self.observation_space.max_length:
+            raise ValueError(f"an observation has {len(text)} characters; pass max_observation_length={len(text)}")
+        return text
+
+    def close(self) -> None:
+        """Closes the environment within."""
+        self.env.close()
+
+
+def _checked_names(actions: Sequence[str], space: Discrete) -> tuple[str, ...]:
+    if isinstance(actions, str) or len(actions) != space.n:
+        raise ValueError(f"actions={actions!r} must be {space.n} names, one for each action of {space}")
+    for name in actions:
+        if not name or name != name.strip() or not set(name) <= set(TEXT_CHARSET):
+            raise ValueError(f"action name {name!r} must be ASCII text without blanks at its ends")
+    if len({name.casefold() for name in actions}) < len(actions):
+        raise ValueError(f"actions={actions!r} must differ in more than case")
+    return tuple(actions)

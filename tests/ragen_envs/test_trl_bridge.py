@@ -1,0 +1,200 @@
+"""The bridge to TRL: the tool environment alone, and one step of TRL's own trainer that plays it."""
+
+import functools
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import pytest
+
+from ragen_envs import AgentTurns, Bandit, TextEnv
+from ragen_envs.bridges import ToolEnvironment, trl_environment
+from tests.ragen_envs.toys import Switch
+
+# Start top left, goal bottom right, no holes, no slipping: Right and Down in any order.
+SMALL_LAKE = functools.partial(
+    gymnasium.make, "ragen/FrozenLake-v0", size=2, frozen_prob=1.0, is_slippery=False, random_start=False
+)
+RULES = (
+    "Walk over the frozen lake to the goal. A hole ends the game.\n"
+    "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal\n"
+    "Actions: Left, Down, Right, Up\n"
+)
+
+
+class Words(TextEnv):
+    """Free text: ends on any word, pays its length."""
+
+    instruction = "Say a word."
+
+    def _start(self, options: Any) -> str:
+        return "?"
+
+    def _parse_action(self, text: str) -> str | None:
+        return text.strip() or None
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        return action, float(len(action)), True, {"success": True, "action_is_effective": True}
+
+
+def test_a_game_by_tool_calls() -> None:
+    tool = trl_environment(SMALL_LAKE, max_actions=3)()
+    prompt = tool.reset(seed=0, prompt=[{"role": "user", "content": ""}], level="easy")
+    assert prompt == f"{RULES}Call the tool act with one action at a time.\nState:\nP_\n_G\nActions left: 3"
+    assert tool.act("right") == "Reward: 0\nState:\n_P\n_G\nActions left: 2"
+    assert tool.act("Jump") == "Unknown action ignored. Use: Left, Down, Right, Up"
+    assert (tool.get_reward(), tool.success, tool.actions_left) == (0.0, False, 2)
+    assert tool.act("Down") == "Reward: 1\nState:\n__\n_√\nThe game is over. Call no more tools."
+    assert tool.act("Up") == "The game is over. Call no more tools."
+    assert (tool.get_reward(), tool.success, tool.actions_left) == (1.0, True, 1)
+    assert tool.reset(seed=0) == prompt
+    assert (tool.get_reward(), tool.success, tool.actions_left) == (0.0, False, 3)
+
+
+def test_tool_calls_end_at_the_limit_and_before_the_start() -> None:
+    tool = trl_environment(SMALL_LAKE, max_actions=2)()
+    assert tool.act("Right") == "The game is over. Call no more tools."  # no reset yet
+    tool.reset(seed=0)
+    assert tool.act("Up").endswith("Actions left: 1")
+    assert tool.act("Up") == "Reward: 0\nState:\nP_\n_G\nThe game is over. Call no more tools."
+    assert not tool.success
+
+
+def test_arguments_of_another_type_and_free_text_are_data() -> None:
+    tool = trl_environment(Words)()
+    assert "Actions:" not in tool.reset(seed=0)
+    assert tool.act("") == "Unknown action ignored."
+    tool.act(12345)  # type: ignore[arg-type]
+    assert tool.get_reward() == 5.0
+
+
+def test_a_group_shares_the_start_and_not_the_luck() -> None:
+    group = [make() for make in [trl_environment(Bandit)] * 64]
+    assert len({tool.reset(seed=7) for tool in group}) == 1
+    shown = {tool.act("Dragon").splitlines()[0] for tool in group}
+    assert shown == {"Reward: 0", "Reward: 1"}
+
+
+def luck(make: Callable[[], ToolEnvironment], members: int = 4, episodes: int = 8) -> list[float]:
+    """What the risky arm pays in every episode of every member."""
+    group = [make() for _ in range(members)]
+    paid = []
+    for _ in range(episodes):
+        for tool in group:
+            tool.reset(seed=7)
+            tool.act("Dragon")
+            paid.append(tool.get_reward())
+    return paid
+
+
+def test_luck_is_repeatable_and_differs_by_seed_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = luck(trl_environment(Bandit))
+    assert luck(trl_environment(Bandit)) == first
+    assert luck(pickle.loads(pickle.dumps(trl_environment(Bandit)))) == first  # as AsyncGRPO does
+    assert luck(trl_environment(Bandit, outcome_seed=1)) != first
+    monkeypatch.setenv("RANK", "1")
+    assert luck(trl_environment(Bandit)) != first
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="max_actions=0"):
+        trl_environment(Bandit, max_actions=0)
+    with pytest.raises(ValueError, match="must be a TextEnv without AgentTurns"):
+        trl_environment(lambda: AgentTurns(SMALL_LAKE()))()
+    with pytest.raises(ValueError, match="Switch.* must be a TextEnv"):
+        trl_environment(Switch)()
+    with pytest.raises(ValueError, match=r"row \['level'\] has no seed; give the dataset a column 'seed'"):
+        trl_environment(Bandit)().reset(level=3)
+
+
+@dataclass
+class Played:
+    """What TRL's trainer did in one step."""
+
+    trainer: Any
+    prompts: list[str]
+    moved: bool
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """One step of a GRPOTrainer; two groups of two, whose first member wins and whose second one errs."""
+    pytest.importorskip("trl")
+    from datasets import Dataset
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from trl import GRPOConfig, GRPOTrainer
+
+    from tests.ragen_trl.chat_families import FAMILIES
+
+    tokenizer = FAMILIES["qwen2_5"].tokenizer()
+    tokenizer.pad_token = "<|endoftext|>"
+    call = '<tool_call>\n{{"name": "{}", "arguments": {{{}}}}}\n</tool_call><|im_end|>'
+    scripts = [
+        [call.format("act", '"action": "Right"'), call.format("act", '"action": "Down"'), "Won.<|im_end|>"],
+        [call.format("act", '"action": "Fly"'), call.format("step", '"a": 1'), call.format("act", '"b": 1'), "?"],
+    ]
+    prompts: list[list[str]] = []
+
+    class Scripted(GRPOTrainer):  # type: ignore[misc, unused-ignore]
+        """Instead of the model, which has learnt nothing, a script speaks."""
+
+        def _generate_single_turn(self, prompt_ids: Any, *rest: Any, **more: Any) -> Any:
+            turn = len(prompts)
+            prompts.append([tokenizer.decode(ids) for ids in prompt_ids])
+            alive = [script for script in scripts * 2 if turn < len(script)]
+            return [tokenizer.encode(script[turn], add_special_tokens=False) for script in alive], None
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=2, **sizes))
+    rows = {"prompt": [[{"role": "user", "content": ""}]] * 2, "seed": [10_000, 10_001]}
+    args = GRPOConfig(
+        output_dir=str(tmp_path_factory.mktemp("run")),
+        max_steps=1,
+        per_device_train_batch_size=4,
+        num_generations=2,
+        max_completion_length=2000,
+        learning_rate=0.1,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    factory = trl_environment(SMALL_LAKE)
+    trainer = Scripted(
+        model, train_dataset=Dataset.from_dict(rows), processing_class=tokenizer, environment_factory=factory, args=args
+    )
+    before = model.model.layers[0].self_attn.q_proj.weight.detach().clone()
+    trainer.train()
+    after = model.model.layers[0].self_attn.q_proj.weight
+    return Played(trainer, ["\n".join(texts) for texts in prompts], not before.equal(after))
+
+
+def test_trl_makes_one_tool_and_its_schema(played: Played) -> None:
+    from transformers.utils import get_json_schema
+
+    assert [tool.__name__ for tool in played.trainer.tools] == ["act"]
+    function = get_json_schema(trl_environment(Bandit)().act)["function"]
+    assert function["name"] == "act" and function["parameters"]["required"] == ["action"]
+    assert function["parameters"]["properties"]["action"]["type"] == "string"
+    assert '"name": "act", "description": "Carry out one action of the game' in played.prompts[0]
+
+
+def test_trl_shows_the_task_and_the_answers_of_the_tool(played: Played) -> None:
+    first, second, third, fourth = played.prompts
+    assert f"<|im_start|>user\n{RULES}Call the tool act with one action at a time.\nState:\nP_\n_G\n" in first
+    assert "<tool_response>\nReward: 0\nState:\n_P\n_G\nActions left: 9\n</tool_response>" in second
+    assert "<tool_response>\nUnknown action ignored. Use: Left, Down, Right, Up\n</tool_response>" in second
+    assert "Reward: 1\nState:\n__\n_√\nThe game is over. Call no more tools." in third
+    assert "Tool step not found" in third and "unexpected keyword argument 'b'" in fourth  # TRL's words
+
+
+def test_trl_takes_the_reward_from_the_environment_and_learns(played: Played) -> None:
+    log = played.trainer.state.log_history[0]
+    assert played.trainer.reward_func_names == ["ToolEnvironment"]
+    assert (log["rewards/ToolEnvironment/mean"], log["frac_reward_zero_std"]) == (0.5, 0.0)
+    assert log["tools/call_frequency"] == (2 + 3) / 2 and played.moved
+    assert [tool.success for tool in played.trainer.environments] == [True, False] * 2
