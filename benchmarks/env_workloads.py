@@ -131,14 +131,14 @@ def gem_sokoban(seconds: float, what: str) -> Count:
 
 
 def gymnasium_lake(seconds: float, what: str) -> Count:
-    """Gymnasium's FrozenLake with its text rendering, and with a fresh map at each reset as RAGEN has it."""
+    """Gymnasium's FrozenLake with its text rendering, built anew for a fresh map at each reset as RAGEN does."""
     import gymnasium
-    from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
     env = gymnasium.make("FrozenLake-v1", render_mode="ansi")
 
     def fresh() -> None:
-        made = gymnasium.make("FrozenLake-v1", render_mode="ansi", desc=generate_random_map(4, 0.8))
+        made = FrozenLakeEnv(render_mode="ansi", desc=generate_random_map(4, 0.8))
         made.reset()
         made.render()
 

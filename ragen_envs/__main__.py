@@ -20,6 +20,7 @@ from ragen_envs.lookup import EnvironmentChoiceError, describe, environment_ids,
 from ragen_envs.oracles import NoOracleError
 from ragen_envs.play import Moves, Replies, key_bindings, play
 from ragen_envs.players import KeyPlayer, LinePlayer, PolicyPlayer
+from ragen_envs.sokoban_rooms import NoRoomError
 from ragen_envs.sokoban_solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
@@ -68,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (_MistakeError, EnvironmentChoiceError, NoOracleError, SearchLimitError) as error:
+    except (_MistakeError, EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES)
     one.formatter_class = raw
     one.set_defaults(run=_play)
-    one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all")
+    one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; yours: module:id")
     one.add_argument("--seed", type=_natural, default=0, help="of the first episode (default 0); r goes to the next")
     _add_env_options(one)
     one.add_argument("--text", action="store_true", help="read lines and show what a model is shown, to the letter")
@@ -120,7 +121,7 @@ def _add_env_options(parser: argparse.ArgumentParser) -> None:
 def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
     if not isinstance(env.unwrapped, TextEnv):
-        raise _MistakeError(f"{options.env} is no TextEnv, which play needs; it plays {', '.join(environment_ids())}")
+        raise _MistakeError(f"{options.env} is no TextEnv; ragen_envs.TextFromDiscrete may make one of it")
     max_actions = options.max_actions or _horizon(env)
     has_keys = bool(key_bindings(env.unwrapped.actions)) and keyboard.is_available()
     if options.policy is None and has_keys and not options.text:
@@ -170,7 +171,7 @@ def _baselines(options: argparse.Namespace) -> None:
                 row = measure(
                     env_id, policy, horizons[env_id], options.episodes, options.env_kwargs, first_seed=options.seed
                 )
-            except NoOracleError as error:
+            except (NoOracleError, SearchLimitError) as error:
                 _note_progress("")
                 print(f"left out: {error}", file=sys.stderr)
                 continue

@@ -18,7 +18,7 @@ OPERATORS = "+-*/"
 MAX_LENGTH = 256
 """Longest expression, in characters: enough for any task here, and too short for numbers that take long to handle."""
 MOST_NUMBERS = 6
-"""Most numbers that `solve` takes. To see that there is no solution takes it 0.4 s; with one more, 15 s."""
+"""Most numbers that `solve` takes: to find that there is no solution takes it under a second, with more far longer."""
 
 _APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 _NEGATE = "~"  # the sign of a number, told apart from the operator; it binds strongest

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.arguments import check_action_name, check_probability
 from ragen_envs.bandit_picture import draw_bandit
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TextEnv
 
 TRAIN_PAIRS = (
     *(("Teacher", "Trader"), ("Nurse", "StartupFounder"), ("Librarian", "Investor"), ("Accountant", "StockBroker")),
@@ -106,22 +107,26 @@ class Bandit(TextEnv):
 
         Raises:
             ValueError: If the names are given twice, a set of them is unknown or empty, a name cannot be an action,
-                arms of one bandit have the same name, or the probability is none.
+                arms of one bandit have the same name, the probability is none, or the high arm is not the better one.
         """
         if names is None:
             self._bandits: tuple[tuple[str, ...], ...] = ((low_name, high_name),)
         elif (low_name, high_name) != DEFAULT_NAMES:
-            raise ValueError(
-                f"names={names!r} replaces low_name={low_name!r} and high_name={high_name!r}; give one only"
-            )
+            pair = f"low_name={low_name!r} and high_name={high_name!r}"
+            raise ValueError(f"names={names!r} exclude {pair}; give one of the two (ragen/BanditRev-v0 gives the pair)")
         else:
             self._bandits = _read_names(names)
         for bandit in self._bandits:
             _check_names(bandit)
-        if not 0.0 <= high_probability <= 1.0:
-            raise ValueError(f"high_probability={high_probability} is not a probability; use a number from 0 to 1")
+        check_probability("high_probability", high_probability)
+        if not high_reward * high_probability > low_reward:
+            mean = f"high_reward={high_reward} x high_probability={high_probability}"
+            raise ValueError(f"{mean} is no more than low_reward={low_reward}; make the high arm the better one")
         longest = max(sum(len(name) + 2 for name in bandit) for bandit in self._bandits)
-        super().__init__(render_mode=render_mode, max_observation_length=64 + longest)
+        longest_name = max(len(name) for bandit in self._bandits for name in bandit)
+        super().__init__(
+            render_mode=render_mode, max_observation_length=64 + longest, max_action_length=max(64, longest_name)
+        )
         self.low_reward = low_reward
         self.high_reward = high_reward
         self.high_probability = high_probability
@@ -198,7 +203,6 @@ def _read_names(names: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], 
 
 def _check_names(bandit: tuple[str, ...]) -> None:
     for name in bandit:
-        if not name or name != name.strip() or not set(name) <= set(TEXT_CHARSET):
-            raise ValueError(f"arm name {name!r} must be ASCII text without blanks at its ends")
+        check_action_name(name)
     if len({name.casefold() for name in bandit}) < len(bandit):
         raise ValueError(f"arms {', '.join(map(repr, bandit))} cannot be told apart; use different names")

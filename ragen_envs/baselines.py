@@ -37,6 +37,8 @@ HORIZONS = {
 }
 """Actions an episode may take in RAGEN (``max_actions_per_traj`` of its configurations)."""
 
+LEVEL_HORIZON = 200
+
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action, given the environment, the number of actions left and the episode's dice."""
 
@@ -130,9 +132,13 @@ def episode_seeds(seed: int) -> tuple[int, int]:
 def default_horizon(spec: EnvSpec) -> int:
     """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
 
+    RAGEN's number is for RAGEN's rooms: levels of another origin get 200.
+
     Raises:
         ValueError: If there is neither.
     """
+    if spec.kwargs.get("levels") is not None:
+        return LEVEL_HORIZON
     horizon = HORIZONS.get(spec.id, spec.max_episode_steps)
     if horizon is None:
         raise ValueError(f"{spec.id} has no time limit; say how many actions an episode may take (max_actions)")
@@ -220,6 +226,8 @@ def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, 
 def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
     """Writes rows as JSON, with command, commit, time, versions and seeds. A reader never sees half a file.
 
+    What is no ordinary file, such as ``/dev/stdout``, is written to as it is.
+
     Args:
         path: The file; its folder is made if it is missing.
         rows: What `measure` returned.
@@ -235,12 +243,16 @@ def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
         "versions": {"python": platform.python_version(), **_versions()},
         "rows": [row.as_dict() for row in rows],
     }
+    text = json.dumps(results, indent=2) + "\n"
+    path = path.resolve()  # a link stays one
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with unfinished.open("w", encoding="utf-8") as file:
-            json.dump(results, file, indent=2)
-            file.write("\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())  # a rename may reach the disk before the text does
         unfinished.replace(path)

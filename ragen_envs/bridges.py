@@ -31,6 +31,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from ragen_envs.arguments import check_integer
+from ragen_envs.baselines import HORIZONS
 from ragen_envs.oracles import random_action
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
@@ -39,13 +41,23 @@ Maker = Callable[[], gymnasium.Env[str, str]]
 
 
 def _made(env: str | Maker) -> gymnasium.Env[str, str]:
+    if isinstance(env, gymnasium.Env):
+        raise ValueError(f"{env} is one environment; pass its id, or a function that makes a new one each time")
     return gymnasium.make(env) if isinstance(env, str) else env()
 
 
 def _turns(env: str | Maker) -> AgentTurns:
     """With RAGEN's limits, unless `env` makes an `AgentTurns` with others."""
     made = _made(env)
-    return made if isinstance(made, AgentTurns) else AgentTurns(made)
+    if isinstance(made, AgentTurns):
+        return made
+    most = _horizon(made)
+    return AgentTurns(made, max_turns=min(5, most), max_actions_per_turn=min(5, most), max_actions=most)
+
+
+def _horizon(env: gymnasium.Env[str, str]) -> int:
+    """RAGEN's number of actions for its environments, else 10."""
+    return 10 if env.spec is None else HORIZONS.get(env.spec.id, 10)
 
 
 class ToolEnvironment:
@@ -61,13 +73,13 @@ class ToolEnvironment:
         actions_left: How many valid actions the episode still allows.
     """
 
-    def __init__(self, env: str | Maker, max_actions: int, luck: np.random.SeedSequence) -> None:
+    def __init__(self, env: str | Maker, max_actions: int | None, luck: np.random.SeedSequence) -> None:
         """Makes the environment; see `trl_environment`, which is how to get one."""
         made = _made(env)
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls take the place of replies")
         self._env, self._game = made, made.unwrapped
-        self._max_actions = max_actions
+        self._max_actions = max_actions or _horizon(made)
         self._outcome_random = np.random.default_rng(luck.spawn(1)[0])
         self._over = True
         self.success, self.episode_return, self.actions_left = False, 0.0, 0
@@ -87,6 +99,9 @@ class ToolEnvironment:
         """
         if seed is None:
             raise ValueError(f"the row {sorted(row)} has no seed; give the dataset a column 'seed' of start states")
+        if isinstance(seed, bool) or seed != int(seed):
+            raise ValueError(f"seed={seed!r} must be an integer; mend the dataset's column 'seed'")
+        seed = int(seed)  # a data set may bring NumPy's own
         options = {"outcome_seed": int(self._outcome_random.integers(2**63))}
         observation, _ = self._env.reset(seed=seed, options=options)
         self._over = self.success = False
@@ -123,7 +138,9 @@ class ToolEnvironment:
         return self.episode_return
 
 
-def trl_environment(env: str | Maker, max_actions: int = 10, outcome_seed: int = 0) -> Callable[[], ToolEnvironment]:
+def trl_environment(
+    env: str | Maker, max_actions: int | None = None, outcome_seed: int = 0
+) -> Callable[[], ToolEnvironment]:
     """What TRL's `GRPOTrainer` and `AsyncGRPOTrainer` take as `environment_factory`.
 
     Start states come from the dataset's column `seed`, so that a group shares its start. Outcomes are drawn apart
@@ -132,14 +149,17 @@ def trl_environment(env: str | Maker, max_actions: int = 10, outcome_seed: int =
     Args:
         env: Id of a `TextEnv`, or a function that makes one:
             ``functools.partial(gymnasium.make, "ragen/FrozenLake-v0", is_slippery=False)``.
-        max_actions: Valid actions per episode, at least 1.
+        max_actions: Valid actions per episode, at least 1; None for as many as RAGEN allows, or else 10.
         outcome_seed: Fixes the outcomes of all episodes.
 
     Raises:
         ValueError: If `max_actions` is below 1; when called, if it makes something other than a `TextEnv`.
+        gymnasium.error.Error: If the id is unknown.
     """
-    if max_actions < 1:
-        raise ValueError(f"max_actions={max_actions} leaves nothing to play; use 1 or more")
+    if max_actions is not None:
+        check_integer("max_actions", max_actions, 1, "leaves nothing to play")
+    if isinstance(env, str):
+        gymnasium.spec(env)  # an unknown id shows here, not in the trainer
     # A group may be spread over processes: each has the number that torchrun and accelerate give it.
     luck = np.random.SeedSequence((outcome_seed, int(os.environ.get("RANK", "0"))))
     return functools.partial(ToolEnvironment, env, max_actions, luck)

@@ -15,15 +15,16 @@ from ragen_envs.text_env import TextEnv
 
 SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
 LARGEST_NUMBER = 1_000_000
-MAX_TRIES = 1000
+MAX_TRIES = 20_000
 
 
 def _checked_range(name: str, limits: Sequence[int], lowest: int) -> tuple[int, int]:
-    are_integers = len(limits) == 2 and all(isinstance(limit, int) for limit in limits)
-    if not are_integers or not lowest <= limits[0] <= limits[1] <= LARGEST_NUMBER:
-        bounds = f"{lowest} <= low <= high <= {LARGEST_NUMBER}"
-        raise ValueError(f"{name}={limits!r} must be two integers, {bounds}")
-    return limits[0], limits[1]
+    are_two = isinstance(limits, Sequence) and len(limits) == 2
+    if are_two and all(isinstance(limit, int | np.integer) for limit in limits):
+        low, high = int(limits[0]), int(limits[1])
+        if lowest <= low <= high <= LARGEST_NUMBER:
+            return low, high
+    raise ValueError(f"{name}={limits!r} must be two integers, {lowest} <= low <= high <= {LARGEST_NUMBER}")
 
 
 class Countdown(TextEnv):
@@ -85,17 +86,17 @@ class Countdown(TextEnv):
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If an argument is out of its range, or if no task was found that meets all of them.
+            ValueError: If an argument is out of its range, or if no random task meets all of them.
         """
-        self._counts = (counts,) if isinstance(counts, int) else tuple(counts)
+        self._counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
         if not self._counts or not all(isinstance(count, int) and 2 <= count <= MOST_NUMBERS for count in self._counts):
             raise ValueError(f"counts={counts!r} must be one or more integers from 2 to {MOST_NUMBERS}")
         self._number_range = _checked_range("number_range", number_range, 1)
         self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
         self._operators = operators
         super().__init__(render_mode=render_mode, max_observation_length=4 * MAX_LENGTH, max_action_length=MAX_LENGTH)
-        # One task of each count: proof that there are any, and what an unlucky reset takes.
-        self._spares = {count: self._draw_spare(count) for count in self._counts}
+        for count in self._counts:
+            self._prove_possible(count)
 
     @property
     def instruction(self) -> str:
@@ -123,7 +124,10 @@ class Countdown(TextEnv):
 
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
-        self._numbers, self._target = self._draw(count, self.np_random) or self._spares[count]
+        task = None
+        while task is None:  # it ends: there are such tasks
+            task = self._draw(count, self.np_random)
+        self._numbers, self._target = task
         return f"Numbers: {', '.join(map(str, self._numbers))}\nTarget: {self._target}"
 
     def _parse_action(self, text: str) -> str | None:
@@ -151,23 +155,21 @@ class Countdown(TextEnv):
         return f"{expression.text} = {value}\n{verdict}", reward, True, info
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int] | None:
-        """The numbers and the target of a task; None if `MAX_TRIES` expressions were all out of range."""
+        """The numbers and the target of a random expression; None if its value cannot be a target."""
         low, high = self._number_range
-        for _ in range(MAX_TRIES):
-            numbers = tuple(rng.integers(low, high + 1, size=count).tolist())
-            expression = parse(random_expression(numbers, rng, self._operators))
-            assert expression is not None
-            value = expression.value
-            if value is not None and value.denominator == 1:
-                if self._target_range[0] <= value <= self._target_range[1]:
-                    return numbers, int(value)
-        return None
+        numbers = tuple(rng.integers(low, high + 1, size=count).tolist())
+        expression = parse(random_expression(numbers, rng, self._operators))
+        assert expression is not None
+        value = expression.value
+        if value is None or value.denominator != 1 or not self._target_range[0] <= value <= self._target_range[1]:
+            return None
+        return numbers, int(value)
 
-    def _draw_spare(self, count: int) -> tuple[tuple[int, ...], int]:
-        task = self._draw(count, np.random.default_rng(0))
-        if task is None:
+    def _prove_possible(self, count: int) -> None:
+        rng = np.random.default_rng(0)
+        if not any(self._draw(count, rng) for _ in range(MAX_TRIES)):
             raise ValueError(
-                f"{MAX_TRIES} random expressions over {count} numbers from {self._number_range} with the operators "
-                f"{self._operators!r} had no target in {self._target_range}; widen a range or allow more operators"
+                f"none of {MAX_TRIES} random expressions over {count} numbers from {self._number_range} with the "
+                f"operators {self._operators!r} has its value in {self._target_range}; widen a range or allow more "
+                "operators"
             )
-        return task

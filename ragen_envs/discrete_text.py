@@ -16,6 +16,7 @@ import gymnasium
 from gymnasium.spaces import Discrete, Text
 from gymnasium.utils.env_checker import data_equivalence
 
+from ragen_envs.arguments import check_action_name
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -107,6 +108,7 @@ class TextFromDiscrete(TextEnv):
         actions: Sequence[str],
         *,
         instruction: str,
+        env_kwargs: Mapping[str, Any] | None = None,
         success: Callable[[float, bool, dict[str, Any]], bool],
         describe: str | Callable[[Any], str] = "ansi",
         render_mode: str | None = None,
@@ -119,6 +121,7 @@ class TextFromDiscrete(TextEnv):
             env: Its Gymnasium id, or the environment itself, which is then played from here only.
             actions: A name for each action, in the order of their numbers.
             instruction: The task and the legend of its symbols.
+            env_kwargs: Keyword arguments for the environment, if `env` is an id.
             success: Whether the task is solved, from reward, terminated and info of a step. It has no default,
                 because no rule suits all: reaching the end is success in Taxi, but not in Blackjack.
             describe: "ansi", or a function that makes text of an observation.
@@ -132,7 +135,7 @@ class TextFromDiscrete(TextEnv):
         if describe != "ansi" and not callable(describe):
             raise ValueError(f"describe={describe!r} must be 'ansi' or a function that makes text of an observation")
         if isinstance(env, str):
-            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None)
+            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None, **(env_kwargs or {}))
         if not isinstance(env.action_space, Discrete):
             raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
         if describe == "ansi" and "ansi" not in env.metadata["render_modes"]:
@@ -186,12 +189,12 @@ class TextFromDiscrete(TextEnv):
         info = {
             "success": bool(self._is_success(float(reward), bool(terminated), self._env_info)),
             "action_is_effective": over or not data_equivalence(before, self._seen, exact=True),
-            "env_info": self._env_info,
+            "env_info": copy.deepcopy(self._env_info),  # whoever gets it may change it
         }
         return self._text(), float(reward), bool(terminated), info
 
     def _idle(self) -> dict[str, Any]:
-        return {**super()._idle(), "env_info": copy.deepcopy(self._env_info)}  # whoever gets it may change it
+        return {**super()._idle(), "env_info": copy.deepcopy(self._env_info)}
 
     def _text(self) -> str:
         if callable(self._describe):
@@ -217,8 +220,7 @@ def _checked_names(actions: Sequence[str], space: Discrete) -> tuple[str, ...]:
     if isinstance(actions, str) or len(actions) != space.n:
         raise ValueError(f"actions={actions!r} must be {space.n} names, one for each action of {space}")
     for name in actions:
-        if not name or name != name.strip() or not set(name) <= set(TEXT_CHARSET):
-            raise ValueError(f"action name {name!r} must be ASCII text without blanks at its ends")
+        check_action_name(name)
     if len({name.casefold() for name in actions}) < len(actions):
         raise ValueError(f"actions={actions!r} must differ in more than case")
     return tuple(actions)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.arguments import check_integer, check_probability
 from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, HOLE, ICE, Lake, draw_start, neighbours
 from ragen_envs.frozen_lake_picture import draw_lake
@@ -27,8 +28,8 @@ class FrozenLake(TextEnv):
 
     The defaults are RAGEN's first version (arXiv 2504.20073). RAGEN-2 (arXiv 2604.06268) has
     ``frozen_prob=0.9, success_rate=0.8, coordinates=True``, and its published runs do not slip:
-    ``frozen_prob=0.9, is_slippery=False, coordinates=True``. The two are not comparable. With 10 actions an oracle
-    succeeds on 48 % of the first, 95 % of the second and all of the third, random play on 21, 25 and 25 %.
+    ``frozen_prob=0.9, is_slippery=False, coordinates=True``. Numbers of the two are not comparable: with 10 actions
+    an oracle fails on half of the lakes of the first version, and on next to none of the second.
 
     ## Action Space
     Text: `Left`, `Down`, `Right`, `Up`, in any case. A move into the border is valid and changes nothing.
@@ -86,11 +87,9 @@ class FrozenLake(TextEnv):
         Raises:
             ValueError: If a number is out of its range.
         """
-        if size < 2:
-            raise ValueError(f"size={size} leaves no room for a start and a goal; use 2 or more")
-        for name, probability in (("frozen_prob", frozen_prob), ("success_rate", success_rate)):
-            if not 0.0 <= probability <= 1.0:
-                raise ValueError(f"{name}={probability} is not a probability; use a number from 0 to 1")
+        check_integer("size", size, 2, "leaves no room for a start and a goal")
+        check_probability("frozen_prob", frozen_prob)
+        check_probability("success_rate", success_rate)
         counts = {"You": 1, "Holes": size * size, "Goal": 1} if coordinates else {}
         longest = size * (size + 1) + longest_coordinate_lines(counts, size, size)
         super().__init__(render_mode=render_mode, max_observation_length=longest)

@@ -40,8 +40,10 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
         if env_id in gymnasium.registry:
             raise EnvironmentChoiceError(f"{env_id} cannot be made: {error}") from error
         known = ", ".join(environment_ids())
-        raise EnvironmentChoiceError(f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}") from error
-    except (TypeError, ValueError) as error:
+        raise EnvironmentChoiceError(
+            f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}; yours: module:{env_id}"
+        ) from error
+    except (AttributeError, TypeError, ValueError) as error:
         accepted = _accepted(env_id)
         unknown = [name for name in env_kwargs if accepted and name not in accepted]
         if unknown:

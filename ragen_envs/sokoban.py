@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.arguments import check_integer
 from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.sokoban_levels import read_levels
 from ragen_envs.sokoban_picture import draw_sokoban
@@ -89,24 +90,27 @@ class Sokoban(TextEnv):
                 a target; ``"W.GCBA@"`` is RAGEN's other vocabulary.
             coordinates: Also write where player, boxes and targets are.
             levels: A file of levels in the XSB format to play instead of generated rooms, whose arguments
-                (`dim_room`, `num_boxes`, `search_depth`) then do nothing.
+                (`dim_room`, `num_boxes`, `search_depth`) must then be left out.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If a number is out of its range or the symbols cannot be told apart.
+            ValueError: If a number is out of its range, the symbols cannot be told apart, or arguments exclude others.
             sokoban_levels.LevelError: If the levels cannot be played.
         """
         rows, columns = _sides(dim_room)
-        if num_boxes < 1:
-            raise ValueError(f"num_boxes={num_boxes} leaves nothing to push; use 1 or more")
-        if max_steps is not None and max_steps < 1:
-            raise ValueError(f"max_steps={max_steps} leaves nothing to play; use 1 or more, or None for no limit")
-        if search_depth < 3:
-            raise ValueError(f"search_depth={search_depth} cannot move a box off its target; use 3 or more")
-        if len(symbols) != len(MEANINGS) or len(set(symbols)) != len(symbols) or "\n" in symbols:
-            raise ValueError(f"symbols={symbols!r} must be 7 different characters, for {', '.join(MEANINGS)}")
+        check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
+        if num_boxes + 2 > (rows - 2) * (columns - 2):
+            raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
+        if max_steps is not None:
+            check_integer("max_steps", max_steps, 1, "leaves nothing to play")
+        check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
+        if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
+            raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
         if not set(symbols) <= set(TEXT_CHARSET):
             raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
+        if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
+            generated = f"dim_room={dim_room!r}, num_boxes={num_boxes}, search_depth={search_depth}"
+            raise ValueError(f"levels={levels!r} leave no use for {generated}; take them out, or play ragen/Sokoban-v0")
         self._levels = () if levels is None else read_levels(levels)
         sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
         longest = 0
@@ -162,7 +166,7 @@ class Sokoban(TextEnv):
         drawn = int(self.np_random.integers(len(self._levels)))
         if level is None:
             return self._levels[drawn]
-        if not isinstance(level, int | np.integer) or not 0 <= level < len(self._levels):
+        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level < len(self._levels):
             raise ValueError(f"level={level!r} is not there; use an integer from 0 to {len(self._levels) - 1}")
         return self._levels[level]
 

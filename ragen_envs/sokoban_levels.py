@@ -1,7 +1,8 @@
 """Reads Sokoban levels in the XSB text format, in which public level sets are written.
 
 One level is a block of lines made of the symbols below; anything else between the blocks (titles, authors, lines
-that begin with ``;``) is passed over. Left out: run-length encoding and the other notations of the same symbols.
+that begin with ``;``, walls that enclose nothing) is passed over. Left out: run-length encoding and the other notations
+of the same symbols.
 """
 
 import os
@@ -13,6 +14,7 @@ from ragen_envs.sokoban_rooms import Board, Room
 WALL, PLAYER, PLAYER_ON_TARGET, BOX, BOX_ON_TARGET, TARGET = "#@+$*."
 FLOOR = " -_"
 SYMBOLS = frozenset("#@+$*." + FLOOR)
+MOVABLE = frozenset("@+$*.")
 
 
 class LevelError(ValueError):
@@ -23,7 +25,7 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room, ...]:
     """Reads all levels of a file.
 
     Args:
-        path: A text file, UTF-8.
+        path: A text file, UTF-8 or, as old sets often are, Latin-1.
 
     Returns:
         The levels in order, at least one. What the player can never reach is wall.
@@ -33,17 +35,23 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room, ...]:
             not as many boxes as targets, or has nothing to push.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise LevelError(f"levels={os.fspath(path)!r} cannot be read: {error}") from error
+        content = Path(path).read_bytes()
+    except (OSError, TypeError) as error:
+        raise LevelError(f"levels={path!r} cannot be read: {error}") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = content.decode("latin-1")  # levels themselves are ASCII; this is somebody's name
+    lines = text.splitlines()
     levels = []
     block: list[str] = []
     for number, line in enumerate([*lines, ""], start=1):
-        row = line.rstrip()
+        row = line.expandtabs().rstrip()
         if WALL in row and set(row) <= SYMBOLS:
             block.append(row)
         elif block:
-            levels.append(_read_level(block, f"{os.fspath(path)}, line {number - len(block)}"))
+            if set("".join(block)) & MOVABLE:
+                levels.append(_read_level(block, f"{os.fspath(path)}, line {number - len(block)}"))
             block = []
     if not levels:
         raise LevelError(f"levels={os.fspath(path)!r} has no level in the XSB format (lines of {WALL}@$.)")
@@ -62,9 +70,10 @@ def _read_level(rows: list[str], where: str) -> Room:
     players, boxes = squares((PLAYER, PLAYER_ON_TARGET)), squares((BOX, BOX_ON_TARGET))
     targets = squares((TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET))
     if len(players) != 1:
-        raise LevelError(f"{where}: {len(players)} players; a level needs one {PLAYER!r} or {PLAYER_ON_TARGET!r}")
+        count = len(players) or "no"
+        raise LevelError(f"{where}: {count} players; a level needs one {PLAYER!r} or {PLAYER_ON_TARGET!r}")
     if len(boxes) != len(targets):
-        raise LevelError(f"{where}: {len(boxes)} boxes and {len(targets)} targets; a level needs as many of both")
+        raise LevelError(f"{where}: boxes: {len(boxes)}, targets: {len(targets)}; a level needs as many of both")
     if boxes == targets:
         raise LevelError(f"{where}: nothing to push; at least one box must be off its target")
     (player,) = players

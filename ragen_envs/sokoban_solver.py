@@ -7,6 +7,8 @@ that is an error that says so. Left out: macro moves, corral pruning and whateve
 
 import functools
 import heapq
+import itertools
+from collections.abc import Iterator
 
 from ragen_envs.sokoban_rooms import ACTIONS, Board
 
@@ -20,7 +22,7 @@ class SearchLimitError(RuntimeError):
 
 
 class Solver:
-    """Knows the shortest way to solve one board from the states it was asked about, and from all on the way.
+    """Knows how far a board's states are from a solution. Its answers do not depend on what it was asked before.
 
     Args:
         board: Floor and targets.
@@ -30,7 +32,8 @@ class Solver:
         """Measures how far each square is from its nearest target for a box."""
         self._board = board
         self._pushes = _pushes_to_target(board)
-        self._known: dict[State, tuple[int, str] | None] = {}
+        self._distances: dict[State, int | None] = {}
+        self._moves: dict[State, str | None] = {}
 
     def distance(self, player: int, boxes: frozenset[int]) -> int | None:
         """Fewest moves that bring every box onto a target; None if none do.
@@ -38,28 +41,51 @@ class Solver:
         Raises:
             SearchLimitError: If a million states did not suffice to tell.
         """
-        known = self._look_up((player, boxes))
-        return None if known is None else known[0]
+        state = (player, boxes)
+        if state not in self._distances:
+            path = self._search(state, None)
+            if path is None:
+                self._distances[state] = None
+            else:
+                self._distances |= {reached: left for left, reached in enumerate(reversed(path))}
+        return self._distances[state]
 
     def best_move(self, player: int, boxes: frozenset[int]) -> str | None:
-        """The first action of a shortest solution; None if there is no solution, or nothing left to solve.
+        """The first of `ACTIONS` that begins a shortest solution; None if there is none, or nothing left to solve.
 
         Raises:
             SearchLimitError: If a million states did not suffice to tell.
         """
-        known = self._look_up((player, boxes))
-        return (known[1] or None) if known is not None else None
+        state = (player, boxes)
+        if state not in self._moves:
+            distance = self.distance(player, boxes)
+            moves = self._reachable(state) if distance else ()
+            nearer = (action for action, reached in moves if self._is_within(reached, (distance or 0) - 1))
+            self._moves[state] = next(nearer, None)
+        return self._moves[state]
 
-    def _look_up(self, state: State) -> tuple[int, str] | None:
-        """Moves left and the next of them, "" at the end."""
-        if state not in self._known:
-            path = self._search(state)
+    def _is_within(self, state: State, moves: int) -> bool:
+        """Whether so many moves solve a state; no search goes farther than they do."""
+        if state not in self._distances:
+            path = self._search(state, moves)
             if path is None:
-                self._known[state] = None
-            else:
-                for left, (reached, action) in enumerate(reversed(path)):
-                    self._known[reached] = (left, action)
-        return self._known[state]
+                return False
+            self._distances |= {reached: left for left, reached in enumerate(reversed(path))}
+        distance = self._distances[state]
+        return distance is not None and distance <= moves
+
+    def _reachable(self, state: State) -> Iterator[tuple[str, State]]:
+        """What each action that changes a state makes of it."""
+        player, boxes = state
+        floor = self._board.floor
+        for action, offset in zip(ACTIONS, self._board.offsets, strict=True):
+            ahead = player + offset
+            if ahead in boxes:
+                beyond = ahead + offset
+                if beyond in floor and beyond not in boxes:
+                    yield action, (ahead, boxes - {ahead} | {beyond})
+            elif ahead in floor:
+                yield action, (ahead, boxes)
 
     def _estimate(self, player: int, boxes: frozenset[int]) -> int | None:
         """A lower bound on the moves left that never falls by more than one a move; None on a dead square.
@@ -77,50 +103,40 @@ class Solver:
             walk = min(walk, abs(box // width - row) + abs(box % width - column))
         return total + walk - 1 if total else 0
 
-    def _search(self, start: State) -> list[tuple[State, str]] | None:
-        """A shortest path as (state, action) pairs, its last action ""; None if there is none."""
+    def _search(self, start: State, limit: int | None) -> list[State] | None:
+        """The states of a shortest solution, or None if there is none of at most `limit` moves."""
         bound = self._estimate(*start)
         if bound is None:
             return None
-        moves = tuple(zip(ACTIONS, self._board.offsets, strict=True))
-        floor, targets = self._board.floor, self._board.targets
-        came: dict[State, tuple[State, str] | None] = {start: None}
+        came: dict[State, State | None] = {start: None}
         cost = {start: 0}
         # Of equal bounds the later entry comes first: deeper states end the search sooner.
-        queue: list[tuple[int, int, State]] = [(bound, 0, start)]
-        entries = 0
+        order = itertools.count(0, -1)
+        queue: list[tuple[int, int, State]] = [(bound, next(order), start)]
         done: set[State] = set()
         while queue:
             state = heapq.heappop(queue)[2]
             if state in done:
                 continue
             done.add(state)
-            player, boxes = state
-            if boxes <= targets:
+            if state[1] <= self._board.targets:
                 return _path(came, state)
             if len(came) > MAX_STATES:
-                raise SearchLimitError(f"no solution among {MAX_STATES} states; use a smaller room or fewer boxes")
+                raise SearchLimitError(
+                    f"gave up after {MAX_STATES:,} states of a room with {len(start[1])} boxes on "
+                    f"{len(self._board.floor)} squares, which is too large for this solver; use a smaller room or "
+                    "fewer boxes, or play it without oracle"
+                )
             spent = cost[state] + 1
-            for action, offset in moves:
-                ahead = player + offset
-                moved = boxes
-                if ahead in boxes:
-                    beyond = ahead + offset
-                    if beyond not in floor or beyond in boxes:
-                        continue
-                    moved = boxes - {ahead} | {beyond}
-                elif ahead not in floor:
+            for _, reached in self._reachable(state):
+                bound = self._estimate(*reached)
+                if bound is None or spent >= cost.get(reached, spent + 1):
                     continue
-                reached = (ahead, moved)
-                if spent >= cost.get(reached, spent + 1):
-                    continue
-                bound = self._estimate(ahead, moved)
-                if bound is None:
+                if limit is not None and spent + bound > limit:
                     continue
                 cost[reached] = spent
-                came[reached] = (state, action)
-                entries += 1
-                heapq.heappush(queue, (spent + bound, -entries, reached))
+                came[reached] = state
+                heapq.heappush(queue, (spent + bound, next(order), reached))
         return None
 
 
@@ -144,10 +160,11 @@ def _pushes_to_target(board: Board) -> dict[int, int]:
     return pushes
 
 
-def _path(came: dict[State, tuple[State, str] | None], end: State) -> list[tuple[State, str]]:
-    path = [(end, "")]
+def _path(came: dict[State, State | None], end: State) -> list[State]:
+    """From the start to `end`."""
+    path = [end]
     step = came[end]
     while step is not None:
         path.append(step)
-        step = came[step[0]]
+        step = came[step]
     return path[::-1]

@@ -138,16 +138,23 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
+            TypeError: If a subclass returned no text, or says nothing of its actions.
         """
         options = {} if options is None else options
         for key in options:
             if key not in self.option_names:
                 raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
         outcome_seed = options.get("outcome_seed")
-        if outcome_seed is not None and (not isinstance(outcome_seed, int | np.integer) or outcome_seed < 0):
+        is_integer = isinstance(outcome_seed, int | np.integer) and not isinstance(outcome_seed, bool)
+        if outcome_seed is not None and (not is_integer or outcome_seed < 0):
             raise ValueError(f"outcome_seed={outcome_seed!r} must be an integer >= 0")
         super().reset(seed=seed)
-        self._observation = self._start(options)
+        observation = self._start(options)
+        if not isinstance(observation, str):
+            raise TypeError(f"{type(self).__name__}._start returned {observation!r:.200}; it returns the text to show")
+        if self.actions is None and type(self)._parse_action is TextEnv._parse_action:
+            raise TypeError(f"{type(self).__name__} has no valid action; define actions or _parse_action")
+        self._observation = observation
         # Drawn even when outcome_seed replaces it, so that the option cannot shift later start states.
         drawn_seed = int(self.np_random.integers(2**63))
         self.outcome_random = np.random.default_rng(drawn_seed if outcome_seed is None else outcome_seed)
@@ -164,7 +171,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             Observation, reward, terminated, truncated (by a limit of the environment's own), info.
 
         Raises:
-            TypeError: If `action` is not a string.
+            TypeError: If `action` is not a string, or a subclass returned something else than `_act` should.
             gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._observation is None:
@@ -174,8 +181,13 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         parsed = None if self._terminated or self._truncated else self._parse_action(action)
         if parsed is None:
             return self._observation, 0.0, self._terminated, self._truncated, self._idle()
-        self._observation, reward, self._terminated, info = self._act(parsed)
-        self._success = info["success"]
+        outcome = self._act(parsed)
+        try:
+            self._observation, reward, self._terminated, info = outcome
+            self._success = info["success"]
+        except (ValueError, TypeError, KeyError) as error:
+            wanted = "(observation, reward, terminated, info with 'success')"
+            raise TypeError(f"{type(self).__name__}._act returned {outcome!r:.200}; it returns {wanted}") from error
         info["action_is_valid"] = True
         return self._observation, reward, self._terminated, self._truncated, info
 

@@ -1,8 +1,7 @@
 """AgentTurns: one model reply in, the next user message out.
 
-Every message is written here, and the reply format it shows is the one that parses the reply (`reply_format`), so
-that the two cannot drift apart. Left out: chat templates and tokens (the trainer's business), and echoing a wrong
-reply back to the model (a small model copies what it reads; the message names the valid actions instead).
+Every message is written here, and the reply format it shows is the one that parses the reply (`reply_format`): the two
+cannot drift apart. Left out: chat templates and tokens, and echoing a wrong reply (a small model copies what it reads).
 """
 
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from ragen_envs.arguments import check_integer
 from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
@@ -99,10 +99,11 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         actions: Sequence[str] | None = None,
     ) -> None:
         """Wraps `env`; the arguments are described in the class docstring."""
-        limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
-        for name, limit in limits.items():
-            if limit < 1:
-                raise ValueError(f"{name}={limit} leaves nothing to play; use 1 or more")
+        if not isinstance(env, gymnasium.Env):
+            raise ValueError(f"env={env!r} is no environment; pass what gymnasium.make returns")
+        check_integer("max_turns", max_turns, 1, "leaves nothing to play")
+        check_integer("max_actions_per_turn", max_actions_per_turn, 1, "leaves nothing to play")
+        check_integer("max_actions", max_actions, 1, "leaves nothing to play")
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
@@ -119,9 +120,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             actions=actions,
         )
         gymnasium.Wrapper.__init__(self, env)
-        self.max_turns = max_turns
-        self.max_actions_per_turn = max_actions_per_turn
-        self.max_actions = max_actions
+        self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
         self.format_penalty = float(format_penalty)
         self.reply_format = ReplyFormat(think, action_separator)
         self._instruction = instruction
@@ -258,8 +257,10 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
 
     def _rules(self) -> list[str]:
         listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []
-        per_turn, total, turns = self.max_actions_per_turn, self.max_actions, self.max_turns
-        limits = f"Limits: actions per turn {per_turn}, actions in all {total}, turns {turns}"
+        if self.actions:
+            self.format_reply(self.actions)  # refuses a name that no reply can carry
+        per_turn = min(self.max_actions_per_turn, self.max_actions)
+        limits = f"Limits: actions per turn {per_turn}, actions in all {self.max_actions}, turns {self.max_turns}"
         return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
 
     def _example(self) -> str:

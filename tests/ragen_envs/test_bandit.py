@@ -226,17 +226,17 @@ def test_picture_has_one_size_for_any_number_of_arms_and_any_name() -> None:
     ("arguments", "message"),
     [
         ({"low_name": "dragon"}, "cannot be told apart"),
-        ({"low_name": ""}, "arm name ''"),
-        ({"high_name": " Dragon"}, "arm name ' Dragon'"),
-        ({"high_name": "龍"}, "arm name '龍'"),
+        ({"low_name": ""}, "the name ''"),
+        ({"high_name": " Dragon"}, "the name ' Dragon'"),
+        ({"high_name": "龍"}, "the name '龍'"),
         ({"high_probability": 1.5}, "high_probability=1.5"),
         ({"names": "ragen2"}, "names='ragen2' is unknown; use one of ragen2-train, ragen2-test"),
         ({"names": []}, r"names=\[\] has no bandit"),
         ({"names": ["Teacher", "Trader"]}, r"names has 'Teacher' in it; .* as in \[\['Teacher', 'Trader'\]\]"),
         ({"names": [["Teacher"]]}, r"names has \['Teacher'\] in it"),
         ({"names": [["Ox", "Elk", "ox"]]}, "arms 'Ox', 'Elk', 'ox' cannot be told apart"),
-        ({"names": [["Ox", "Elk"], ["Ox", "Élan"]]}, "arm name 'Élan'"),
-        ({"names": "ragen2-test", "low_name": "Ox"}, "names='ragen2-test' replaces low_name='Ox'"),
+        ({"names": [["Ox", "Elk"], ["Ox", "Élan"]]}, "the name 'Élan'"),
+        ({"names": "ragen2-test", "low_name": "Ox"}, "names='ragen2-test' exclude low_name='Ox'"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:

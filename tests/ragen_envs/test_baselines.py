@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -65,6 +68,40 @@ def test_rows_agree_with_the_reference() -> None:
     random, oracle = measure(LAKE, "random"), measure(LAKE, "oracle", episodes=1024)
     assert random.low < 0.212 < random.high
     assert oracle.low < 0.483 < oracle.high
+
+
+@pytest.mark.parametrize(("env_id", "random", "oracle"), [("Sokoban", 0.167, 0.99), ("SokobanLarge", 0.026, 0.993)])
+def test_sokoban_rows_agree_with_the_original(env_id: str, random: float, oracle: float) -> None:
+    """RAGEN's room code, over 2000 and 1000 rooms: random play 16.7 % (± 0.5) and 2.6 % (± 0.2) at ten actions."""
+    row = measure(f"ragen/{env_id}-v0", "random")
+    assert row.low < random < row.high
+    row = measure(f"ragen/{env_id}-v0", "oracle", episodes=512)
+    assert row.low < oracle < row.high or row.success > oracle
+
+
+def test_horizons_are_those_of_ragen(tmp_path: Path) -> None:
+    ten, one = ("FrozenLake", "Sokoban", "SokobanLarge"), ("Bandit", "BanditRev", "Countdown")
+    assert {f"ragen/{name}-v0": 10 for name in ten} | {f"ragen/{name}-v0": 1 for name in one} == HORIZONS
+    levels = tmp_path / "levels.txt"
+    levels.write_text("#######\n#@$ . #\n#######\n")
+    assert default_horizon(gymnasium.make("ragen/Sokoban-v0", levels=str(levels)).spec) == 200
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    """Regression: a rename over ``/dev/stdout`` replaced the link by a file."""
+    fifo, link, target = tmp_path / "fifo", tmp_path / "link", tmp_path / "target.json"
+    os.mkfifo(fifo)
+    target.write_text("old")
+    link.symlink_to(target)
+    rows = [measure(LAKE, "random", episodes=2)]
+    reader = threading.Thread(target=lambda: read.append(json.loads(fifo.read_text())))
+    read: list[Any] = []
+    reader.start()
+    write_results(fifo, rows, "test")
+    reader.join()
+    assert fifo.is_fifo() and read[0]["rows"][0]["n"] == 2
+    write_results(link, rows, "test")
+    assert link.is_symlink() and json.loads(target.read_text())["command"] == "test"
 
 
 @pytest.mark.parametrize("horizon", [1, 2])

@@ -150,3 +150,10 @@ def test_a_real_gem_makes_vectors_and_wraps() -> None:
         assert rewards.tolist() == [1.0, -0.1]
         assert terminated.tolist() == [True, False] and truncated.tolist() == [False, True]
         assert [info["step_counter"] for info in infos] == [0, 0]  # GEM resets in the same step
+
+
+@pytest.mark.parametrize(("env_id", "limits"), [("Bandit", (1, 1, 1)), ("Sokoban", (5, 5, 10))])
+def test_gem_has_the_limits_of_ragen(env_id: str, limits: tuple[int, int, int]) -> None:
+    turns, per_turn, total = limits
+    message = GemEnvironment(f"ragen/{env_id}-v0").reset(seed=0)[0]
+    assert f"Limits: actions per turn {per_turn}, actions in all {total}, turns {turns}\n" in message

@@ -6,6 +6,7 @@ Beside this file: `test_contract_garbage`, `test_contract_seeding`, `test_contra
 
 import copy
 import pickle
+import re
 import warnings
 from typing import Any
 
@@ -39,10 +40,24 @@ def make(env_id: str) -> TextEnv:
     return env
 
 
-def test_the_ids_are_registered() -> None:
-    assert {"ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/FrozenLake-v0"} <= set(IDS)
-    assert {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0"} <= set(IDS)
-    assert gymnasium.make("ragen_envs:ragen/FrozenLake-v0").spec.max_episode_steps == 100
+@pytest.mark.parametrize(
+    ("env_id", "first", "limit"),
+    [
+        ("ragen/Bandit-v0", r"Machines: (Phoenix, Dragon|Dragon, Phoenix)", None),
+        ("ragen/BanditRev-v0", r"Machines: (Phoenix, Dragon|Dragon, Phoenix)", None),
+        ("ragen/Countdown-v0", r"Numbers: \d+(, \d+){2,3}\nTarget: \d\d", None),
+        ("ragen/FrozenLake-v0", r"([PG_O]{4}\n){3}[PG_O]{4}", 100),
+        ("ragen/Sokoban-v0", r"(?=[^X]*X[^X]*$)([#_OXPS]{6}\n){5}[#_OXPS]{6}", None),
+        ("ragen/SokobanLarge-v0", r"(?=[^X]*X[^X]*X[^X]*$)([#_OXPS]{8}\n){7}[#_OXPS]{8}", None),
+    ],
+)
+def test_what_the_ids_stand_for(env_id: str, first: str, limit: int | None) -> None:
+    env = gymnasium.make(f"ragen_envs:{env_id}")
+    assert re.fullmatch(first, env.reset(seed=0)[0])
+    assert env.spec.max_episode_steps == limit
+    sets = {"ragen/BanditRev-v0": {"low_name": "Dragon", "high_name": "Phoenix"}}
+    sets["ragen/SokobanLarge-v0"] = {"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10}
+    assert env.spec.kwargs == sets.get(env_id, {})
 
 
 @every_id

@@ -260,7 +260,7 @@ def test_random_play_works_and_an_oracle_must_be_written() -> None:
         ({"actions": ("up", "down")}, r"must be 4 names, one for each action of Discrete\(4\)"),
         ({"actions": "urdl"}, "must be 4 names"),
         ({"actions": ("up", "Up", "down", "left")}, "differ in more than case"),
-        ({"actions": ("up", " right", "down", "left")}, "name ' right' must be ASCII"),
+        ({"actions": ("up", " right", "down", "left")}, "name ' right' of an action must be printable ASCII"),
         ({"describe": "human"}, "describe='human' must be 'ansi' or a function"),
         ({"env": functools.partial(Switch, render_mode=None)}, "has render_mode=None; make it with 'ansi'"),
         ({"env": lambda: gymnasium.make("CartPole-v1"), "actions": ("left", "right")}, "cannot show itself as text"),
@@ -291,3 +291,16 @@ def test_a_description_that_does_not_fit_is_named(arguments: dict[str, Any], mes
         "Blackjack-v1", ("stick", "hit"), describe=lambda seen: "♠" * 2000, charset="♠", max_observation_length=2000
     )
     assert fits.reset(seed=0)[0] in fits.observation_space
+
+
+def test_arguments_of_the_environment_within() -> None:
+    env = toy("FrozenLake-v1", LAKE, env_kwargs={"map_name": "8x8", "is_slippery": False})
+    assert len(env.reset(seed=0)[0].splitlines()) >= 8
+
+
+def test_the_info_within_is_the_callers_to_change() -> None:
+    env = toy("Taxi-v4", TAXI)
+    env.reset(seed=0)
+    info = env.step("south")[-1]
+    info["env_info"]["mine"] = 1
+    assert "mine" not in env.step("no such action")[-1]["env_info"]

@@ -17,8 +17,7 @@ def read(tmp_path: Path, text: str):
 
 def test_symbols_and_surroundings(tmp_path: Path) -> None:
     text = (
-        "\ufeff; a set\r\nTitle: One\r\n\r\n"
-        "  #####\r\n###   #\r\n#.$@- #\r\n###_*.#\r\n  #$###\r\n  # #\r\n  ###\r\n\r\nAuthor: nobody\r\n"
+        "\ufeff  #####\r\n###   #\r\n#.$@- #\r\n###_*.#\r\n  #$###\r\n  # #\r\n  ###\r\n\r\nAuthor: nobody\r\n"
         "####\r\n#+ #\r\n#$ #\r\n#  #\r\n####"
     )
     first, second = read(tmp_path, text)
@@ -43,8 +42,8 @@ def test_what_cannot_be_reached_is_wall(tmp_path: Path) -> None:
         ("", "has no level in the XSB format"),
         ("hello\n", "has no level in the XSB format"),
         ("\n#####\n#@$.#\n#@  #\n#####", "line 2: 2 players; a level needs one '@' or '+'"),
-        ("#####\n# $.#\n#####", "line 1: 0 players"),
-        ("#####\n#@$ #\n#####", "line 1: 1 boxes and 0 targets; a level needs as many of both"),
+        ("#####\n# $.#\n#####", "line 1: no players"),
+        ("#####\n#@$ #\n#####", "line 1: boxes: 1, targets: 0; a level needs as many of both"),
         ("#####\n#@* #\n#####", "line 1: nothing to push"),
         ("#####\n#@$.\n#####", "line 1: the level is open at row 2, column 5; close its wall"),
         ("# ###\n#@$.#\n#####", "line 1: the level is open at row 1, column 2"),
@@ -56,8 +55,17 @@ def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, messa
         read(tmp_path, text)
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_has_no_level(tmp_path: Path) -> None:
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(LevelError, match="binary' cannot be read"):
+    with pytest.raises(LevelError, match="binary' has no level"):
         read_levels(path)
+
+
+@pytest.mark.parametrize("divider", ["#########\n", "\n#########\n"])
+def test_old_sets_are_latin_1_with_dividers_and_tabs(tmp_path: Path, divider: str) -> None:
+    path = tmp_path / "old.txt"
+    text = f"Author: Åsa\n##########\n\n\t#####\n\t#@$.#\n\t#####\n{divider}"
+    path.write_bytes(text.encode("latin-1"))
+    (room,) = read_levels(path)
+    assert (room.board.width, room.player, room.board.targets) == (13, 13 + 9, {13 + 11})

@@ -92,5 +92,38 @@ def test_oracle_still_acts_in_a_dead_room() -> None:
 def test_giving_up_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sokoban_solver, "MAX_STATES", 5)
     room = draw_room(np.random.default_rng(1), (8, 8), 2, 30)
-    with pytest.raises(SearchLimitError, match="use a smaller room or fewer boxes"):
+    with pytest.raises(SearchLimitError, match="gave up after 5 states of a room with 2 boxes on .*; use a smaller"):
         Solver(room.board).distance(room.player, room.boxes)
+
+
+def test_answers_do_not_depend_on_earlier_questions() -> None:
+    """Regression: a shortest path kept from another question decided ties, so plans depended on what ran before."""
+    env = Sokoban(num_boxes=2)
+    rng = np.random.default_rng(0)
+    for seed in range(60):
+        env.reset(seed=seed)
+        asked = Solver(env.room.board)
+        for _ in range(12):
+            room = env.room
+            asked.distance(room.player, room.boxes)
+            assert asked.best_move(room.player, room.boxes) == Solver(room.board).best_move(room.player, room.boxes)
+            if env.step(env.actions[rng.integers(4)])[2]:
+                break
+
+
+def test_best_move_is_the_first_of_the_best() -> None:
+    for seed in range(60):
+        room = draw_room(np.random.default_rng(seed), (6, 7), 2, 60)
+        solver, env = Solver(room.board), Sokoban((6, 7), 2)
+        distance = solver.distance(room.player, room.boxes)
+        env.reset(seed=0)
+        env._draw = lambda level, room=room: room
+        best = []
+        for action in env.actions:
+            env.reset(seed=0)
+            env.step(action)
+            after = env.room
+            left = solver.distance(after.player, after.boxes)
+            if left is not None and left == distance - 1:
+                best.append(action)
+        assert solver.best_move(room.player, room.boxes) == best[0]

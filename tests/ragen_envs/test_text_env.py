@@ -1,5 +1,6 @@
 """TextEnv alone, with a free-form environment small enough to read at a glance."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -117,3 +118,46 @@ def test_render_without_a_mode_warns_as_gymnasium_does() -> None:
 def test_unknown_render_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="render_mode='human'.*ansi"):
         Bandit(render_mode="human")
+
+
+class Broken(Echo):
+    """What authors of environments get wrong, one at a time."""
+
+    start: Any = "0"
+    outcome: Any = ("1", 0.0, False, {"success": False, "action_is_effective": True, "added": 1})
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        return self.start
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        return self.outcome
+
+
+@pytest.mark.parametrize("outcome", [("1", 0.0, False), ("1", 0.0, False, {}), ("1", 0.0, False, "info"), None])
+def test_what_act_should_return_is_said(outcome: Any) -> None:
+    env = Broken()
+    env.reset(seed=0)
+    env.outcome = outcome
+    with pytest.raises(TypeError, match=re.escape(f"Broken._act returned {outcome!r}; it returns (observation")):
+        env.step("add 1")
+
+
+def test_what_start_should_return_is_said() -> None:
+    env = Broken()
+    env.start = 5
+    with pytest.raises(TypeError, match="Broken._start returned 5; it returns the text to show"):
+        env.reset()
+
+
+def test_an_environment_without_actions_is_told() -> None:
+    class Silent(Broken):
+        _parse_action = TextEnv._parse_action
+
+    with pytest.raises(TypeError, match="Silent has no valid action; define actions or _parse_action"):
+        Silent().reset()
+
+
+@pytest.mark.parametrize("outcome_seed", [True, -1, 1.0, "1"])
+def test_outcome_seeds_that_are_none_are_named(outcome_seed: Any) -> None:
+    with pytest.raises(ValueError, match=f"outcome_seed={outcome_seed!r} must be an integer >= 0"):
+        Echo().reset(options={"outcome_seed": outcome_seed})

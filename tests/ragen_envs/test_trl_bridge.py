@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, Bandit, TextEnv
@@ -98,7 +99,18 @@ def test_luck_is_repeatable_and_differs_by_seed_and_process(monkeypatch: pytest.
     assert luck(trl_environment(Bandit)) != first
 
 
+def test_limits_are_those_of_ragen() -> None:
+    assert trl_environment("ragen/Countdown-v0")().reset(seed=0).endswith("Actions left: 1")
+    assert trl_environment("ragen/FrozenLake-v0")().reset(seed=np.int64(0)).endswith("Actions left: 10")
+
+
 def test_mistakes_are_named() -> None:
+    with pytest.raises(gymnasium.error.Error, match="Nope"):
+        trl_environment("ragen/Nope-v0")
+    with pytest.raises(ValueError, match="is one environment; pass its id"):
+        trl_environment(gymnasium.make("ragen/Bandit-v0"))()  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"seed=1\.5 must be an integer"):
+        trl_environment(Bandit)().reset(seed=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_actions=0"):
         trl_environment(Bandit, max_actions=0)
     with pytest.raises(ValueError, match="must be a TextEnv without AgentTurns"):

@@ -278,3 +278,21 @@ def test_messages_hold_only_known_characters() -> None:
     env = dry()
     for reply in ("日本", answer("日本"), answer("Up")):
         assert set(env.step(reply)[0]) <= set(TEXT_CHARSET)
+
+
+def test_a_name_that_no_reply_can_carry_is_refused_whatever_the_order() -> None:
+    env = AgentTurns(Bandit(names=[["a||b", "c"]]))
+    for seed in range(4):
+        with pytest.raises(ValueError, match=r"action 'a\|\|b' is blank, padded, or has a tag"):
+            env.reset(seed=seed)
+    assert "a||b" in AgentTurns(Bandit(names=[["a||b", "c"]]), action_separator=";").reset(seed=0)[0]
+
+
+def test_the_limit_of_a_turn_is_never_above_that_of_the_episode() -> None:
+    message, _ = AgentTurns(Bandit(), max_actions=1).reset(seed=0)
+    assert "Limits: actions per turn 1, actions in all 1, turns 5" in message
+
+
+def test_an_id_is_no_environment() -> None:
+    with pytest.raises(ValueError, match="env='ragen/Bandit-v0' is no environment; pass what gymnasium.make returns"):
+        AgentTurns("ragen/Bandit-v0")  # type: ignore[arg-type]

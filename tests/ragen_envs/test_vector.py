@@ -179,12 +179,13 @@ def test_results_are_not_written_to_later() -> None:
 
 
 def test_vector_wrappers_and_attributes_work() -> None:
-    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(TextVectorEnv(Bandit, 2, render_mode="ansi", low_reward=3))
+    arms = TextVectorEnv(Bandit, 2, render_mode="ansi", low_reward=0.125)
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(arms)
     texts, _ = envs.reset(seed=0)
     assert envs.unwrapped.render() == texts
-    assert envs.unwrapped.get_attr("low_reward") == (3, 3)
+    assert envs.unwrapped.get_attr("low_reward") == (0.125, 0.125)
     infos = envs.step(("Phoenix", "no such action"))[-1]
-    assert infos["episode"]["r"].tolist() == [3.0, 0.0] and infos["_episode"].tolist() == [True, False]
+    assert infos["episode"]["r"].tolist() == [0.125, 0.0] and infos["_episode"].tolist() == [True, False]
     envs.close()
     assert envs.unwrapped.closed
 
