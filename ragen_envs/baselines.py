@@ -34,8 +34,10 @@ HORIZONS = {
     "ragen/FrozenLake-v0": 10,
     "ragen/Sokoban-v0": 10,
     "ragen/SokobanLarge-v0": 10,
+    "ragen/ToyShop-v0": 5,
+    "ragen/WebShop-v0": 15,
 }
-"""Actions an episode may take in RAGEN (``max_actions_per_traj`` of its configurations)."""
+"""Actions an episode may take in RAGEN (``max_actions_per_traj`` of its configurations); in the shops, by default."""
 
 LEVEL_HORIZON = 200
 

@@ -18,9 +18,12 @@ from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
+from ragen_envs.shop_policies import best_shop_action, best_toy_action, random_shop_action, random_toy_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban_solver import solver_for
 from ragen_envs.text_env import TextEnv
+from ragen_envs.toy_shop import ToyShop
+from ragen_envs.webshop import WebShop
 
 TextGym = gymnasium.Env[str, str]
 
@@ -116,6 +119,12 @@ def _(env: TextEnv, rng: np.random.Generator) -> str:
 @random_action.register
 def _(env: Countdown, rng: np.random.Generator) -> str:
     return random_expression(env.numbers, rng)
+
+
+best_action.register(WebShop, best_shop_action)
+best_action.register(ToyShop, best_toy_action)
+random_action.register(WebShop, random_shop_action)
+random_action.register(ToyShop, random_toy_action)
 
 
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:

@@ -107,7 +107,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Returns:
             Observation, reward, terminated, and an info dict with `success`, `action_is_effective` and every
-            key of `idle_info`.
+            key of `idle_info`; with `action_is_valid` False if the action turned out to be none.
         """
 
     def _parse_action(self, text: str) -> str | None:
@@ -188,7 +188,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         except (ValueError, TypeError, KeyError) as error:
             wanted = "(observation, reward, terminated, info with 'success')"
             raise TypeError(f"{type(self).__name__}._act returned {outcome!r:.200}; it returns {wanted}") from error
-        info["action_is_valid"] = True
+        info.setdefault("action_is_valid", True)
         return self._observation, reward, self._terminated, self._truncated, info
 
     def _idle(self) -> dict[str, Any]:

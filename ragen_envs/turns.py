@@ -125,8 +125,8 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self.reply_format = ReplyFormat(think, action_separator)
         self._instruction = instruction
         self._actions = None if actions is None else tuple(actions)
-        self.observation_space = self._message_space(action_separator)
-        self.action_space = gymnasium.spaces.Text(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.observation_space = messages = self._message_space(action_separator)
+        self.action_space = type(messages)(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self._message: str | None = None
         self._actions_used = 0
 
@@ -138,7 +138,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         charset = space.character_set.union(TEXT_CHARSET, self.instruction, names, action_separator)
         # The names are listed once and perhaps shown in examples.
         room = MESSAGE_ROOM + len(self.instruction) + 4 * len(names)
-        return gymnasium.spaces.Text(space.max_length + room, min_length=0, charset=charset)
+        return type(space)(space.max_length + room, min_length=0, charset=charset)  # `AnyText` stays one
 
     @property
     def instruction(self) -> str:

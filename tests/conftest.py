@@ -29,3 +29,13 @@ def sources(root: Path) -> list[Path]:
         check=True,
     )
     return sorted({Path(name) for name in listing.stdout.split("\0") if name and (root / name).is_file()})
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the public 1000-product set, laid out as benchmarks/README.md says; skips where it is missing."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop1k"
+    folder = Path(os.environ.get("RAGEN_WEBSHOP_DATA", beside))
+    if not (folder / "webshop1k_products.jsonl").exists():
+        pytest.skip(f"the real WebShop data are not in {folder}; set RAGEN_WEBSHOP_DATA to their folder")
+    return folder

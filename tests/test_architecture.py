@@ -21,7 +21,7 @@ EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
 ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
 # Inside a function, for those who ask for it: the store in the same process, the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
-    "webshop.py": {"webshop_server"},
+    "local_store.py": {"webshop_server"},
     "text_picture.py": {"PIL"},
     "bandit_picture.py": {"PIL"},
     "bridges.py": {"openenv"},

@@ -19,7 +19,7 @@ from ragen_envs import AgentTurns, TextEnv
 from ragen_envs.oracles import best_action, plan, random_action
 
 IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
-SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0"}
+SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/WebShop-v0"}
 EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
 TURN_INFO = {
     *EVERY_INFO,

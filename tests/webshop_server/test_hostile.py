@@ -1,0 +1,198 @@
+"""Requests that nobody honest sends: each is answered, none by a fault of the server, and nothing comes back unescaped.
+
+They are drawn with a fixed seed: a route, and for each of its parts an attack or a good value. The attacks are wrong
+types, lengths and encodings, markup in every field, ways out of the folder, code for readers that evaluate, and
+requests that are sent again. They go to the WSGI application as bytes, since a polite client would not send them.
+"""
+
+import io
+import json
+import random
+import sys
+from collections import Counter
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+import pytest
+from bs4 import BeautifulSoup
+from flask import Flask
+
+from webshop_server import create_app
+
+REQUESTS = 2000
+MARKUP = (
+    "<script>alert(7)</script>",
+    "'\"><img src=x onerror=alert(7)>",
+    "`${alert(7)}`",
+    "</label></form><svg onload=alert(7)>",
+    "{{7*7}}{% raw %}",
+    "javascript:alert(7)",
+)
+ATTACKS = (
+    *MARKUP,
+    *("", " ", "\x00", "%00", "\r\nSet-Cookie: a=b", "..", "../../etc/passwd", "..%2f..%2fetc/passwd", "/", "//", "."),
+    *("null", "None", "NaN", "-1", "0", "1e999", "9" * 5000, "1_0", "٣", "{}", "[]", "{", "[", "]", "'", '"', "\\"),
+    *("__import__('os').system('true')", "[().__class__]", "{'a':" * 500, "[" * 3000, "{'a': {'b': 'c'}}", "{1: 2}"),
+    *("{'a': '" + markup.replace("'", "\\'") + "'}" for markup in MARKUP),
+    *("['" + markup.replace("'", "\\'") + "']" for markup in MARKUP),
+    *("é" * 500, "\U0001f600" * 300, "\u202e", "a" * 3000, "fixed_", "fixed_-1", "fixed_999999999", "api", "metrics"),
+    *("search[" + "x" * 5000 + "]", "click[" * 300 + "]" * 300, "filter[price<50]", "<r>", "<a> <script>", "<c>"),
+)
+BYTES = (b"\xff\xfe", b"\xc0\xaf", b"\xed\xa0\x80", b"\x80" * 100, b"\xf0\x9f")
+METHODS = (*("GET", "POST") * 8, *("HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "BREW"))
+ROUTES = (
+    ("{name}",),
+    ("search_results", "{name}", "{words}", "{page}"),
+    ("item_page", "{name}", "{asin}", "{words}", "{page}", "{options}"),
+    ("item_sub_page", "{name}", "{asin}", "{words}", "{page}", "{sub}", "{options}"),
+    ("done", "{name}", "{asin}", "{options}"),
+    ("picture", "{asin}.svg"),
+    ("static", "{name}"),
+    ("api", "sessions", "{token}"),
+    ("api", "sessions", "{token}", "step"),
+    ("api", "sessions"),
+    ("{name}", "{words}", "{page}"),
+)
+LENGTHS = (*(None,) * 8, "-1", "x", "", "99999999999", "1")
+
+
+@pytest.fixture(scope="module")
+def app() -> Flask:
+    return create_app("toy")
+
+
+def sent(
+    app: Flask, method: str, path: bytes, query: str = "", body: bytes = b"", kind: str = "", length: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """Sends bytes as a server would hand them over."""
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": path.decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "3000",
+        "HTTP_HOST": "localhost:3000",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "CONTENT_TYPE": kind,
+        "CONTENT_LENGTH": str(len(body)) if length is None else length,
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+    answers: list[tuple[int, dict[str, str]]] = []
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        answers.append((int(status[:3]), dict(headers)))
+
+    content = b"".join(app(environ, start))
+    return *answers[-1], content
+
+
+def check(status: int, headers: dict[str, str], content: bytes, told: object) -> None:
+    assert 200 <= status < 500, told
+    assert "Set-Cookie" not in headers and not any("\n" in value or "\r" in value for value in headers.values()), told
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    if headers.get("Content-Type", "").startswith("text/html") and content:
+        text = content.decode("utf-8")
+        page = BeautifulSoup(text, "html.parser")
+        assert [script.get("src") for script in page.find_all("script")] in ([], ["/static/store.js"]), told
+        assert not page.find_all(["svg", "iframe", "object", "style"]), told
+        for tag in page.find_all(True):
+            assert not any(name.startswith("on") for name in tag.attrs), told
+            assert not str(tag.get("href", "")).startswith("javascript"), told
+    elif content:
+        assert headers["Content-Type"].split(";")[0] in ("application/json", "image/svg+xml", "text/css", "text/plain")
+        assert b"<script" not in content or headers["Content-Type"].startswith("application/json"), told
+
+
+def attack(rng: random.Random) -> bytes:
+    return rng.choice(BYTES) if rng.random() < 0.1 else rng.choice(ATTACKS).encode()
+
+
+def drawn_parts(rng: random.Random, good: dict[str, str]) -> list[bytes]:
+    """A path whose parts are right but for none, one or a few: a path that is all wrong gets no further than 404."""
+    route = rng.choice(ROUTES)
+    parts = [part.format(**good).encode() for part in route]
+    for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):
+        parts[rng.randrange(len(parts) // 2, len(parts))] = attack(rng)
+    return parts
+
+
+def drawn_body(rng: random.Random, good: dict[str, Any]) -> tuple[bytes, str]:
+    kind = rng.choice(
+        ("application/json", "application/x-www-form-urlencoded", "multipart/form-data", "text/x", "", "\xff")
+    )
+    if kind == "application/x-www-form-urlencoded":
+        name = rng.choice(("search_query", "color", "price_max", rng.choice(ATTACKS)))
+        return f"{name}={rng.choice(ATTACKS)}".encode(), kind
+    value: Any = rng.choice((*ATTACKS, None, 1.5, True, [], {}, -1, 2**70))
+    body: Any = {**good, rng.choice((*good, "goal", "seed", "mode", "split", "x", rng.choice(ATTACKS))): value}
+    return rng.choice((json.dumps(body).encode(), rng.choice(ATTACKS).encode(), rng.choice(BYTES), b"x" * 70_000)), kind
+
+
+def found_asins(app: Flask) -> list[str]:
+    """Identifiers of products, as a visitor finds them."""
+    client = app.test_client()
+    client.get("/finder")
+    page = BeautifulSoup(client.get("/search_results/finder/lamp/1").get_data(as_text=True), "html.parser")
+    return [link.get_text() for link in page.select("a.product-link")]
+
+
+def test_hostile_requests_are_answered_and_nothing_comes_back_unescaped(app: Flask) -> None:
+    rng = random.Random(233)
+    client = app.test_client()
+    asin = found_asins(app)[0]
+    counts: Counter[int] = Counter()
+    for number in range(REQUESTS):
+        if number % 50 == 0:
+            token = client.post("/api/sessions", json={"mode": rng.choice(["html", "text"])}).get_json()["session"]
+            client.get(f"/known{number}")
+            good = {"name": f"known{number}", "words": "['lamp']", "page": "1", "asin": asin, "sub": "Features"}
+            good |= {"options": "{}", "token": token}
+        parts = drawn_parts(rng, good)
+        names = rng.choices(("filter", "price_max", "color", "category", "x"), k=rng.choice((0, 0, 0, 1, 3)))
+        query = "&".join(f"{name}={quote_from_bytes(attack(rng))}" for name in names)
+        body, kind = drawn_body(rng, {"action": rng.choice(ATTACKS)}) if rng.random() < 0.5 else (b"", "")
+        request = (rng.choice(METHODS), b"/" + b"/".join(parts), query, body, kind, rng.choice(LENGTHS))
+        status, headers, content = sent(app, *request)
+        check(status, headers, content, request)
+        counts[status] += 1
+    # The draw reaches what it should: pages that are served, and each kind of refusal.
+    assert {200, 201, 302, 400, 404, 405, 409, 413} <= counts.keys(), counts
+    assert counts[400] > 200 and counts[200] > 200, counts
+    assert sum(counts.values()) == REQUESTS
+
+
+@pytest.mark.parametrize("attack", MARKUP)
+def test_markup_in_every_field_of_a_page_comes_back_as_text(app: Flask, attack: str) -> None:
+    client = app.test_client()
+    client.get("/markup")
+    results = client.get("/search_results/markup/" + quote_from_bytes(f"lamp {attack}".encode(), safe="") + "/1")
+    check(results.status_code, dict(results.headers), results.data, attack)
+    session = client.post("/api/sessions", json={"mode": "html"}).get_json()["session"]
+    for action in (f"search[lamp {attack}]", f"filter[color={attack}]", attack):
+        answer = client.post(f"/api/sessions/{session}/step", json={"action": action}).get_json()
+        html = {"Content-Type": "text/html", "X-Content-Type-Options": "nosniff"}
+        check(200, html, answer["observation"].encode(), action)
+
+
+def test_sessions_cannot_be_taken_from_one_door_to_the_other(app: Flask) -> None:
+    client = app.test_client()
+    token = client.post("/api/sessions", json={}).get_json()["session"]
+    client.get("/visitor")
+    for path in (f"/search_results/{token}/lamp/1", f"/done/{token}/B0/{{}}"):
+        assert client.get(path).status_code == 404
+    for path in ("/api/sessions/visitor", "/api/sessions/classic visitor", f"/api/sessions/api {token}"):
+        assert client.get(path).status_code == 404
+
+
+def test_a_purchase_that_is_sent_again_is_refused(app: Flask) -> None:
+    client = app.test_client()
+    client.get("/again")
+    path = f"/done/again/{found_asins(app)[0]}/{{}}"
+    assert [client.get(path).status_code for _ in range(5)] == [200, 409, 409, 409, 409]

@@ -1,0 +1,26 @@
+"""What importing the package does and does not."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import webshop_server
+
+
+def test_flask_is_loaded_with_the_first_application() -> None:
+    code = (
+        "import sys, webshop_server, webshop_server.goals, webshop_server.search; first = 'flask' in sys.modules; "
+        "webshop_server.create_app; print(first, 'flask' in sys.modules)"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False True\n"
+
+
+def test_other_names_are_unknown() -> None:
+    with pytest.raises(AttributeError, match="'webshop_server' has no attribute 'create_shop'"):
+        _ = webshop_server.create_shop

@@ -1,0 +1,65 @@
+"""Which goals their own product solves."""
+
+import dataclasses
+
+import pytest
+
+from webshop_server.catalog import open_catalog
+from webshop_server.goals import Goal, make_goals
+from webshop_server.nouns import EveryWord, PrecomputedNouns
+from webshop_server.product import Product
+from webshop_server.reward import RewardMode
+from webshop_server.winnable import own_options, winnable_check
+
+CAP = Product(
+    asin="CAP",
+    title="Wool Cap",
+    category="fashion",
+    query="caps",
+    product_category="Caps",
+    attributes=("warm",),
+    options={"color": ("navy | red", "1877black", "matte black", "black"), "size": ("large", "x-large")},
+    option_prices={"x-large": 45.0},
+    price=20.0,
+)
+GOAL = Goal(0, "CAP", "fashion", "caps", "Wool Cap", "Caps", "", ("warm",), 40.0, {}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen"),
+    [
+        ({"color": "black"}, {"color": "black"}),
+        (("large",), {"size": "large"}),
+        (("x-large", "black"), {"size": "x-large", "color": "black"}),
+        (("Navy/Red",), {"color": "navy | red"}),
+        (("green", "large"), {"size": "large"}),
+        ((), {}),
+    ],
+)
+def test_own_options(wanted: dict[str, str] | tuple[str, ...], chosen: dict[str, str]) -> None:
+    assert own_options(CAP, dataclasses.replace(GOAL, options=wanted)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("change", "webshop", "fixed"),
+    [
+        ({}, True, True),
+        ({"options": {"color": "black", "size": "large"}}, True, True),
+        ({"options": {"color": "1877black"}}, False, True),  # defect (a)
+        ({"options": {"size": "x-large"}}, True, False),  # costs 45 where options have prices
+        ({"options": ("green",)}, False, False),
+        ({"attributes": ("warm", "dry")}, False, False),
+        ({"price_upper": 10.0}, False, False),
+    ],
+)
+def test_winnable(change: dict[str, object], webshop: bool, fixed: bool) -> None:
+    goal = dataclasses.replace(GOAL, **change)  # type: ignore[arg-type]
+    answers: dict[RewardMode, bool] = {"webshop": webshop, "fixed": fixed}
+    for mode, answer in answers.items():
+        assert winnable_check(EveryWord(), mode)(CAP, goal) is answer
+
+
+@pytest.mark.parametrize(("catalog", "human"), [("toy", False), ("toy", True), ("synthetic:300", False)])
+def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: bool) -> None:
+    goals = make_goals(open_catalog(catalog), human=human, is_winnable=winnable_check(PrecomputedNouns(), "fixed"))
+    assert [goal.instruction for goal in goals if not goal.winnable] == []

@@ -1,0 +1,172 @@
+"""When two short texts of a shop say the same: the published fuzzy match, and a strict one without its mistakes.
+
+The published reward compares with `token_set_ratio` of thefuzz 0.19 (later releases split words at "_" too) after
+reducing a text to a colour word in it. That ratio is 100 as soon as the words of one text are among those of the other,
+so "large" is as good as "x-large"; and "ash" is found in "fashion". `closeness` is what the mended reward uses. It is
+not fuzzy on purpose: values are clicked, not typed, and any similarity of letters that forgives "vanila" also forgives
+"unscented" for "scented".
+"""
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+
+from rapidfuzz import fuzz
+
+FUZZY_THRESHOLD = 85  # a match scores more than this, of 100
+
+# The published list, in its order: the first that occurs in a text stands for the text.
+COLOUR_WORDS = tuple(
+    """
+    alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+    caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
+    dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
+    ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor
+    mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand
+    sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut
+    wheat white wine yellow
+    """.split()
+)
+_COLOURS = frozenset(COLOUR_WORDS)
+# They tell two colours apart and are none themselves: "light" must not stand for "light pink".
+_SHADES = frozenset({"dark", "light"})
+_SIZE_WORDS = frozenset(
+    """
+    xxxs xxs xs s m l xl xxl xxxl x xx xxx small medium large extra plus petite tall short long big little mini midi
+    maxi regular wide narrow slim single double twin full queen king half one two three four five six
+    """.split()
+)
+# A number keeps its decimal part and a sign that is no hyphen: +1.5 and -1.5 are two lenses, 5-6 is a range.
+_WORD = re.compile(r"(?:(?<![^\W_])[+-])?\d+(?:\.\d+)?|[^\W\d_]+")
+_NOT_IN_A_WORD = re.compile(r"\W")
+_LATIN_1 = dict.fromkeys(range(128, 256))  # what thefuzz drops under the name "ASCII only"; it keeps all above
+_PLURAL_FROM = 4  # letters; "gas" and "s" are no plurals
+
+
+@lru_cache(maxsize=65_536)
+def _prepared(text: str) -> str:
+    """The text as thefuzz compares it: word characters in lower case, blanks for the rest."""
+    return _NOT_IN_A_WORD.sub(" ", text.translate(_LATIN_1)).lower().strip()
+
+
+def token_set_ratio(left: str, right: str) -> int:
+    """The published similarity: thefuzz's `token_set_ratio` with its preparation and rounding.
+
+    Args:
+        left: Any text.
+        right: Any text. The order does not matter.
+
+    Returns:
+        0 to 100. 0 if nothing of one text is left after the preparation.
+
+    >>> token_set_ratio("Large", "x-large"), token_set_ratio("long sleeve", "short sleeve")
+    (100, 71)
+    """
+    return int(round(fuzz.token_set_ratio(_prepared(left), _prepared(right))))
+
+
+def fuzzy_match(left: str, right: str) -> bool:
+    """Whether the published reward takes two texts for the same."""
+    return token_set_ratio(left, right) > FUZZY_THRESHOLD
+
+
+def first_colour(text: str) -> str:
+    """What the published reward puts in place of an option value: its first colour, in the order of the alphabet.
+
+    Args:
+        text: An option value.
+
+    Returns:
+        The first of `COLOUR_WORDS` that occurs anywhere in `text`, else `text`.
+
+    >>> first_colour("navy | red"), first_colour("fashion black"), first_colour("Red")
+    ('navy', 'ash', 'Red')
+    """
+    return next((colour for colour in COLOUR_WORDS if colour in text), text)
+
+
+def printed_pair(name: str, value: str) -> str:
+    """What the published reward compares for a wanted option that has a name: a Python tuple, printed.
+
+    Args:
+        name: The option's name.
+        value: The value asked for.
+
+    Returns:
+        The colour word that one of the two is, else the tuple as Python prints it.
+
+    >>> printed_pair("color", "red"), printed_pair("color", "dark red")
+    ('red', "('color', 'dark red')")
+    """
+    return next((colour for colour in COLOUR_WORDS if colour in (name, value)), repr((name, value)))
+
+
+@lru_cache(maxsize=65_536)
+def words(text: str) -> tuple[str, ...]:
+    """Splits a value into what has to agree.
+
+    Args:
+        text: An option value.
+
+    Returns:
+        Its words and numbers in order, in lower case, without plurals, "gray" for "grey".
+
+    >>> words("Grey Stripes, 1.5 x -2"), words("5-6"), words("3xl")
+    (('gray', 'stripe', '1.5', 'x', '-2'), ('5', '6'), ('3', 'xl'))
+    """
+    return tuple(_singular(word) for word in _WORD.findall(text.lower()))
+
+
+def _singular(word: str) -> str:
+    if word == "grey":
+        return "gray"
+    plural = len(word) >= _PLURAL_FROM and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    return word[:-1] if plural else word
+
+
+class Closeness(IntEnum):
+    """How well a chosen option value agrees with the one asked for."""
+
+    DIFFERENT = 0
+    SIMILAR_COLOUR = 1
+    SAME_WORDS = 2
+    EQUAL = 3
+
+
+def closeness(wanted: str, chosen: str, is_colour: bool = False) -> Closeness:
+    """Compares a chosen option value with the one asked for.
+
+    The words are the same if they are equal in equal order; in another order too, if none is a number or a size
+    (10 x 20 is not 20 x 10). Colours are similar if both name the same ones and one side has no words besides that the
+    other lacks: "black" and "matte black" are, "black" and "black / white", "pink" and "light pink", "oak brown" and
+    "nut brown" are not. Numbers and sizes always have to agree.
+
+    Args:
+        wanted: An option value of the goal.
+        chosen: An option value of the purchase.
+        is_colour: Whether the option is a colour, so that similar ones can be told.
+
+    Returns:
+        The closeness; without any letter or digit, values are equal or different.
+    """
+    if wanted.strip().lower() == chosen.strip().lower():
+        return Closeness.EQUAL
+    left, right = words(wanted), words(chosen)
+    if not left or [word for word in left if _is_measure(word)] != [word for word in right if _is_measure(word)]:
+        return Closeness.DIFFERENT
+    if left == right or (sorted(left) == sorted(right) and not any(map(_is_measure, left))):
+        return Closeness.SAME_WORDS
+    similar = is_colour and _same_colours(frozenset(left), frozenset(right))
+    return Closeness.SIMILAR_COLOUR if similar else Closeness.DIFFERENT
+
+
+def _is_measure(word: str) -> bool:
+    return word in _SIZE_WORDS or word[-1].isdigit()
+
+
+def _same_colours(left: frozenset[str], right: frozenset[str]) -> bool:
+    colours = left & _COLOURS
+    if not colours - _SHADES or colours != right & _COLOURS:
+        return False
+    rest, other = left - _COLOURS, right - _COLOURS
+    return rest <= other or other <= rest

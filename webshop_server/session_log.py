@@ -1,0 +1,42 @@
+"""Writes what happened in sessions to JSON Lines, a file a session, for those who study them."""
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+
+class SessionLog:
+    """A folder of logs. The name of a file is a hash of the session's, which a client may have chosen."""
+
+    def __init__(self, folder: str | Path, clock: Callable[[], float] = time.time) -> None:
+        """Makes the folder.
+
+        Args:
+            folder: Where the files go.
+            clock: Gives seconds since 1970.
+
+        Raises:
+            OSError: If the folder cannot be made.
+        """
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def path(self, session: str) -> Path:
+        """The file of a session."""
+        return self._folder / f"{hashlib.sha256(session.encode()).hexdigest()[:32]}.jsonl"
+
+    def write(self, session: str, record: Mapping[str, object]) -> None:
+        """Adds a line, whole even if several processes write: it goes out in one piece at the end of the file.
+
+        Args:
+            session: Name or token of the session; it is not written.
+            record: What happened, for JSON.
+        """
+        line = json.dumps({"time": round(self._clock(), 3), **record}, ensure_ascii=False) + "\n"
+        with self._lock, self.path(session).open("ab", buffering=0) as file:
+            file.write(line.encode("utf-8", "backslashreplace"))

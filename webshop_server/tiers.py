@@ -1,0 +1,130 @@
+"""The reward `tiered`: credit on the way to a purchase, built so that it cannot be farmed.
+
+An episode is worth the best tier it reached:
+
+| tier | reached by |
+|---|---|
+| 1.0 | buying an item that scores 1 |
+| 0.5 + 0.3 x score | buying another item of the right kind, after a search or a page had shown one |
+| 0.4 to 0.5 | choosing options on the page of an item of the right kind, by the share of wanted options that are met |
+| 0.4 | opening the page of an item of the right kind |
+| 0.3 | a search that shows one |
+| 0.1 to 0.3 | valid actions without such progress, by how near the kind is; 0.1 to 0.2 a purchase of the wrong kind |
+| 0.0 | nothing but invalid actions |
+
+A step is paid what it adds to the best tier so far. So the credits of an episode add up to its tier whatever its
+length, and doing a thing twice pays once. The right kind is `r_type` = 1: of two random products of the public set,
+11 to 29 % have r_type > 0, depending on the noun tagger, which says little, and under 2 % have r_type = 1.
+A blind purchase, before any search or page showed the right kind, earns at most 0.2 unless it is the right item.
+The task's own score and its success stay what the reward formula says. Left out: payment for leaving a page again, for
+speed, or for rank in the results.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+EventKind = Literal["invalid", "idle", "search", "open", "choose", "buy"]
+EVENT_KINDS: tuple[EventKind, ...] = ("invalid", "idle", "search", "open", "choose", "buy")
+RIGHT_KIND = 1.0
+VALID, SHOWN, OPENED, BOUGHT, SOLVED = 0.1, 0.3, 0.4, 0.5, 1.0
+NEARNESS = 0.2  # what the nearness of the kind adds to VALID, at most; RIGHT_KIND itself is SHOWN
+OPTIONS = 0.1
+QUALITY = 0.3  # what the score of a purchase adds to BOUGHT
+WRONG_PURCHASE = 0.1  # what the nearness of the kind adds to VALID for a purchase
+
+
+@dataclass(frozen=True)
+class TierEvent:
+    """What one action of an episode did. Plain numbers, 0 to 1; those that a kind does not name are ignored.
+
+    Attributes:
+        kind: "invalid": not an action of this page. "idle": valid, shows nothing new (a page back, a description).
+            "search": results are shown, by a search or by turning a page. "open": a product's page is shown.
+            "choose": an option was chosen on it. "buy": the purchase; it ends the episode.
+        match: `r_type` of the product ("open", "choose", "buy"), or the best one among the results shown ("search").
+        options: Share of the goal's options met by the choices so far ("choose"); 0 if it asks for none.
+        score: Total of the reward formula ("buy").
+    """
+
+    kind: EventKind
+    match: float = 0.0
+    options: float = 0.0
+    score: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuses what is no event.
+
+        Raises:
+            ValueError: If the kind is unknown or a number is outside 0 to 1.
+        """
+        if self.kind not in EVENT_KINDS:
+            raise ValueError(f"event kind {self.kind!r} is unknown; use one of {', '.join(EVENT_KINDS)}")
+        for name, value in (("match", self.match), ("options", self.options), ("score", self.score)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name}={value!r} of a {self.kind!r} event must be from 0 to 1")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where an episode stands.
+
+    Attributes:
+        best: Its tier so far, which is also the sum of the credits paid, 0 to 1.
+        found: A search or a page has shown the right kind of product.
+        done: It has ended with a purchase; nothing is paid any more.
+    """
+
+    best: float = 0.0
+    found: bool = False
+    done: bool = False
+
+
+def pay(progress: Progress, event: TierEvent) -> tuple[Progress, float]:
+    """Takes one step.
+
+    Args:
+        progress: Where the episode stands; `Progress()` at its start.
+        event: What the action did.
+
+    Returns:
+        The progress after it and the credit of this step, 0 to 1.
+
+    >>> progress, credits = Progress(), []
+    >>> events = TierEvent("search", match=1), TierEvent("open", match=1), TierEvent("buy", match=1, score=0.5)
+    >>> for event in events:
+    ...     progress, credit = pay(progress, event)
+    ...     credits.append(round(credit, 3))
+    >>> credits, round(progress.best, 3)
+    ([0.3, 0.1, 0.25], 0.65)
+    """
+    if progress.done:
+        return progress, 0.0
+    best = max(progress.best, tier(event, progress.found))
+    shown = event.kind in ("search", "open", "choose") and event.match >= RIGHT_KIND
+    return Progress(best, progress.found or shown, event.kind == "buy"), best - progress.best
+
+
+def tier(event: TierEvent, found: bool) -> float:
+    """What one event is worth by itself.
+
+    Args:
+        event: What the action did.
+        found: Whether the right kind of product was shown before; only a purchase asks.
+
+    Returns:
+        The tier of the module's table, 0 to 1. It never falls as `match`, `options`, `score` or `found` rise.
+    """
+    right_kind = event.match >= RIGHT_KIND
+    if event.kind == "invalid":
+        return 0.0
+    if event.kind == "idle":
+        return VALID
+    if event.kind == "buy":
+        if event.score == 1:
+            return SOLVED
+        return BOUGHT + QUALITY * event.score if right_kind and found else VALID + WRONG_PURCHASE * event.match
+    if not right_kind:
+        return VALID + NEARNESS * event.match
+    if event.kind == "search":
+        return SHOWN
+    return OPENED + (OPTIONS * event.options if event.kind == "choose" else 0.0)
