@@ -36,6 +36,8 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
+    "ragen/WebShop-v0": {"max_turns": 15, "max_actions_per_turn": 1, "max_actions": 15},
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {
