@@ -9,6 +9,7 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import wilson_interval
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.consistency import consistency
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
@@ -34,6 +35,7 @@ __all__ = [
     "ToyShop",
     "WebShop",
     "best_action",
+    "consistency",
     "openenv_environment",
     "plan",
     "random_action",

@@ -16,10 +16,12 @@ import gymnasium
 
 from ragen_envs import keyboard
 from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
+from ragen_envs.local_store import StoreSettingsError
 from ragen_envs.lookup import EnvironmentChoiceError, describe, environment_ids, make_named, read_env_kwargs
 from ragen_envs.oracles import NoOracleError
 from ragen_envs.play import Moves, Replies, key_bindings, play
 from ragen_envs.players import KeyPlayer, LinePlayer, PolicyPlayer
+from ragen_envs.shop_client import ShopServerError
 from ragen_envs.sokoban_rooms import NoRoomError
 from ragen_envs.sokoban_solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
@@ -32,6 +34,8 @@ _EXAMPLES = """examples:
   printf 'Right\\nDown\\nq\\n' | python -m ragen_envs play ragen/FrozenLake-v0
   python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
 """
+_SHOP_ERRORS = (ShopServerError, StoreSettingsError)
+_USER_ERRORS = (EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError, *_SHOP_ERRORS)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves, where someone watches
@@ -69,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (_MistakeError, EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError) as error:
+    except (_MistakeError, *_USER_ERRORS) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -1,7 +1,7 @@
 """The store in this process: `webshop_server`'s own Flask app, made once for all environments that want the same one.
 
 The server's packages are imported here and nowhere else in this package, and only when a store is opened. Left out:
-closing it again. A store lives as long as its process; the few that one process opens are kept.
+closing it again. A store lives as long as its process: whoever opens many catalogues pays for all of them at once.
 """
 
 import functools
@@ -31,38 +31,39 @@ class StoreSettings:
     nouns: str | None
 
 
+class StoreSettingsError(ValueError):
+    """No store can be opened with these settings; the message says why."""
+
+
 class LocalStore:
-    """A store in this process. Its parts are made when they are first asked for, whichever thread comes first."""
+    """A store in this process. It is opened when it is first asked for anything, whichever thread comes first."""
 
     def __init__(self, settings: StoreSettings) -> None:
         """Opens nothing yet."""
         self._settings = settings
         self._lock = threading.Lock()
-        self._catalog: Any = None
         self._app: Any = None
-        self._shop: Any = None
 
     def app(self) -> Any:
-        """The Flask app."""
+        """The Flask app.
+
+        Raises:
+            StoreSettingsError: If it cannot be made.
+        """
         with self._lock:
             if self._app is None:
                 from webshop_server import create_app
 
-                self._app = create_app(
-                    self._opened(), human_goals=self._settings.human_goals, nouns=self._settings.nouns
-                )
+                settings = self._settings
+                try:
+                    self._app = create_app(settings.catalog, human_goals=settings.human_goals, nouns=settings.nouns)
+                except ValueError as error:
+                    raise StoreSettingsError(f"catalog={settings.catalog!r}: {error}") from error
             return self._app
 
     def shop(self) -> Any:
-        """The same shop without HTTP, goals and all: a `webshop_server.shop.Shop`. For oracles."""
-        with self._lock:
-            if self._shop is None:
-                from webshop_server.app import open_shop
-
-                self._shop = open_shop(
-                    self._opened(), human_goals=self._settings.human_goals, nouns=self._settings.nouns
-                )
-            return self._shop
+        """The app's shop, goals and all: a `webshop_server.shop.Shop`. For oracles."""
+        return self.app().extensions["webshop"]
 
     def page(self, played: Iterable[str], parity: bool) -> Any:
         """Where these actions lead from the first page: a `webshop_server.store.PageState`. For oracles."""
@@ -77,15 +78,8 @@ class LocalStore:
 
         return own_options(self.shop().catalog.product(goal.asin), goal)
 
-    def _opened(self) -> Any:
-        if self._catalog is None:
-            from webshop_server.catalog import open_catalog
 
-            self._catalog = open_catalog(self._settings.catalog)
-        return self._catalog
-
-
-@functools.lru_cache(maxsize=8)
+@functools.cache
 def _local_store(settings: StoreSettings, process: int) -> LocalStore:
     return LocalStore(settings)
 
@@ -105,4 +99,8 @@ def _connect(settings: StoreSettings) -> httpx.Client:
 
 def local_connection(settings: StoreSettings) -> ShopConnection:
     """A connection to the store in this process; neither is opened yet."""
-    return ShopConnection("this process", functools.partial(_connect, settings), "this should not happen")
+    remedy = (
+        "no connection can fail here, so please report this; meanwhile start `webshop-server` and give its address as "
+        "base_url"
+    )
+    return ShopConnection("this process", functools.partial(_connect, settings), remedy)

@@ -6,6 +6,7 @@ stepped in threads) and the classic HTML pages.
 """
 
 import functools
+import ipaddress
 import json
 import os
 import re
@@ -80,7 +81,7 @@ class ShopConnection:
         self._remedy = remedy
         self._waits = tuple(waits)
         self._sleep = sleep
-        self._opened: tuple[int, httpx.Client] | None = None  # process that opened it, client
+        self._opened: tuple[int, httpx.Client, weakref.finalize] | None = None  # process that opened it; closes it
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the open connection."""
@@ -89,15 +90,16 @@ class ShopConnection:
     def _client(self) -> httpx.Client:
         process = os.getpid()
         if self._opened is None or self._opened[0] != process:  # the parent's socket is not ours to write to
-            self._opened = process, self._connect()
-            weakref.finalize(self, _close, *self._opened)  # copies of environments are dropped without a word
+            client = self._connect()
+            # Copies of environments are dropped without a word; what they opened is closed then.
+            self._opened = process, client, weakref.finalize(self, _close, process, client)
         return self._opened[1]
 
     def close(self) -> None:
         """Closes the connection; the next request opens another."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            _close(*opened)
+            opened[2]()
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Makes one attempt.
@@ -180,9 +182,20 @@ def server_connection(base_url: str) -> ShopConnection:
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
         raise ValueError(f"base_url={base_url!r} is no URL; write 'http://127.0.0.1:3000'")
     remedy = "start `webshop-server` there, or leave base_url out to have the store in this process"
+    if not _is_loopback(url):
+        remedy += "; HTTP_PROXY, HTTPS_PROXY and ALL_PROXY send requests elsewhere, unless NO_PROXY has the host"
     return ShopConnection(url, functools.partial(_connect, url), remedy)
 
 
 def _connect(url: str) -> httpx.Client:
     limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS)
-    return httpx.Client(base_url=url, timeout=TIMEOUT, limits=limits)
+    # No proxy reaches the loopback of this machine, whatever the environment variables say.
+    return httpx.Client(base_url=url, timeout=TIMEOUT, limits=limits, trust_env=not _is_loopback(url))
+
+
+def _is_loopback(url: str) -> bool:
+    host = httpx.URL(url).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -2,9 +2,11 @@
 
 What happens in the store follows from the goal and the actions alone. So a session knows both, and where the server
 lost it, or an answer was lost on the way and nobody can tell whether the action was carried out, it opens another
-session and plays the same actions there. Copies and pickles do the same when they are first used; they share nothing.
+session and plays the same actions there. Copies, pickles and forked processes do the same when they first use it; they
+share nothing.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -106,7 +108,7 @@ class ShopSession:
         """Opens the session."""
         self._connection = connection
         self._request = dict(request)
-        self._token: str | None = None
+        self._opened: tuple[int, str] | None = None  # process that opened the session in the server, its token
         self._played: tuple[str, ...] = ()
         opened = connection.patiently(self._open)
         self.goal = int(opened["goal"])
@@ -117,7 +119,7 @@ class ShopSession:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session in the server: it is the original's, and a copy opens its own."""
-        return {**self.__dict__, "_token": None}
+        return {**self.__dict__, "_opened": None}
 
     @property
     def played(self) -> tuple[str, ...]:
@@ -145,18 +147,25 @@ class ShopSession:
 
     def close(self) -> None:
         """Lets the server forget the session. Never fails: a server that is gone has forgotten it."""
-        token, self._token = self._token, None
+        token, self._opened = self._token, None
         if token is not None:
             try:
                 self._connection.send("DELETE", f"/api/sessions/{token}")
             except (NoAnswerError, ShopServerError):
                 pass
 
+    @property
+    def _token(self) -> str | None:
+        """Names the session in the server; None if there is none, or it is the parent's of a forked process."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            return None
+        return self._opened[1]
+
     def _open(self) -> dict[str, Any]:
         opened = self._connection.send("POST", "/api/sessions", self._request)
         if not {"session", "goal", "instruction"} <= opened.keys():
             raise ShopServerError(f"{self._connection.address} opened no session; is it a webshop-server?")
-        self._token = str(opened["session"])
+        self._opened = os.getpid(), str(opened["session"])
         return opened
 
     def _step(self, action: str) -> Answer:
@@ -174,7 +183,7 @@ class ShopSession:
         try:
             return Answer.read(self._connection.send("POST", f"/api/sessions/{self._token}/step", {"action": action}))
         except NoAnswerError:
-            self._token = None  # carried out or not: who knows
+            self._opened = None  # carried out or not: who knows
             raise
 
     def _play_again(self) -> None:

@@ -94,6 +94,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Names of the valid actions, matched whatever their case; None means free-form text."""
         return None
 
+    def about(self) -> dict[str, Any]:
+        """What a summary of results should say of it besides its arguments, for JSON; may ask a server."""
+        return {}
+
     @abc.abstractmethod
     def _start(self, options: Mapping[str, Any]) -> str:
         """Draws a start state from `np_random` and returns its observation."""

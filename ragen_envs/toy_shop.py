@@ -13,9 +13,10 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.shop_client import ShopServerError
 from ragen_envs.shop_session import Answer, AvailableActions
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop import MAX_ACTION_LENGTH, WebShop, search_for
+from ragen_envs.webshop import MAX_ACTION_LENGTH, WebShop, search_for, search_words
 
 SHOWN = 5
+TASKS = 384
 EVALUATION_PROMPTS, EVALUATION_SEED = 256, 42
 SPLITS = ("all", "train", "eval")
 MAX_OBSERVATION_LENGTH = 4096
@@ -58,7 +59,9 @@ class ToyShop(WebShop):
     ## Description
     Backpacks, desk lamps and plant pots, each in 8 colors and 4 sizes: 96 products with ids that say nothing, and 384
     tasks in different words. Color, size and material stand in a product's title, one more property on its page. 256
-    of the tasks, always the same, are for evaluation. The store behind it is that of `ragen/WebShop-v0`.
+    of the tasks, always the same, are for evaluation. Their texts are not those of the other 128, but their products
+    are: each product has four tasks, and all 96 are wanted in one that is for evaluation. What is measured there is how
+    new words are understood, not how unseen products are found. The store behind it is that of `ragen/WebShop-v0`.
 
     ## Action Space
     AnyText: `search:words`, `click:id` to read about a product, `buy:id`. The ids are those of the last results, in any
@@ -149,7 +152,7 @@ class ToyShop(WebShop):
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
         self._hits: tuple[Hit, ...] = ()
-        self._reads = ""  # id of the product whose page the store shows, in lower case
+        self._on_results = True  # or on the page of a product
         return self._page()
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
@@ -166,11 +169,13 @@ class ToyShop(WebShop):
         """Goals of the split, asked for once."""
         if self._goals:
             return self._goals
-        about = self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
-        if about.get("catalog") != "toy":
+        about = self.about()
+        found = about.get("catalog"), about.get("goals")
+        if found != ("toy", TASKS):
             raise ShopServerError(
-                f"the store at {self._connection.address} has the catalogue {about.get('catalog')!r}; start "
-                "`webshop-server --catalog toy --human-goals` there, or leave base_url out"
+                f"the store at {self._connection.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
+                f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there, or leave "
+                "base_url out"
             )
         goals = range(int(about["goals"]))
         kept = evaluation_goals(len(goals))
@@ -186,7 +191,7 @@ class ToyShop(WebShop):
             return None
         verb, what = match[1].lower(), (match[2] or match[3]).strip()
         if verb == "search":
-            return f"search:{what}" if search_for(what) != search_for("") else None
+            return f"search:{what}" if search_words(what) else None
         return f"{verb}:{what.lower()}" if what.lower() in self._ids() else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -197,16 +202,16 @@ class ToyShop(WebShop):
         self._steps += 1
         self._truncated = not last.done and self._steps == self._max_steps
         if verb == "search":
-            self._hits, self._reads = _read_hits(last), ""
+            self._hits = _read_hits(last)
             lines = [f"Results for {what}:", *map(" | ".join, self._hits)] if self._hits else [f"No results for {what}"]
         else:
             hit = next(hit for hit in self._hits if hit.asin.lower() == what)
-            self._reads = what
             if verb == "buy":
                 lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
             else:
                 features = _texts_after(answers[-2].observation, "< Prev")
                 lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
+        self._on_results = verb == "search"
         page = self._page(*lines)
         effective = {"action_is_effective": page != before}
         info = self._idle() | {"success": last.success, "action_is_valid": True} | effective
@@ -216,9 +221,7 @@ class ToyShop(WebShop):
         """An action here in actions of the store."""
         if verb == "search":
             return [search_for(what)]
-        if verb == "buy" and what == self._reads:
-            return ["click[buy now]"]
-        to_results = ["click[< prev]"] if self._reads else []
+        to_results = [] if self._on_results else ["click[< prev]"]
         then = ["click[buy now]"] if verb == "buy" else ["click[features]", "click[< prev]"]
         return [*to_results, f"click[{what}]", *then]
 

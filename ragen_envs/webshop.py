@@ -14,32 +14,42 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from ragen_envs.any_text import AnyText
+from ragen_envs.arguments import check_integer
 from ragen_envs.local_store import StoreSettings, local_connection
 from ragen_envs.shop_client import server_connection
 from ragen_envs.shop_session import AvailableActions, ShopSession
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 REWARDS = ("webshop", "fixed", "tiered")
-LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 262_144, "url": 8_192}
-"""Observation modes, and room for the longest observation of each: the largest of the public 1000 products has 3,790
-characters as text, and the largest catalogues have descriptions some times as long."""
+LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384}
+"""Observation modes, and room for the longest observation of each.
+
+Text: the largest of the public 1000 products has a page of 16,570 characters. An address: 1000 of a search, 10,000 of
+eight filters, and the chosen options. HTML: each option value has an address of its own, in which one character of the
+search or of a filter takes up to twelve, so that 50 values, the most that a public product has, come to 1.4 million."""
 MAX_ACTION_LENGTH = 1000
-"""Longer ones are no actions: the store refuses queries of more characters."""
+"""Longer ones are no actions. The store's own limit for a search is not lower, so that none is too long for it."""
 DEFAULT_CATALOG = "synthetic"
 
 # What the store might understand. Whether it does is for the store to say.
 _ACTION = re.compile(r"(?:search|click|filter)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
+_UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
+
+
+def search_words(text: str) -> str:
+    """What of a text can be searched for: no brackets, which would end the action early; "" if nothing is left."""
+    words = " ".join(_UNSEARCHABLE.sub(" ", text).split())
+    return words[: MAX_ACTION_LENGTH - len("search[]")].strip()
 
 
 def search_for(text: str) -> str:
-    """The action that searches for a text; brackets, which would end the action early, are left out.
+    """The action that searches for a text, or for "anything" where it has no words.
 
     >>> search_for("Soap [3 pack]")
     'search[Soap 3 pack]'
     """
-    words = " ".join(_UNSEARCHABLE.sub(" ", text).split())
-    return f"search[{words[: MAX_ACTION_LENGTH - len('search[]')].strip() or 'anything'}]"
+    return f"search[{search_words(text) or 'anything'}]"
 
 
 def checked_number(name: str, number: Any) -> int:
@@ -63,9 +73,11 @@ class WebShop(TextEnv):
 
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for whatever the page offers: a button, a product's id, an
-    option, in any case. On a page of results also `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]`,
-    and `filter[all]` to take them off, but not in parity mode. `available_actions` in the information lists what can
-    be clicked.
+    option, in any case; blanks around an action do not count. On a page of results also `filter[price<50]`,
+    `filter[category=fashion]`, `filter[color=red]`, and `filter[all]` to take them off. `available_actions` in the
+    information lists what can be clicked. In parity mode there are no filters, and the store gets an action as it is
+    written, blanks included; ours alone are the limit of its length, and that lone surrogates and control characters
+    make no search.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: a line each,
@@ -145,8 +157,8 @@ class WebShop(TextEnv):
             raise ValueError(f"observation_mode={observation_mode!r} is unknown; use one of {', '.join(LONGEST)}")
         if reward not in REWARDS:
             raise ValueError(f"reward={reward!r} is unknown; use one of {', '.join(REWARDS)}")
-        if max_steps is not None and max_steps < 1:
-            raise ValueError(f"max_steps={max_steps} leaves nothing to play; use 1 or more, or None for no limit")
+        if max_steps is not None:
+            check_integer("max_steps", max_steps, 1, "leaves nothing to play")
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
             raise ValueError(
                 "catalog=, human_goals= and nouns= are the server's where base_url= is given; leave them out"
@@ -154,7 +166,7 @@ class WebShop(TextEnv):
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        self.settings = StoreSettings(catalog or DEFAULT_CATALOG, bool(human_goals), nouns)
+        self.settings = StoreSettings(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
         self.base_url = base_url
         self.split = split
         self.parity = parity
@@ -186,6 +198,18 @@ class WebShop(TextEnv):
             raise ResetNeeded(f"{type(self).__name__} is in no episode; call reset first")
         return self._session
 
+    def about(self) -> dict[str, Any]:
+        """What the store says of itself; asks it.
+
+        Returns:
+            "catalog", "catalog_hash", "products", "goals", "splits", "reward_modes", and "nouns", the name of what
+            finds nouns in titles for the score.
+
+        Raises:
+            ShopServerError: If the store does not answer.
+        """
+        return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+
     def count(self) -> int:
         """Number of goals of the split. Asks the store.
 
@@ -193,7 +217,7 @@ class WebShop(TextEnv):
             ShopServerError: If the store does not answer.
             ValueError: If it has no such split.
         """
-        splits = self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))["splits"]
+        splits = self.about()["splits"]
         if self.split not in splits:
             raise ValueError(f"split={self.split!r} is unknown; the store has {', '.join(splits)}")
         return int(splits[self.split])
@@ -223,8 +247,10 @@ class WebShop(TextEnv):
         return asked or {"seed": drawn}
 
     def _parse_action(self, text: str) -> str | None:
-        action = text.strip()
-        return action if len(action) <= MAX_ACTION_LENGTH and _ACTION.match(action) else None
+        action = text if self.parity else text.strip()
+        if len(action) > MAX_ACTION_LENGTH or _UNSENDABLE.search(action):
+            return None
+        return action if self.parity or _ACTION.match(action) else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         answer = self.session.step(action)

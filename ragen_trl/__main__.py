@@ -107,7 +107,7 @@ def _eval(argv: list[str]) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from ragen_trl.atomic import write_atomically
-    from ragen_trl.environments import make_chat, make_turns
+    from ragen_trl.environments import about, make_chat, make_turns
     from ragen_trl.evaluation import evaluate
     from ragen_trl.experiment import EvalArguments
     from ragen_trl.model_loading import check_model
@@ -132,7 +132,8 @@ def _eval(argv: list[str]) -> int:
         print(f"{name}: {found.in_words()}")
     if args.output_dir:
         target = Path(args.output_dir) / "summary.json"
-        write_atomically(target, json.dumps({**provenance(), "env": run.env, "results": results}, indent=2))
+        summary = {**provenance(), "env": run.env, "environment": about(run.env, args), "results": results}
+        write_atomically(target, json.dumps(summary, indent=2))
         print(f"summary: {target}")
     return 0
 

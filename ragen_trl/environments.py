@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from transformers import PreTrainedTokenizerBase
 
-from ragen_envs import AgentTurns
+from ragen_envs import AgentTurns, TextEnv
 from ragen_trl.atomic import write_atomically
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
@@ -43,6 +43,14 @@ def make_turns(env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOCon
         think=args.think,
         format_penalty=args.format_penalty,
     )
+
+
+def about(env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig) -> dict[str, Any]:
+    """What the environment says of itself for a summary, `TextEnv.about`; empty for one that says nothing."""
+    turns = make_turns(env, args)
+    found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
+    turns.close()
+    return found
 
 
 def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarPOConfig) -> Chat:

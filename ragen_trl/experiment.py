@@ -19,7 +19,7 @@ from trl import GRPOConfig
 from ragen_trl.atomic import write_atomically
 from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import save_play_options
+from ragen_trl.environments import about, save_play_options
 from ragen_trl.evaluation import EvaluationResult, evaluate
 from ragen_trl.model_loading import check_model
 from ragen_trl.progress import TrainingBar, show_progress
@@ -133,6 +133,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         "seed": args.seed,
         "env": run.env,
         "env_kwargs": args.env_kwargs or {},
+        "environment": about(run.env, args),
         "algo": run.algo,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,

@@ -11,11 +11,12 @@ from flask import Flask
 from webshop_server.app import create_app
 from webshop_server.goal_sources import GoalError
 from webshop_server.json_stream import CatalogError
+from webshop_server.listening import ServeError, Serving
 from webshop_server.metrics import Metrics
 from webshop_server.nouns import NounTaggerError
 from webshop_server.reward import REWARD_MODES
 from webshop_server.sessions import DEFAULT_MAX_SESSIONS, DEFAULT_TTL, Sessions, SessionStore, Tokens
-from webshop_server.workers import ServeError, Serving, serve
+from webshop_server.workers import serve
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--reward", choices=REWARD_MODES, default="webshop", help="how the classic pages score (default: webshop)")
     add("--nouns", help="noun tagger: precomputed, rules, every_word, spacy or spacy:MODEL (default: what there is)")
     add("--attrs", action="store_true", help="show the attributes of products, as the original's --attrs")
+    add("--reveal-goals", action="store_true", help="tell the goal on the page of a purchase, as the original does")
     add("--cache", metavar="FOLDER", help="where files made from the catalogue go (default: beside it)")
     add("--log", metavar="FOLDER", help="write what happens in sessions there, as JSON Lines")
     add("--max-sessions", type=_whole(1, 10**7), default=DEFAULT_MAX_SESSIONS, help="sessions kept (default: 10000)")
@@ -76,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reward_mode=options.reward,
             nouns=options.nouns,
             show_attributes=options.attrs,
+            reveal_goals=options.reveal_goals,
             cache_dir=options.cache,
             log=options.log,
             sessions=sessions,

@@ -10,7 +10,7 @@
 
 A refusal is `{"error": code, "message": text}`: 400 for what cannot be read, 404 for what never was, 409 for a step
 after the purchase, 410 for a session that is over, 413 for a body over 64 KiB. An action that the page does not know is
-no error but an answer with `"valid": false`.
+no error but an answer with `"valid": false`; so is a search of over 1000 characters or with control characters.
 """
 
 import json
@@ -28,8 +28,9 @@ from webshop_server.pages import MODES
 from webshop_server.session_log import SessionLog
 from webshop_server.sessions import BusySessionError, SessionStore, Tokens, UnknownSessionError
 from webshop_server.shop import REWARDS, Episode, Rules, Shop
-from webshop_server.validation import RequestError, SessionRequest, read_action, read_session_request
+from webshop_server.validation import RequestError, SessionRequest, is_searchable, read_action, read_session_request
 
+_NO_ACTION = ""  # invalid on every page
 _CHOICES: Mapping[str, tuple[str, ...]] = {"split": tuple(SPLITS), "mode": MODES, "reward": REWARDS}
 
 
@@ -87,11 +88,12 @@ class JsonApi:
     def step(self, token: str) -> Response:
         """Takes an action."""
         action = read_action(request.get_data())
+        taken = action if is_searchable(action) else _NO_ACTION
 
         def act(episode: Episode) -> tuple[Episode, Episode]:
             if episode.done:
                 raise RequestError(409, "done", "this session has bought and takes no more actions; make a new one")
-            after = self._shop.step(episode, action)
+            after = self._shop.step(episode, taken)
             return after, after
 
         try:

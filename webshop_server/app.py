@@ -22,6 +22,7 @@ from webshop_server.session_log import SessionLog
 from webshop_server.sessions import Sessions, SessionStore, Tokens
 from webshop_server.shop import Shop
 from webshop_server.validation import MAX_BODY, RequestError
+from webshop_server.winnable import winnable_check
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -45,6 +46,7 @@ def create_app(
     reward_mode: RewardMode = "webshop",
     nouns: str | None = None,
     show_attributes: bool = False,
+    reveal_goals: bool = False,
     cache_dir: str | Path | None = None,
     log: str | Path | None = None,
     sessions: SessionStore[Any] | None = None,
@@ -60,6 +62,8 @@ def create_app(
         reward_mode: How purchases on the classic pages are scored. Sessions of the API choose for themselves.
         nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
         show_attributes: Whether product pages have a page of attributes.
+        reveal_goals: Whether the classic page of a purchase tells the goal and the parts of its score. Whoever reaches
+            the server can then learn any goal: they are numbered, and `/fixed_17` plays the 17th.
         cache_dir: Where files made from the catalogue go; None for beside it.
         log: A folder for logs of sessions, or None.
         sessions: Where they are kept; None for `Sessions()` in this process.
@@ -73,6 +77,7 @@ def create_app(
         CatalogError: If the catalogue cannot be opened.
         GoalError: If it makes no tasks.
         NounTaggerError: If the tagger is unknown or not installed.
+        OSError: If the folder for logs cannot be written.
         ValueError: If another argument has no meaning.
     """
     if reward_mode not in REWARD_MODES:
@@ -84,13 +89,14 @@ def create_app(
     written = None if log is None else SessionLog(log)
     numbers = Metrics() if metrics is None else metrics
     api = JsonApi(shop, kept, tokens=Tokens() if tokens is None else tokens, metrics=numbers, log=written)
-    classic = ClassicPages(shop, kept, formula=reward_mode, metrics=numbers, log=written)
+    classic = ClassicPages(shop, kept, formula=reward_mode, metrics=numbers, log=written, reveal_goals=reveal_goals)
     return _assembled(shop, kept, numbers, [api.blueprint(), classic.blueprint()])
 
 
 def _assembled(shop: Shop, sessions: SessionStore[Any], metrics: Metrics, routes: Iterable[Blueprint]) -> Flask:
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
+    app.extensions["webshop"] = shop  # for who serves it in its own process
     app.url_map.merge_slashes = False  # a search may have "//" in it
     _add_status(app, sessions, metrics)
     for blueprint in routes:
@@ -112,9 +118,9 @@ def open_shop(
 ) -> Shop:
     """Opens a catalogue with its index and its goals; for arguments and errors see `create_app`."""
     products = catalog if isinstance(catalog, Catalog) else open_catalog(catalog, seed=seed, cache_dir=cache_dir)
-    goals = make_goals(products, human=human_goals)
     known = next(products.products()).nouns is not None
     tagger = noun_tagger(nouns or ("precomputed" if known else "rules"))
+    goals = make_goals(products, human=human_goals, is_winnable=winnable_check(tagger, "fixed"))
     return Shop(products, SearchIndex.open(products), goals, tagger, show_attributes=show_attributes)
 
 

@@ -49,13 +49,18 @@ class Filter:
         return f"{self.name}{self.comparison}{self.value}"
 
     def accepts(self, product: Product) -> bool:
-        """Whether `product` passes. Prices are those a purchase costs; words must all occur in one value."""
+        """Whether `product` passes.
+
+        Prices are those a purchase costs. The words of any other filter must all occur in one value of the option of
+        that name or, where a product has no such option, in its title: much is sold in one colour only.
+        """
         if self.name == "price":
             return _compares(product.price, self.comparison, float(self.value))
         if self.name == "category":
             return any(self.value == part for part in categories(product))
         wanted = set(_WORD.findall(self.value))
-        return any(wanted <= set(_WORD.findall(value)) for value in product.options.get(self.name, ()))
+        texts = product.options.get(self.name) or (product.title.lower(),)
+        return any(wanted <= set(_WORD.findall(text)) for text in texts)
 
 
 def categories(product: Product) -> tuple[str, ...]:
@@ -77,6 +82,7 @@ def parse_filter(text: str) -> Filter | None:
     if match is None:
         return None
     name, comparison, value = match[1].strip(), match[2], match[3].strip()
+    name = "color" if name == "colour" else name
     if name != "price":
         return Filter(name, "=", value) if name and comparison == "=" and _WORD.search(value) else None
     dollars = _DOLLARS.fullmatch(value)

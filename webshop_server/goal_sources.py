@@ -85,7 +85,8 @@ def read_sources(catalog: GoalSource, human: bool) -> Sources:
                 counts[attribute] += goals
     if not total:
         wanted, other = ("human", "generated") if human else ("generated", "human")
-        raise GoalError(f"catalogue {catalog.hash[:12]} has no {wanted} requests; for {other} ones: human={not human}")
+        argument = f"human_goals={not human}" + ("" if human else " (--human-goals)")
+        raise GoalError(f"catalogue {catalog.hash[:12]} has no {wanted} requests; for {other} ones: {argument}")
     weights = (1.0 if human else sum(1.0 / counts[name] for name in names) / len(names) for names in asked)
     return Sources(rows, parts, ends, array("d", weights))
 

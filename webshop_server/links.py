@@ -1,10 +1,13 @@
 """Addresses of the classic pages, as the original's `url_for` wrote them, quoted.
 
 All of a page's state stands in its path: keywords as the repr of a list (or plain text, which is one keyword), options
-as the repr of a dict. Programs written for the original put such addresses together themselves.
+as the repr of a dict. Programs written for the original put such addresses together themselves. Two things of the
+original do not lead anywhere and are written otherwise: many blanks in a search (here one), and "/" in an option, which
+WSGI cannot tell from the "/" between two parts however it is quoted (here an escape inside the string).
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from webshop_server.pages import filter_query
@@ -25,10 +28,7 @@ class Links:
         """
         self._session = quote(session, safe="")
         self._state = state
-        keywords = state.keywords
-        # One keyword goes as plain text, unless it would be read as a list.
-        plain = len(keywords) == 1 and not keywords[0].startswith("[")
-        self._keywords = _quoted(keywords[0] if plain else str(list(keywords)))
+        self._keywords = _quoted(_keywords(state.keywords))
         self._query = filter_query(state)
 
     @property
@@ -66,7 +66,20 @@ class Links:
         return self._state.page
 
     def _options(self, options: Mapping[str, str] | None) -> str:
-        return _quoted(str(dict(self._state.options if options is None else options)))
+        text = str(dict(self._state.options if options is None else options))
+        return _quoted(text.replace("/", "\\x2f"))
+
+
+def _keywords(words: Sequence[str]) -> str:
+    """Keywords as they stand in an address, before quoting.
+
+    One goes as plain text, unless it would be read as a list, or taken away as a part of a path that is empty or dots.
+    """
+    if len(words) == 1 and words[0] not in ("", ".", "..") and not words[0].startswith(("[", "/")):
+        return words[0]
+    kept = [word for word in words if word]
+    # repr makes ten characters of one that is not printable, and an address has a bound; JSON leaves it as it is.
+    return str(kept) if all(map(str.isprintable, kept)) else json.dumps(kept, ensure_ascii=False)
 
 
 def _quoted(text: str) -> str:

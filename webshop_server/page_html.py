@@ -24,8 +24,8 @@ from webshop_server.pages import (
 )
 from webshop_server.product import Product
 from webshop_server.store import PageState, Store
+from webshop_server.validation import MAX_QUERY
 
-MAX_QUERY = 1000
 _COLORS_OFFERED = 24
 _NONE = "None"
 
@@ -46,7 +46,10 @@ class TargetText:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What the page of a purchase says, as text. The defaults are what the original's text environment shows."""
+    """What the page of a purchase says, as text. The defaults are what the original's text environment shows.
+
+    Without `goal` or `details` the page has no such elements.
+    """
 
     asin: str
     options: str
@@ -56,38 +59,33 @@ class Receipt:
     category: str = _NONE
     query: str = _NONE
     product_category: str = _NONE
-    goal: TargetText = field(default_factory=TargetText)
+    goal: TargetText | None = field(default_factory=TargetText)
     goal_text: str = _NONE
-    details: str = _NONE
+    details: str | None = _NONE
 
 
 def full_receipt(
-    product: Product, options: Mapping[str, str], goal: Goal, score: float, details: Mapping[str, object], code: str
+    product: Product,
+    options: Mapping[str, str],
+    score: float,
+    code: str,
+    goal: Goal | None = None,
+    details: Mapping[str, object] | None = None,
 ) -> Receipt:
-    """The receipt of the classic pages, which tells everything.
+    """The receipt of the classic pages.
 
     Args:
         product: What was bought.
         options: With which options.
-        goal: What was asked for.
         score: What it earned, 0 to 1.
-        details: Parts of the score.
         code: The code a paid worker would hand in.
+        goal: What was asked for; None keeps it secret.
+        details: Parts of the score; None keeps them secret.
 
     Returns:
         The texts.
     """
-    goal_options = list(goal.options) if isinstance(goal.options, tuple) else dict(goal.options)
-    target = {
-        "asin": goal.asin,
-        "goal_options": goal_options,
-        "attributes": list(goal.attributes),
-        "price_upper": goal.price_upper,
-        "instruction_text": goal.instruction,
-        "category": goal.category,
-        "product_category": goal.product_category,
-        "query": goal.query,
-    }
+    target = None if goal is None else _target(goal)
     return Receipt(
         asin=product.asin,
         options=json_for_html(dict(options)),
@@ -97,10 +95,25 @@ def full_receipt(
         category=product.category,
         query=product.query,
         product_category=product.product_category,
-        goal=TargetText(**{name: str(value) for name, value in target.items()}),
-        goal_text=pprint.pformat(target),
-        details=pprint.pformat(dict(details)),
+        goal=None if target is None else TargetText(**{name: str(value) for name, value in target.items()}),
+        goal_text=_NONE if target is None else pprint.pformat(target),
+        details=None if details is None else pprint.pformat(dict(details)),
     )
+
+
+def _target(goal: Goal) -> dict[str, object]:
+    """A goal under the names of `TargetText`."""
+    goal_options = list(goal.options) if isinstance(goal.options, tuple) else dict(goal.options)
+    return {
+        "asin": goal.asin,
+        "goal_options": goal_options,
+        "attributes": list(goal.attributes),
+        "price_upper": goal.price_upper,
+        "instruction_text": goal.instruction,
+        "category": goal.category,
+        "product_category": goal.product_category,
+        "query": goal.query,
+    }
 
 
 class HtmlPages:

@@ -2,8 +2,10 @@
 
 The path carries all of a page's state, GET and POST do the same, and `fixed_17` plays goal 17, as there. A session
 exists once its start page was visited; its goal follows from its name, so that every process gives it the same. It buys
-once: the start page of a session that has bought begins a new one of that name. Forms send what the original's script
-sent: options and filters come as fields or in the query, and are added to those in the path.
+once: the start page of a session that has bought begins a new one of that name. So anybody may buy for goal 17 at any
+time, also while others shop for it through the API, which names its goals: the page of a purchase tells the score, and
+what the goal was only where the server was started to reveal it. Forms send what the original's script sent: options
+and filters come as fields or in the query, and are added to those in the path.
 """
 
 import hashlib
@@ -24,7 +26,7 @@ from webshop_server.pictures import svg
 from webshop_server.product import Product
 from webshop_server.reward import RewardMode
 from webshop_server.session_log import SessionLog
-from webshop_server.sessions import SessionStore, Tokens, UnknownSessionError
+from webshop_server.sessions import BusySessionError, SessionStore, Tokens, UnknownSessionError
 from webshop_server.shop import Shop
 from webshop_server.store import PageState
 from webshop_server.validation import (
@@ -67,6 +69,7 @@ class ClassicPages:
         formula: RewardMode,
         metrics: Metrics,
         log: SessionLog | None = None,
+        reveal_goals: bool = False,
     ) -> None:
         """Keeps what the routes need.
 
@@ -76,9 +79,10 @@ class ClassicPages:
             formula: How purchases are scored.
             metrics: Counts sessions and purchases.
             log: Where visits are written down, or None.
+            reveal_goals: Whether the page of a purchase tells the goal and the parts of the score.
         """
         self._shop, self._sessions, self._formula = shop, sessions, formula
-        self._metrics, self._log = metrics, log
+        self._metrics, self._log, self._reveal_goals = metrics, log, reveal_goals
         self._tokens = Tokens()
 
     def blueprint(self) -> Blueprint:
@@ -101,8 +105,10 @@ class ClassicPages:
         return _moved(f"/{self._tokens.new()}")
 
     def start(self, session_id: str) -> Response:
-        """The start page; with a query from its form, the way to the results."""
+        """The start page; with a query from its form, the way to the results. Asking for the head begins nothing."""
         name = session_name(session_id)
+        if request.method == "HEAD":
+            return self._page(name, Visit(self._goal_of(name)), PageState())
         visit = self._visited(name)
         query = request.form.get("search_query", "")
         if query.strip():
@@ -156,14 +162,21 @@ class ClassicPages:
             bought = Visit(present.goal, done=True)
             return bought, bought
 
-        visit = self._sessions.update(_key(name), buy)
+        try:
+            visit = self._sessions.update(_key(name), buy)
+        except UnknownSessionError:
+            told = f"this session is over: it was not used for long, or made room for newer ones; open /{name} again"
+            raise RequestError(410, "session_gone", told) from None
+        except BusySessionError as error:
+            raise RequestError(409, "busy", f"{error}; buy once") from error
         self._metrics.count("purchases")
         parts = self._shop.buy(visit.goal, product, dict(chosen), self._formula)
-        goal = self._shop.goal(visit.goal)
+        goal, details = self._shop.goal(visit.goal), parts.as_info()
         state = PageState("done", asin=product.asin, options=chosen)
-        self._write(name, "done", visit, state, reward=parts.total, reward_info=parts.as_info(), price=parts.price)
+        self._write(name, "done", visit, state, reward=parts.total, reward_info=details, price=parts.price)
         code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
-        receipt = full_receipt(product, dict(chosen), goal, parts.total, parts.as_info(), code)
+        revealed = (goal, details) if self._reveal_goals else (None, None)
+        receipt = full_receipt(product, dict(chosen), parts.total, code, *revealed)
         text = PageText(goal.instruction, name, parts.total)
         return Response(self._shop.html.render(state, text, receipt, again=f"/{quote(name)}"), mimetype="text/html")
 
@@ -174,15 +187,9 @@ class ClassicPages:
 
     def _visited(self, name: str) -> Visit:
         """The session of a start page: the running one, or a new one."""
-        try:
-            visit = self._sessions.get(_key(name))
-            if not visit.done:
-                return visit
-        except UnknownSessionError:
-            pass
-        visit = Visit(self._goal_of(name))
-        self._sessions.put(_key(name), visit)
-        self._metrics.count("sessions_created")
+        visit, is_new = self._sessions.begin(_key(name), Visit(self._goal_of(name)), lambda present: present.done)
+        if is_new:
+            self._metrics.count("sessions_created")
         return visit
 
     def _goal_of(self, name: str) -> int:

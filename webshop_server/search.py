@@ -36,8 +36,14 @@ from webshop_server.search_files import Arrays, IndexFileError, empty_arrays, ne
 LIMIT = 50
 """Results of a search, in the original."""
 
+_LISTS = ("<a>", "<c>", "<q>")
 _VERSION = 1  # of the analyzer and of the arrays; a file of another one is built anew
 _log = logging.getLogger(__name__)
+
+
+def is_special(keywords: Sequence[str]) -> bool:
+    """Whether the first keyword makes this something else than a search for words."""
+    return bool(keywords) and keywords[0] in ("<r>", *_LISTS)
 
 
 class Searchable(Protocol):
@@ -96,7 +102,7 @@ class SearchIndex:
         path = index_path(catalog.folder, catalog.hash)
         try:
             return cls._read(path, catalog.hash)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             _log.info("building the search index %s", path)
         except IndexFileError as error:
             _log.warning("%s; building it anew", error)
@@ -150,7 +156,7 @@ class SearchIndex:
             # Seeded by text, hence the same in every process and on every page of the results.
             sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
             return [self._asins[document] for document in sample]
-        if keywords and keywords[0] in ("<a>", "<c>", "<q>"):
+        if keywords and keywords[0] in _LISTS:
             return [self._asins[document] for document in self._answers(keywords)]
         return [asin for asin, _ in self.scores(query, limit)]
 

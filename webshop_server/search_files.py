@@ -56,6 +56,7 @@ def new_file(path: Path, facts: Mapping[str, Any], shapes: Shapes) -> Iterator[d
         OSError: If the file cannot be written.
     """
     header, places, size = _layout(facts, shapes)
+    path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     # A name of its own: two processes may build the same index at the same time, and the last one wins.
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".partial")

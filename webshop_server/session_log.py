@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,10 +20,16 @@ class SessionLog:
             clock: Gives seconds since 1970.
 
         Raises:
-            OSError: If the folder cannot be made.
+            OSError: If the folder cannot be made or written, with what to do about it.
         """
         self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        remedy = "choose a folder for --log that can be written"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OSError(f"cannot write logs to {str(folder)!r}: {error.strerror or error}; {remedy}") from error
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise OSError(f"cannot write logs to {str(folder)!r}: Permission denied; {remedy}")
         self._clock = clock
         self._lock = threading.Lock()
 

@@ -40,6 +40,20 @@ class SessionStore(Protocol[Value]):
     def put(self, key: str, value: Value) -> None:
         """Makes a session, or replaces one."""
 
+    def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
+        """The session that goes on under this key, or a fresh one where there is none or it is over, in one piece.
+
+        Nobody else's session comes between the look and the making, so that of many who begin one makes it.
+
+        Args:
+            key: The key.
+            fresh: What a new session holds.
+            is_over: Whether a session is to be replaced; quick and pure.
+
+        Returns:
+            The session, and whether it is the fresh one. It counts as used.
+        """
+
     def get(self, key: str) -> Value:
         """The session; `UnknownSessionError` if there is none. It counts as used."""
 
@@ -133,10 +147,20 @@ class Sessions(Generic[Value]):
     def put(self, key: str, value: Value) -> None:
         """Makes a session, or replaces one. See `SessionStore`."""
         with self._lock:
-            now = self._clock()
-            self._slots[key] = _Slot(value, now)
-            self._slots.move_to_end(key)
-            self._forget_old(now)
+            self._put(key, value)
+
+    def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
+        """Goes on or makes a session. See `SessionStore`."""
+        with self._lock:
+            try:
+                value = self._used(key).value
+            except UnknownSessionError:
+                pass
+            else:
+                if not is_over(value):
+                    return value, False
+            self._put(key, fresh)
+            return fresh, True
 
     def get(self, key: str) -> Value:
         """The session. See `SessionStore`."""
@@ -156,14 +180,25 @@ class Sessions(Generic[Value]):
 
     def _slot(self, key: str) -> _Slot[Value]:
         with self._lock:
-            now = self._clock()
-            self._forget_old(now)
-            slot = self._slots.get(key)
-            if slot is None:
-                raise UnknownSessionError(key)
-            slot.used = now
-            self._slots.move_to_end(key)
-            return slot
+            return self._used(key)
+
+    def _used(self, key: str) -> _Slot[Value]:
+        """The session's place, used now. The lock must be held."""
+        now = self._clock()
+        self._forget_old(now)
+        slot = self._slots.get(key)
+        if slot is None:
+            raise UnknownSessionError(key)
+        slot.used = now
+        self._slots.move_to_end(key)
+        return slot
+
+    def _put(self, key: str, value: Value) -> None:
+        """Makes or replaces a session. The lock must be held."""
+        now = self._clock()
+        self._slots[key] = _Slot(value, now)
+        self._slots.move_to_end(key)
+        self._forget_old(now)
 
     def _forget_old(self, now: float) -> None:
         while self._slots:

@@ -94,16 +94,36 @@ class SharedSessions(Generic[Value]):
 
     def put(self, key: str, value: Value) -> None:
         """Makes a session, or replaces one. See `SessionStore`."""
-        now = self._clock()
         with self._database() as database:
-            database.execute(
-                "INSERT INTO sessions VALUES (?, ?, 0, ?) ON CONFLICT (key) DO UPDATE "
-                "SET value = excluded.value, version = version + 1, used = excluded.used",
-                (key, pickle.dumps(value), now),
-            )
-            self._puts += 1
-            if self._puts % _PUTS_BETWEEN_CLEANINGS == 0 or self._max < _PUTS_BETWEEN_CLEANINGS:
-                self._forget_old(database, now)
+            self._put(database, key, value)
+
+    def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
+        """Goes on or makes a session. See `SessionStore`."""
+        with self._database() as database:
+            database.execute("BEGIN IMMEDIATE")  # no other process writes between the look and the making
+            try:
+                row = database.execute("SELECT value, used FROM sessions WHERE key = ?", (key,)).fetchone()
+                now = self._clock()
+                if row is not None and row[1] >= now - self._ttl:
+                    value: Value = pickle.loads(row[0])
+                    if not is_over(value):
+                        database.execute("UPDATE sessions SET used = ? WHERE key = ?", (now, key))
+                        return value, False
+                self._put(database, key, fresh)
+                return fresh, True
+            finally:
+                database.execute("COMMIT")
+
+    def _put(self, database: sqlite3.Connection, key: str, value: Value) -> None:
+        now = self._clock()
+        database.execute(
+            "INSERT INTO sessions VALUES (?, ?, 0, ?) ON CONFLICT (key) DO UPDATE "
+            "SET value = excluded.value, version = version + 1, used = excluded.used",
+            (key, pickle.dumps(value), now),
+        )
+        self._puts += 1
+        if self._puts % _PUTS_BETWEEN_CLEANINGS == 0 or self._max < _PUTS_BETWEEN_CLEANINGS:
+            self._forget_old(database, now)
 
     def _forget_old(self, database: sqlite3.Connection, now: float) -> None:
         database.execute("DELETE FROM sessions WHERE used < ?", (now - self._ttl,))

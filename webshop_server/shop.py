@@ -17,7 +17,7 @@ from webshop_server.page_html import HtmlPages
 from webshop_server.pages import PageText, observation, url
 from webshop_server.product import Product
 from webshop_server.reward import RewardMode, RewardParts, kind_match, purchase_price, score
-from webshop_server.search import SearchIndex
+from webshop_server.search import SearchIndex, is_special
 from webshop_server.store import SEARCH, START, Event, PageState, Store
 from webshop_server.tiers import Progress, TierEvent, pay
 
@@ -168,6 +168,8 @@ class Shop:
         if event.kind == "bought" and parts is not None:
             return TierEvent("buy", match=parts.r_type, score=parts.total)
         if event.kind in ("searched", "filtered", "turned"):
+            if is_special(state.keywords):  # a sample or a list of the catalogue is no search that found something
+                return TierEvent("idle")
             products = map(self.catalog.product, self.store.shown(state))
             return TierEvent("search", match=max((self._match(goal, product) for product in products), default=0.0))
         if event.kind in ("opened", "chose"):

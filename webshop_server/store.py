@@ -3,7 +3,7 @@
 Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
 same state and action give the same result in any process. Transitions are those of the original text environment,
 with its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no
-button, and `filter[…]` narrows a results page. Left out: goals and rewards (`episode.py`), and one trap of the
+button, and `filter[…]` narrows a results page. Left out: goals and rewards (`shop.py`), and one trap of the
 original: it tells the page it is on by looking for words in the URL, so that searching for "search_results" makes
 "< prev" on a product go to another page than usual.
 """
@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from webshop_server.filters import SEARCH_DEPTH, Filter, parse_filter, with_filter
 from webshop_server.product import Product
+from webshop_server.search import is_special
 
 RESULTS_LIMIT = 50
 PAGE_SIZE = 10
@@ -22,6 +23,7 @@ SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
 ALL_FILTERS_OFF = "all"
 _REMEMBERED_SEARCHES = 1024
+_REMEMBERED_LISTS = 4  # a special query may give the whole catalogue
 
 PageKind = Literal["start", "results", "item", "sub_page", "done"]
 EventKind = Literal["invalid", "searched", "filtered", "turned", "opened", "chose", "read", "returned", "bought"]
@@ -121,10 +123,14 @@ class Store:
         self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
         self._index = index
         self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
+        self._remembered_lists = lru_cache(maxsize=_REMEMBERED_LISTS)(self._found)
 
     def results(self, state: PageState) -> Sequence[str]:
         """Identifiers of all results of the state's search, best first, filtered."""
-        return self._remembered(state.keywords, state.filters) if state.keywords else ()
+        if not state.keywords:
+            return ()
+        remembered = self._remembered_lists if is_special(state.keywords) else self._remembered
+        return remembered(state.keywords, state.filters)
 
     def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> tuple[str, ...]:
         if not filters:

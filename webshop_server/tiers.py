@@ -8,7 +8,7 @@ An episode is worth the best tier it reached:
 | 0.5 + 0.3 x score | buying another item of the right kind, after a search or a page had shown one |
 | 0.4 to 0.5 | choosing options on the page of an item of the right kind, by the share of wanted options that are met |
 | 0.4 | opening the page of an item of the right kind |
-| 0.3 | a search that shows one |
+| 0.3 | a search for words that shows one; lists and samples (`<c>`, `<r>`) count as valid actions without progress |
 | 0.1 to 0.3 | valid actions without such progress, by how near the kind is; 0.1 to 0.2 a purchase of the wrong kind |
 | 0.0 | nothing but invalid actions |
 

@@ -13,11 +13,11 @@ from typing import Any
 from webshop_server.filters import Filter, parse_filter, with_filter
 from webshop_server.literals import LiteralError, read_dict, read_list
 from webshop_server.product import Product
-from webshop_server.store import SUB_PAGES
+from webshop_server.store import SUB_PAGES, parse_action
 
 MAX_BODY = 64 * 1024  # bytes
 MAX_ACTION = 4000  # characters
-MAX_QUERY = 1000
+MAX_QUERY = 1000  # characters of a search, on the pages and in the API
 MAX_NAME = 128
 _NAME = re.compile(r"[\w.~:@-]+", re.ASCII)
 _FIXED = re.compile(r"(?:.*_)?(\d{1,9})", re.ASCII)
@@ -97,6 +97,15 @@ def check_query(query: str) -> None:
         raise RequestError(400, "query_too_long", f"a search has at most {MAX_QUERY} characters, this has {len(query)}")
     if _CONTROL.search(query):
         raise RequestError(400, "bad_keywords", "the search has control characters in it")
+
+
+def is_searchable(action: str) -> bool:
+    """Whether an action is no search, or one that `check_query` would take; blanks are left to the store.
+
+    A model may write any search. One that is too long or unprintable is therefore invalid, but no error.
+    """
+    name, query = parse_action(action)
+    return name != "search" or (len(query) <= MAX_QUERY and _CONTROL.search(query) is None)
 
 
 def page_number(text: str) -> int:

@@ -1,14 +1,21 @@
 """What a shopper who knows the goal buys, and whether that solves it.
 
 The original sets goals that nobody can solve: on the public set, buying a goal's own product with its own options
-scores below 1 for 458 of 6910. `make_goals` takes the check made here and flags such goals.
+scores below 1 for 458 of 6910. `make_goals` takes the check made here and flags such goals. It also flags those whose
+options cannot be clicked: a value that has a button's name, two options that share a value, a bracket that ends the
+action early. The public set has none of these.
 """
+
+from collections.abc import Mapping
 
 from webshop_server.goals import Goal, WinnableCheck
 from webshop_server.matching import FUZZY_THRESHOLD, token_set_ratio
 from webshop_server.nouns import NounTagger
 from webshop_server.product import Product
 from webshop_server.reward import RewardMode, option_closeness, purchase_price, score
+from webshop_server.store import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, parse_action
+
+_BUTTONS = {SEARCH, BUY, BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES)}
 
 
 def own_options(product: Product, goal: Goal) -> dict[str, str]:
@@ -34,7 +41,7 @@ def own_options(product: Product, goal: Goal) -> dict[str, str]:
 
 
 def winnable_check(nouns: NounTagger, mode: RewardMode) -> WinnableCheck:
-    """Makes the check that `make_goals` takes: whether a goal's own product with its own options scores 1.
+    """Makes the check that `make_goals` takes: whether a goal's own product, its own options clicked, scores 1.
 
     Args:
         nouns: Finds the nouns of titles.
@@ -46,6 +53,22 @@ def winnable_check(nouns: NounTagger, mode: RewardMode) -> WinnableCheck:
 
     def is_winnable(product: Product, goal: Goal) -> bool:
         chosen = own_options(product, goal)
+        if not can_be_clicked(product, chosen):
+            return False
         return score(product, chosen, purchase_price(product, chosen, mode), goal, nouns, mode).success
 
     return is_winnable
+
+
+def can_be_clicked(product: Product, chosen: Mapping[str, str]) -> bool:
+    """Whether `click[value]` on a product's page chooses each of these options.
+
+    Args:
+        product: The product.
+        chosen: Value by option name.
+    """
+    owner = {value: name for name, values in product.options.items() for value in values}  # the last name has a value
+    return all(
+        owner.get(value) == name and value not in _BUTTONS and parse_action(f"click[{value}]") == ("click", value)
+        for name, value in chosen.items()
+    )

@@ -1,21 +1,19 @@
 """The client and its sessions: against a store that fails in all the ways a connection can, and a real server."""
 
 import copy
+import gc
 import pickle
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
 from typing import Any
 
 import pytest
-from waitress.server import create_server
 
 from ragen_envs.shop_client import ShopConnection, ShopRequestError, ShopServerError, server_connection
 from ragen_envs.shop_session import Answer, AvailableActions, ShopSession
 from ragen_envs.webshop import WebShop
 from tests.ragen_envs.shop_fakes import FakeStore
-from webshop_server import create_app
+from tests.ragen_envs.shop_http import httpd
 
 
 def test_a_session_tells_what_the_store_says() -> None:
@@ -136,10 +134,13 @@ def test_copies_open_sessions_of_their_own_when_they_are_used(duplicate: Any) ->
         first = session.step("search[lamp]")
         twin = duplicate(session)
         assert twin.answer == first
-        product = first.available_actions.clickables[-1]
+        other, product = first.available_actions.clickables[-2:]
         opened = twin.step(f"click[{product}]")
         assert session.answer == first
-        assert session.step("search[pot]").observation != opened.observation
+        # Its own results are still there to be clicked; on the twin's page they would not be.
+        own = session.step(f"click[{other}]")
+        assert own.valid and other.upper() in own.url
+        assert twin.step("click[< prev]").observation == first.observation
         assert session.step("search[lamp]").observation == first.observation
         assert session.step(f"click[{product}]") == opened
 
@@ -156,28 +157,58 @@ def test_closing_forgets_the_session_and_never_fails() -> None:
     assert other.waits == []
 
 
+def test_a_connection_that_is_dropped_is_closed() -> None:
+    """Copies of environments are dropped without a word; the socket stayed open until the process ended."""
+    connection = FakeStore().connection()
+    connection.send("POST", "/api/sessions", {})
+    client = connection._client()
+    assert not client.is_closed
+    del connection
+    gc.collect()
+    assert client.is_closed
+
+
+def test_a_connection_that_is_closed_is_not_remembered() -> None:
+    connection = FakeStore().connection()
+    client = weakref.ref(connection._client())
+    connection.close()
+    gc.collect()
+    assert client() is None
+    connection.send("POST", "/api/sessions", {})
+
+
+def test_a_proxy_is_not_asked_for_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With HTTP_PROXY set, a server on 127.0.0.1 "did not answer"."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with httpd() as url:
+        env = WebShop(base_url=url)
+        assert "Search" in env.reset(seed=0)[0]
+        env.close()
+    for host in ("127.0.0.1:3000", "127.8.8.8", "localhost:3000", "shop.localhost", "[::1]:3000"):
+        assert not server_connection(f"http://{host}")._client().trust_env
+    for host in ("shop.test", "10.0.0.1:3000", "localhost.test"):
+        assert server_connection(f"http://{host}")._client().trust_env
+
+
+def test_proxies_are_named_where_they_may_be_why_nobody_answers() -> None:
+    def remedy(url: str) -> str:
+        connection = server_connection(url)
+        lost = ShopConnection(connection.address, FakeStore("refuse")._client, connection._remedy, waits=())
+        with pytest.raises(ShopServerError) as error:
+            ShopSession(lost, {})
+        return str(error.value)
+
+    assert "HTTP_PROXY" in remedy("http://shop.test") and "NO_PROXY" in remedy("http://shop.test")
+    assert "PROXY" not in remedy("http://127.0.0.1:3000")
+
+
 @pytest.mark.parametrize("url", ["localhost:3000", "ftp://x", "http://", "http://a b", ""])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="write 'http://127.0.0.1:3000'"):
         server_connection(url)
-
-
-@contextmanager
-def httpd(port: int = 0) -> Iterator[str]:
-    """A real server with the toy catalogue; it hangs up on everybody when it stops."""
-    connections: dict[Any, Any] = {}
-    server = create_server(
-        create_app("toy"), connections, host="127.0.0.1", port=port, threads=2, clear_untrusted_proxy_headers=True
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.effective_port}"
-    finally:
-        server.task_dispatcher.shutdown()
-        for channel in list(connections.values()):
-            channel.close()
-        thread.join(timeout=10)
 
 
 def play(env: WebShop) -> list[Any]:

@@ -44,8 +44,11 @@ def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
     assert observation.split("\n")[1:] == expected
     assert info["action_is_effective"]
     assert not env.step(f"click:{first.asin}")[-1]["action_is_effective"]
-    assert env.step(f"click[{second.asin.lower()}]")[0].split("\n")[1] == f"Product {second.asin}: {second.title}"
+    observation, _, _, _, info = env.step(f"click[{second.asin.lower()}]")
+    assert observation.split("\n")[1] == f"Product {second.asin}: {second.title}"
+    assert f"/{second.asin}/" in info["url"]
     observation, reward, terminated, _, info = env.step(f"buy: {first.asin}")
+    assert f"/{first.asin}/" in info["url"]  # and not the one that was being read
     assert observation.split("\n")[1:] == [f"Bought {first.asin}: {first.title}", f"Score: {reward:.2f}"]
     assert terminated and info["available_actions"] == AvailableActions(False, ())
 
@@ -68,6 +71,23 @@ def test_scores_by_hand(env: ToyShop) -> None:
         _, reward, terminated, _, info = env.step(f"buy:{product.asin}")
         assert reward == info["task_score"] == pytest.approx(score)
         assert (terminated, info["success"]) == (True, score == 1.0)
+
+
+def test_anything_can_be_searched_for(env: ToyShop) -> None:
+    """What an empty search becomes is also a word that one may look for."""
+    observation, _, _, _, info = env.step("search:anything")
+    assert info["action_is_valid"] and "anything" in observation.split("\n")[1]
+    assert env.step("search:[anything]")[-1]["action_is_valid"]
+    assert not env.step("search:[[")[-1]["action_is_valid"]
+
+
+def test_what_is_being_read_can_be_bought(env: ToyShop) -> None:
+    env.step("search:lamp")
+    hit = env.hits[1]
+    env.step(f"click:{hit.asin}")
+    observation, _, terminated, _, info = env.step(f"buy:{hit.asin}")
+    assert terminated and observation.split("\n")[1] == f"Bought {hit.asin}: {hit.title}"
+    assert f"/{hit.asin}/" in info["url"]
 
 
 def test_only_what_was_shown_can_be_bought(env: ToyShop) -> None:
@@ -116,6 +136,15 @@ def test_256_evaluation_prompts_are_always_the_same() -> None:
         ToyShop(split="test")
 
 
+def test_evaluation_has_other_texts_and_the_same_products() -> None:
+    """As the docstring says: new words, no unseen products."""
+    shop = local_store(ToyShop().settings).shop()
+    kept = set(evaluation_goals(384))
+    evaluation, training = ([shop.goal(goal) for goal in goals] for goals in (kept, set(range(384)) - kept))
+    assert not {goal.instruction for goal in evaluation} & {goal.instruction for goal in training}
+    assert {goal.asin for goal in training} < {goal.asin for goal in evaluation} == set(shop.catalog.asins)
+
+
 def test_tiers_pay_on_the_way_and_one_in_all() -> None:
     env = ToyShop(split="all", reward="tiered")
     env.reset(options={"goal": 0})
@@ -129,6 +158,7 @@ def test_another_catalogue_is_refused_with_the_remedy(monkeypatch: pytest.Monkey
     connection = FakeStore().connection()
     monkeypatch.setattr(connection, "send", lambda method, path, body=None: {"catalog": "synthetic:2000", "goals": 9})
     env._connection = connection
-    with pytest.raises(ShopServerError, match=r"http://shop.test has the catalogue 'synthetic:2000'.*--catalog toy"):
+    message = r"http://shop.test has .* tasks of the catalogue 'synthetic:2000'.*--catalog toy"
+    with pytest.raises(ShopServerError, match=message):
         env.reset()
     assert server_connection("http://shop.test").address == "http://shop.test"

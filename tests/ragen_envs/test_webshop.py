@@ -1,6 +1,5 @@
 """WebShop through its environment: what it shows and pays, options, limits, threads and processes."""
 
-import multiprocessing
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +135,32 @@ def test_filters_narrow_the_results_and_parity_has_none(env: WebShop) -> None:
     assert "filter" in env.instruction and "filter" not in original.instruction
 
 
+@pytest.mark.parametrize(("action", "valid"), [("  search[a b]", False), ("search[a b]x", True), ("search[a b]", True)])
+def test_in_parity_the_store_gets_actions_as_they_are_written(env: WebShop, action: str, valid: bool) -> None:
+    """The original knows no action "  search"; blanks were taken off before it could say so."""
+    original = WebShop(catalog="toy", parity=True)
+    original.reset(options={"goal": 0})
+    assert original.step(action)[-1]["action_is_valid"] is valid
+    assert env.step(action)[-1]["action_is_valid"]
+
+
+@pytest.mark.parametrize("parity", [False, True])
+def test_what_cannot_be_sent_or_is_too_long_is_no_action(parity: bool) -> None:
+    original = WebShop(catalog="toy", parity=parity)
+    original.reset(options={"goal": 0})
+    asked = original.session.answer
+    for action in ("search[\ud800]", f"search[{'x' * 993}]", " " * 1001):
+        assert not original.step(action)[-1]["action_is_valid"]
+    assert original.session.answer is asked  # the store was not asked
+
+
+def test_the_store_says_what_it_is(env: WebShop) -> None:
+    about = env.about()
+    assert (about["catalog"], about["products"], about["nouns"]) == ("toy", 96, "precomputed")
+    assert env.count() == about["goals"] == 96
+    assert WebShop(catalog="toy", nouns="every_word").about()["nouns"] == "every_word"
+
+
 def test_garbage_never_raises(env: WebShop) -> None:
     rng = np.random.default_rng(0)
     alphabet = ["search[", "click[", "filter[", "]", "[", "price", "<", "=", "5", "x", " ", "\x00", "\ud800", "é", "\n"]
@@ -156,8 +181,9 @@ def test_valid_actions_are_counted_up_to_the_limit() -> None:
     for _ in range(2):
         env.reset(seed=1)
         env.step("no action")
-        truncated = [env.step("search[lamp]")[3], env.step("junk")[3], env.step("click[next >]")[3]]
-        assert truncated == [False, False, False]
+        # "click[nothing]" looks like an action and is refused by the store; it is not counted either.
+        truncated = [env.step(action)[3] for action in ("search[lamp]", "junk", "click[nothing]", "click[next >]")]
+        assert truncated == [False] * 4
         assert env.step("click[back to search]")[2:4] == (False, True)
         assert env.step("search[lamp]")[3]
     env.reset(seed=1)
@@ -262,23 +288,6 @@ def test_threads_do_not_disturb_each_other() -> None:
     alone = [episode(seed) for seed in range(16)]
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(episode, range(16))) == alone
-
-
-def in_child(env: WebShop, pipe: Any) -> None:
-    """Plays on in a forked process."""
-    pipe.send([env.step("click[next >]"), env.reset(seed=3), local_store(env.settings).app() is not None])
-
-
-def test_an_episode_goes_on_in_a_forked_process(env: WebShop) -> None:
-    env.step("search[lamp]")
-    here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=in_child, args=(env, there))
-    child.start()
-    assert here.poll(60)
-    played = here.recv()
-    child.join()
-    assert played[0] == env.step("click[next >]")
-    assert played[1] == env.reset(seed=3)
 
 
 def test_any_text_asks_for_the_length_alone() -> None:

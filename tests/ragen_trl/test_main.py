@@ -74,7 +74,9 @@ def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pyte
     """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")
     assert main(["eval", "--model", model, "--eval_episodes", "8", "--output_dir", str(tmp_path)]) == 0
-    results = json.loads((tmp_path / "summary.json").read_text())["results"]
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    results = summary["results"]
+    assert summary["environment"] == {}  # FrozenLake has nothing to say
     reported = json.loads((finished / "summary.json").read_text())["results"]["trained"]
     assert results[model]["mean_return"] == reported["mean_return"]
     assert "oracle: success 0.875" in capsys.readouterr().out  # one of eight goals is more than four moves away

@@ -83,6 +83,18 @@ def test_an_invalid_action_is_an_answer_and_no_error(client: FlaskClient) -> Non
     assert answer["observation"] == first["observation"]
 
 
+@pytest.mark.parametrize("parity", [False, True])
+def test_a_search_that_the_pages_would_refuse_is_invalid(client: FlaskClient, parity: bool) -> None:
+    """It was carried out: only the form looked at length and control characters."""
+    first = made(client, goal=0, parity=parity, reward="tiered")
+    for action in (f"search[{'x' * 1001}]", f"search[{'x' * 3900}]", "search[lamp\x00]"):
+        response = step(client, first["session"], action)
+        answer = response.get_json()
+        assert (response.status_code, answer["valid"], answer["effective"], answer["reward"]) == (200, False, False, 0)
+        assert answer["observation"] == first["observation"]
+    assert step(client, first["session"], f"search[{'x' * 1000}]").get_json()["valid"]
+
+
 def test_goals_are_chosen_by_number_position_seed_or_chance(client: FlaskClient) -> None:
     shop = open_shop("toy")
     assert made(client, split="eval", index=3)["goal"] == shop.goals.split("eval")[3]

@@ -78,6 +78,14 @@ def test_one_worker_serves_until_a_signal(start: Start, number: int) -> None:
     assert server.stop(number) == (0, "")
 
 
+def test_goals_are_revealed_where_that_is_wanted(start: Start) -> None:
+    server = start("--reveal-goals")
+    server.client.get("/fixed_0")
+    results = server.client.get("/search_results/fixed_0/lamp/1").text
+    asin = re.findall(r'href="/item_page/fixed_0/(\w+)/', results)[0]
+    assert 'id="goal-asin"' in server.client.get(f"/done/fixed_0/{asin}/{{}}").text
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="several workers need fork")
 def test_several_workers_share_sessions_and_survive_the_death_of_one(start: Start) -> None:
     server = start("--workers", "2")
@@ -174,6 +182,7 @@ def test_a_taken_port_is_one_line_and_status_2() -> None:
         ("--catalog", "toy", "--nouns", "magic"),
         ("--catalog", "toy", "--host", "256.1.1.1"),
         ("--catalog", "toy", "--ttl", "0"),
+        ("--catalog", "toy", "--log", "/proc/x"),
     ],
 )
 def test_what_cannot_be_served_is_one_line_and_status_2(

@@ -83,3 +83,13 @@ def test_a_filter_replaces_its_like_and_old_ones_go() -> None:
     for number in range(20):
         filters = with_filter(filters, Filter(f"option {number}", "=", "x"))
     assert len(filters) == MAX_FILTERS
+
+
+def test_what_has_no_such_option_is_judged_by_its_title() -> None:
+    """Regression: `filter[color=purple]` found nothing where colours stand in the titles."""
+    lamp = Product("L1", "Small Purple Steel Lamp", "garden", "lamps", "Home › Lamps")
+    for text, passes in (("color=purple", True), ("colour=Purple steel", True), ("color=red", False)):
+        condition = parse_filter(text)
+        assert condition is not None and condition.accepts(lamp) is passes
+    red = parse_filter("color=shirt")
+    assert red is not None and not red.accepts(SHIRT)  # it has colours; its title is not asked

@@ -192,9 +192,9 @@ def test_numpy_numbers_are_numbers() -> None:
 
 
 def test_a_catalogue_without_requests_is_refused() -> None:
-    with pytest.raises(GoalError, match="no human requests; for generated ones: human=False"):
+    with pytest.raises(GoalError, match="no human requests; for generated ones: human_goals=False"):
         make_goals(Shelf(LAMP), human=True)
-    with pytest.raises(GoalError, match="no generated requests; for human ones: human=True"):
+    with pytest.raises(GoalError, match="no generated requests; for human ones: human_goals=True"):
         make_goals(Shelf(CHAIR), human=False)
 
 

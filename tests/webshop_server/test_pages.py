@@ -194,7 +194,7 @@ def test_nothing_on_a_page_is_loaded_from_elsewhere_and_nothing_is_unescaped() -
         PRODUCTS[SHIRT.asin] = SHIRT
 
 
-def test_the_classic_receipt_tells_everything() -> None:
+def test_the_classic_receipt_tells_everything_it_is_given() -> None:
     goal = Goal(
         id=3,
         asin="B0GOAL",
@@ -208,7 +208,7 @@ def test_the_classic_receipt_tells_everything() -> None:
         options={"color": "red"},
         weight=1.0,
     )
-    receipt = full_receipt(SHIRT, {"color": "red"}, goal, 0.75, {"r_type": 1.0}, "CODE")
+    receipt = full_receipt(SHIRT, {"color": "red"}, 0.75, "CODE", goal, {"r_type": 1.0})
     html = HTML.render(STATES["done"], page_of(STATES["done"], False), receipt, again="/7")
     page = BeautifulSoup(html, "html.parser")
     texts = {one: page.find(id=one).pre.text for one in ("asin", "options", "goal-asin", "goal-options", "goal-price")}

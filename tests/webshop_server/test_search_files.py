@@ -136,11 +136,20 @@ def test_an_index_of_another_version_or_catalogue_is_built_anew(
 def test_without_a_place_the_index_is_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert SearchIndex.open(Shelf(None)).search(["shirt"]) == ["A"]
     assert caplog.text == ""
-    shelf = Shelf(tmp_path / "missing")
+    (tmp_path / "file").write_text("in the way")
+    shelf = Shelf(tmp_path / "file" / "folder")
     assert SearchIndex.open(shelf).search(["shirt"]) == ["A"]
     assert shelf.reads == 1
     assert "cannot be written" in caplog.text
     assert "kept in memory" in caplog.text
+
+
+def test_a_folder_that_is_missing_is_made(tmp_path: Path) -> None:
+    """Regression: beside a read-only catalogue, and under a new `--cache`, the index was built at every start."""
+    shelf = Shelf(tmp_path / "new" / "folder")
+    SearchIndex.open(shelf)
+    assert SearchIndex.open(shelf).search(["shirt"]) == ["A"]
+    assert shelf.reads == 1
 
 
 def test_processes_that_build_at_the_same_time_agree(tmp_path: Path) -> None:

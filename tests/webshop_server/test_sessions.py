@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +107,79 @@ def test_changes_of_one_session_do_not_overlap(make: Make) -> None:
     for thread in threads:
         thread.join()
     assert sessions.get("a") == 200
+
+
+def test_no_change_is_lost_when_changes_are_slow(make: Make) -> None:
+    """Changes of a few instructions hardly ever meet, so that a store without locks passed the test above."""
+    sessions = make()
+    sessions.put("a", 0)
+
+    def slow(value: int) -> tuple[int, None]:
+        time.sleep(0.002)
+        return value + 1, None
+
+    at_once(lambda: [sessions.update("a", slow) for _ in range(5)])
+    assert sessions.get("a") == 20
+
+
+def at_once(do: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=do) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_session_begins_where_there_is_none_or_it_is_over(make: Make, clock: Clock) -> None:
+    sessions = make(max_sessions=2, ttl=60)
+
+    def over(value: int) -> bool:
+        return value < 0
+
+    assert sessions.begin("a", 1, over) == (1, True)
+    assert sessions.begin("a", 2, over) == (1, False)
+    sessions.update("a", lambda value: (-value, None))
+    assert sessions.begin("a", 3, over) == (3, True)
+    clock.now += 61
+    assert sessions.begin("a", 4, over) == (4, True)
+    sessions.put("b", 5)
+    clock.now += 1
+    assert sessions.begin("a", 6, over) == (4, False)  # it counts as used: "b" is the older one now
+    clock.now += 1
+    assert sessions.begin("c", 7, over) == (7, True)
+    assert (len(sessions), sessions.get("a"), sessions.get("c")) == (2, 4, 7)
+
+
+def test_of_many_who_begin_one_makes_the_session(make: Make) -> None:
+    """A start page that looked before another one began would open a session again that has bought meanwhile."""
+    sessions = make()
+    sessions.put("a", -1)
+    made: list[bool] = []
+
+    def over(value: int) -> bool:
+        time.sleep(0.005)
+        return value < 0
+
+    at_once(lambda: made.append(sessions.begin("a", 1, over)[1]))
+    assert sorted(made) == [False, False, False, True]
+
+
+def test_of_many_processes_that_begin_one_makes_the_session(tmp_path: Path) -> None:
+    """Two connections to one file stand for two processes: no lock of this process is common to them."""
+    both: list[SharedSessions[int]] = [SharedSessions(tmp_path / "sessions.sqlite") for _ in range(2)]
+    both[0].put("a", -1)
+    made: list[bool] = []
+
+    def over(value: int) -> bool:
+        time.sleep(0.02)
+        return value < 0
+
+    threads = [threading.Thread(target=lambda one=one: made.append(one.begin("a", 1, over)[1])) for one in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(made) == [False, True]
 
 
 @pytest.mark.parametrize(("max_sessions", "ttl"), [(0, 1.0), (1, 0.0), (1, float("nan"))])

@@ -95,6 +95,14 @@ def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
     assert shop.answer(episode)["task_score"] == 2 / 3
 
 
+@pytest.mark.parametrize("query", ["<r>", "<c> fashion", "<q> shirts", "<a> linen"])
+def test_lists_and_samples_earn_no_credit_for_finding(shop: Shop, query: str) -> None:
+    """Regression: twelve random samples and a blind purchase were paid more than an honest search."""
+    listed = f"search[{query}]"
+    _, paid = play(shop, "color: red", "tiered", listed, listed, "click[b000shirt1]")
+    assert paid == [0.1, 0, 0.3]  # opening the page of the right kind is worth its tier, however it was found
+
+
 def test_a_step_after_the_end_is_invalid_and_pays_nothing(shop: Shop) -> None:
     for reward in ("webshop", "fixed", "tiered"):
         done, _ = play(shop, "color: red", reward, *BUY_RED)

@@ -215,3 +215,14 @@ def test_the_public_episodes_are_replayed_exactly(real_data: Path, tmp_path: Pat
                 assert url(state, session) == step.get("url", f"http://127.0.0.1:3000/{session}")
                 checked += 1
     assert checked == 252
+
+
+def test_special_queries_do_not_fill_the_memory() -> None:
+    """Regression: a list of the whole catalogue was remembered for each wording of the query."""
+    catalog = open_catalog("toy")
+    store = Store(catalog, SearchIndex.build(catalog))
+    for number in range(50):
+        state, _ = store.act(START, f"search[<c> fashion {number}]")
+        assert len(store.results(state)) > 10
+    held = [query for query in (store._remembered, store._remembered_lists) if query.cache_info().currsize > 10]
+    assert held == []

@@ -12,6 +12,7 @@ from webshop_server.validation import (
     check_query,
     chosen_options,
     fixed_goal,
+    is_searchable,
     page_number,
     read_action,
     read_filters,
@@ -59,6 +60,12 @@ def test_queries_are_bounded() -> None:
         check_query("x" * 1001)
     with refusal(400, "bad_keywords"):
         check_query("a\x00b")
+
+
+def test_a_search_of_a_model_has_the_same_bounds() -> None:
+    good = (f"search[{'x' * 1000}]", "search[ ]", "search[mügs]\n\x00", "click[\x00]", "x" * 4000, "")
+    assert all(map(is_searchable, good))
+    assert not any(map(is_searchable, (f"search[{'x' * 1001}]", "search[a\x00b]", "search[\x1b]")))
 
 
 def test_pages_are_numbers_from_1_on() -> None:

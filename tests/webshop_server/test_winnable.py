@@ -9,7 +9,7 @@ from webshop_server.goals import Goal, make_goals
 from webshop_server.nouns import EveryWord, PrecomputedNouns
 from webshop_server.product import Product
 from webshop_server.reward import RewardMode
-from webshop_server.winnable import own_options, winnable_check
+from webshop_server.winnable import can_be_clicked, own_options, winnable_check
 
 CAP = Product(
     asin="CAP",
@@ -63,3 +63,24 @@ def test_winnable(change: dict[str, object], webshop: bool, fixed: bool) -> None
 def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: bool) -> None:
     goals = make_goals(open_catalog(catalog), human=human, is_winnable=winnable_check(PrecomputedNouns(), "fixed"))
     assert [goal.instruction for goal in goals if not goal.winnable] == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "answer"),
+    [
+        ({}, True),
+        ({"color": "red"}, True),
+        ({"color": "red [dark]"}, False),  # "click[red [dark]]" chooses "dark]"
+        ({"style": "features"}, False),  # a button
+        ({"style": "search"}, False),
+        ({"style": "s"}, False),  # also a size, and the last one on the page wins
+        ({"size": "s"}, True),
+        ({"color": "red", "style": "buy now"}, False),
+    ],
+)
+def test_options_that_cannot_be_clicked(chosen: dict[str, str], answer: bool) -> None:
+    options = {"color": ("red [dark]", "red"), "style": ("features", "buy now", "search", "s"), "size": ("s", "m")}
+    product = dataclasses.replace(CAP, options=options)
+    assert can_be_clicked(product, chosen) is answer
+    goal = dataclasses.replace(GOAL, options=chosen)
+    assert winnable_check(EveryWord(), "fixed")(product, goal) is answer

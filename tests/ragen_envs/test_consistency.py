@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webshop_server.consistency import LAST_WORDS, MAX_BONUS, consistency
+from ragen_envs.consistency import LAST_WORDS, MAX_BONUS, consistency
 
 
 @pytest.mark.parametrize(
