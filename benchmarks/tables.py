@@ -60,6 +60,11 @@ def table(path: Path, name: str) -> str:
         "step_time": step_time_table,
         "env_throughput": throughput_table,
         "baselines": baselines_table,
+        "webshop_parity": parity_table,
+        "webshop_baselines": shop_baselines_table,
+        "webshop_search": search_table,
+        "webshop_speed": shop_speed_table,
+        "webshop_load": load_table,
     }
     return makers[name](json.loads(path.read_text(encoding="utf-8")))
 
@@ -134,6 +139,84 @@ def throughput_table(content: dict[str, Any]) -> str:
     rounds = len(next(iter(results.values()))["rounds"])
     lines += ["", f"Medians of {rounds} rounds that took turns; ratios are medians of the rounds' ratios. Commit "
               f"`{commit(content)}`."]
+    return "\n".join(lines) + "\n"
+
+
+def parity_table(content: dict[str, Any]) -> str:
+    """One row a check: how many are the same, of how many."""
+    lines = ["| compared with the original | the same | of |", "|---|---|---|"]
+    lines += [f"| {name} | {same:,} | {of:,} |" for name, (same, of) in content["same_of"].items()]
+    return "\n".join([*lines, "", f"Commit `{commit(content)}`."]) + "\n"
+
+
+def shop_baselines_table(content: dict[str, Any]) -> str:
+    """One row a split: mean score and success of every policy, in percent."""
+    rows = {(row["env"], row["catalog"], row["rules"], row["split"], row["policy"]): row for row in content["rows"]}
+    lines = ["| id | catalogue | rules | split | n | random | scripted | oracle |", "|---|---|---|---|---|---|---|---|"]
+    for env, catalog, rules, split in dict.fromkeys(key[:4] for key in rows):
+        found = [rows[env, catalog, rules, split, policy] for policy in ("random", "scripted", "oracle")]
+        cells = [
+            f"{100 * row['score']:.1f} / {100 * row['success']:.1f} "
+            f"[{100 * row['success_interval'][0]:.1f}, {100 * row['success_interval'][1]:.1f}]"
+            for row in found
+        ]
+        lines.append(f"| `{env}` | {catalog} | {rules} | {split} | {found[0]['n']} | {' | '.join(cells)} |")
+    lines += ["", f"Score / success [95 % interval of success], in percent. Commit `{commit(content)}`."]
+    return "\n".join(lines) + "\n"
+
+
+def search_table(content: dict[str, Any]) -> str:
+    """One row a catalogue: time of a query, of building and opening, memory; then one row an engine."""
+    lines = ["| products | ms a query: mean | p95 | largest | built in | opened in | peak memory |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    for row in content["speed"].values():
+        times = " | ".join(f"{row[name]:.2f}" for name in ("mean_ms", "p95_ms", "max_ms"))
+        rest = f"{row['build_s']:.1f} s | {1e3 * row['open_s']:.0f} ms | {row['peak_mib']:.0f} MiB"
+        lines.append(f"| {row['products']:,} generated | {times} | {rest} |")
+    if isinstance(content["agreement"], dict):
+        lines += ["", "| on the real 1000, as Lucene | first hit | order of 10 | order of 50 | ms a query |"]
+        lines.append("|---|---|---|---|---|")
+        for name, row in content["agreement"].items():
+            shares = " | ".join(f"{100 * row[key]:.1f} %" for key in ("top_1", "order_of_10", "order_of_50"))
+            lines.append(f"| {name} | {shares} | {row['mean_ms']:.2f} |")
+    rounds = len(next(iter(content["speed"].values()))["rounds"])
+    lines += ["", f"One thread; medians of {rounds} rounds. Commit `{commit(content)}`."]
+    return "\n".join(lines) + "\n"
+
+
+def shop_speed_table(content: dict[str, Any]) -> str:
+    """One row a catalogue: steps a second, seconds until the first page, memory."""
+    heads = ("catalogue", "steps/s: scripted", "random", "resets/s", "first page after", "server ready after")
+    lines = [f"| {' | '.join(heads)} | memory: environment | server |", "|---|---|---|---|---|---|---|---|"]
+    for name, found in content["catalogs"].items():
+        row = found["median"]
+        what = ("scripted_steps_per_s", "random_steps_per_s", "scripted_resets_per_s")
+        rates = " | ".join(f"{row[key]:,.0f}" for key in what)
+        starts = " | ".join(
+            f"{row[key]:.1f} s (first time {row[f'first_{key}']:.1f} s)" for key in ("start_s", "server_start_s")
+        )
+        sizes = f"{row['rss_mib']:.0f} MiB (peak {row['first_peak_mib']:.0f}) | {row['server_rss_mib']:.0f} MiB"
+        lines.append(f"| {name} | {rates} | {starts} | {sizes} |")
+    rounds = len(next(iter(content["catalogs"].values()))["env"])
+    lines += ["", f"On one core; medians of {rounds} rounds that took turns. Commit `{commit(content)}`."]
+    return "\n".join(lines) + "\n"
+
+
+def load_table(content: dict[str, Any]) -> str:
+    """One row a phase of each round: rate, latency, what was wrong."""
+    lines = ["| phase | visits | steps/s | ms: p50 | p95 | p99 | as in the serial run | 5xx | lost answers |"]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for phase, rounds in content["phases"].items():
+        for row in rounds:
+            times = " | ".join(f"{row[name]:.0f}" for name in ("p50_ms", "p95_ms", "p99_ms"))
+            failures = sum(count for status, count in row["statuses"].items() if status >= "500")
+            same, faults = f"{row['as_in_the_serial_run']:,} of {row['visits']:,}", sum(row["faults"].values())
+            checks = f"{same} | {failures} | {faults}"
+            lines.append(f"| {phase} | {row['visits']:,} | {row['steps_per_s']:,.0f} | {times} | {checks} |")
+    memory = content["phases"]["memory"][0]["samples"]
+    sizes = ", ".join(f"{sum(sample['mib']):.0f} at {sample['sessions']:,}" for sample in memory[:: len(memory) // 4])
+    asked = f"{content['clients']} clients, {content['workers']} workers, {content['products']:,} products"
+    lines += ["", f"{asked}. MiB of the workers, together, by sessions made: {sizes}. Commit `{commit(content)}`."]
     return "\n".join(lines) + "\n"
 
 

@@ -1,0 +1,241 @@
+"""Does the store do what the original did? Replays everything recorded of it and counts what is the same.
+
+    python benchmarks/webshop_parity.py                 # looks for the public 1000-product set where tests do
+    python benchmarks/webshop_parity.py --data FOLDER   # its folder; benchmarks/README.md says what is in it
+
+Tokens of every document, every ranking with its printed scores, every recorded purchase, every page of every episode,
+and the goals: how many there are and how many can be won. Where the folder is missing it says so and exits 0; it exits
+1 if anything differs. Writes counts, and nothing else of the data, to ``results/webshop_parity.json``.
+"""
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragen_trl.atomic import write_atomically
+from ragen_trl.provenance import provenance
+from webshop_server.analyzer import tokens
+from webshop_server.catalog import Catalog, open_catalog
+from webshop_server.goals import Goal, make_goals
+from webshop_server.nouns import EveryWord, RuleNouns
+from webshop_server.pages import PageText, observation, url
+from webshop_server.reward import RewardMode, purchase_price, score
+from webshop_server.search import SearchIndex
+from webshop_server.search_build import document_text
+from webshop_server.store import START, ProductSource, Store
+from webshop_server.winnable import winnable_check
+
+HERE = Path(__file__).parent
+PRODUCTS = "webshop1k_products.jsonl"
+START_URL = "http://127.0.0.1:3000/{session}"
+GOALS, HUMAN_GOALS, WINNABLE = 6910, 13, 6452  # of the original, on this set
+Counts = dict[str, list[int]]
+"""By name of the check: how many are the same, of how many."""
+
+
+def main() -> int:
+    """Replay all; exit status 1 if anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="folder of the public 1000-product set")
+    parser.add_argument("--smoke", action="store_true", help="write to runs/ only")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "webshop_parity.json")
+    options = parser.parse_args()
+    if options.smoke:
+        options.output = Path("runs/benchmark-webshop-parity-smoke.json")
+    beside = os.environ.get("RAGEN_WEBSHOP_DATA", HERE.parent.parent / "shared" / "data" / "webshop1k")
+    folder = options.data or Path(beside)
+    if not (folder / PRODUCTS).exists():
+        print(f"nothing was compared: there is no {PRODUCTS} in {folder}; name its folder with --data")
+        return 0
+    counts: Counts = {}
+    with tempfile.TemporaryDirectory() as cache:
+        catalog = open_catalog(folder / PRODUCTS, cache_dir=cache)
+        index = SearchIndex.build(catalog)
+        counts |= compare_tokens(folder, catalog)
+        counts |= compare_rankings(folder, index)
+        counts |= compare_purchases(folder, catalog)
+        counts |= compare_episodes(folder, Store(catalog, index))
+        counts |= compare_goals(catalog)
+    content = {**provenance(), "command": "python benchmarks/webshop_parity.py --data FOLDER", "same_of": counts}
+    write_atomically(options.output, json.dumps(content, indent=1))
+    for name, (same, of) in counts.items():
+        print(f"{name:60} {same:>6} of {of}{'' if same == of else '   DIFFERENT'}")
+    print(f"written: {options.output}")
+    return int(any(same != of for same, of in counts.values()))
+
+
+class Tally:
+    """Counts, by name, how often two things are equal."""
+
+    def __init__(self, group: str) -> None:
+        """Starts without counts; names are written after `group`."""
+        self._group = group
+        self._same: Counter[str] = Counter()
+        self._of: Counter[str] = Counter()
+
+    def add(self, name: str, ours: object, recorded: object) -> None:
+        """Compares two things, which are of one type where they are equal."""
+        self._of[name] += 1
+        self._same[name] += type(ours) is type(recorded) and ours == recorded
+
+    def counts(self) -> Counts:
+        """What was counted."""
+        return {f"{self._group}: {name}": [self._same[name], self._of[name]] for name in self._of}
+
+
+def records(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON Lines."""
+    with path.open(encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def compare_tokens(folder: Path, catalog: Catalog) -> Counts:
+    """The words that each document is indexed by."""
+    tally = Tally("search")
+    # Not splitlines: some of the words have characters in them that end lines elsewhere.
+    recorded = (folder / "lucene_tokens_1000docs.txt").read_text(encoding="utf-8").split("\n")[:-1]
+    for product, words in zip(catalog.products(), recorded, strict=True):
+        tally.add("documents with the same tokens", tokens(document_text(product)), words.split())
+    return tally.counts()
+
+
+def compare_rankings(folder: Path, index: SearchIndex) -> Counts:
+    """Order of the products that each query finds, and their scores as they were printed."""
+    tally = Tally("search")
+    for line in (folder / "lucene_golden_top50_500q.tsv").read_text(encoding="utf-8").splitlines():
+        query, hits = line.split("\t")
+        recorded = [hit.split(":")[0] for hit in hits.split()]
+        ours = index.search(query.split(" "))
+        tally.add("queries with the same first product", ours[:1], recorded[:1])
+        tally.add("queries with the same 10 in order", ours[:10], recorded[:10])
+        tally.add("queries with the same 50 in order", ours, recorded)
+        scored = index.scores(query)
+        printed = zip(scored, as_printed([score for _, score in scored]), strict=True)
+        tally.add("queries with the same 50 scores", [f"{asin}:{text}" for (asin, _), text in printed], hits.split())
+    return tally.counts()
+
+
+def as_printed(scores: Sequence[float]) -> list[str]:
+    """Scores as pyserini gives them: four decimals, and a millionth less for each that is as good as the one before."""
+    printed: list[np.float32] = []
+    equal = 0
+    for value in scores:
+        rounded = np.float32(math.floor(value * 10_000 + 0.5) / 10_000)
+        equal = equal + 1 if printed and printed[-1] - rounded <= np.float32(1e-4) else 0
+        printed.append(rounded - np.float32(1e-6) * np.float32(equal) if equal else rounded)
+    return [f"{value:.6f}" for value in printed]
+
+
+class OneNoun:
+    """Finds the same noun in all titles: the recorded parts are those that hang on no tagger, with r_type = 1."""
+
+    name = "one"
+
+    def nouns(self, title: str, known: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """See `NounTagger`."""
+        return ("thing",)
+
+
+def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
+    """Every part of the original's formula for every recorded purchase."""
+    tally = Tally("reward")
+    for record in records(folder / "reward_parts_golden_2000.jsonl"):
+        goal = recorded_goal(catalog, record["goal"])
+        bought = catalog.product(record["asin"])
+        parts = score(bought, record["options"], record["price"], goal, OneNoun(), "webshop")
+        ours = {
+            "query_match": parts.query_match,
+            "category_match": parts.category_match,
+            "num_attr": sum(parts.attributes_met),
+            "num_opt": sum(parts.options_met),
+            "r_option": parts.r_option,
+            "r_price": parts.r_price,
+            "reward_if_r_type_1": parts.total,
+        }
+        for name, value in ours.items():
+            tally.add(f"purchases with the same {name}", value, record[name])
+        tally.add("purchases with all parts the same", ours, {name: record[name] for name in ours})
+    return tally.counts()
+
+
+def recorded_goal(catalog: ProductSource, record: dict[str, Any]) -> Goal:
+    """A goal as the original had it; its price bound was drawn anew by each process of the original."""
+    own = catalog.product(record["asin"])
+    options = record["goal_options"]
+    return Goal(
+        id=0,
+        asin=own.asin,
+        category=own.category,
+        query=own.query,
+        name=own.title,
+        product_category=own.product_category,
+        instruction=record.get("instruction_text", ""),
+        attributes=tuple(record["attributes"]),
+        price_upper=record["price_upper"],
+        options=tuple(options) if isinstance(options, list) else options,
+        weight=1.0,
+    )
+
+
+def compare_episodes(folder: Path, store: Store) -> Counts:
+    """Every page of every episode, invalid actions included."""
+    tally = Tally("pages")
+    for number, episode in enumerate(records(folder / "text_env_traj_golden_30.jsonl")):
+        session, state, whole = str(2 * number), START, True  # recorded is every other goal, named by its number
+        for step in episode["steps"]:
+            if step["action"] is not None:
+                state, _ = store.act(state, step["action"], parity=True)
+            # The page after a purchase shows the score, and the recorded one has the nouns of another tagger in it.
+            paid = step["reward"] if step.get("done") else None
+            page = PageText(episode["goal"]["instruction_text"], session, paid, parity=True)
+            offered = {
+                "has_search_bar": store.has_search_bar(state),
+                "clickables": store.clickables(state, parity=True),
+            }
+            address = step.get("url", START_URL.format(session=session))
+            pairs = {
+                "observation": (observation(store, state, page, episode["mode"]), step["obs"]),
+                "clickables": (offered, step["avail"]),
+                "URL": (url(state, session), address),
+                "end of the episode": (state.kind == "done", step.get("done", False)),
+            }
+            for name, (ours, recorded) in pairs.items():
+                tally.add(f"steps with the same {name}", ours, recorded)
+            whole = whole and all(ours == recorded for ours, recorded in pairs.values())
+            # Of another product the recorded score hangs on the tagger.
+            if step.get("done") and state.asin == episode["goal"]["asin"]:
+                bought, chosen = store.catalog.product(state.asin), dict(state.options)
+                goal = recorded_goal(store.catalog, episode["goal"])
+                price = purchase_price(bought, chosen, "webshop")
+                paid_by_us = score(bought, chosen, price, goal, EveryWord(), "webshop").total
+                tally.add("purchases of the goal's product with the same reward", paid_by_us, step["reward"])
+        tally.add("episodes with all the same", whole, True)
+    return tally.counts()
+
+
+def compare_goals(catalog: Catalog) -> Counts:
+    """How many goals there are, and how many are won by buying their own product with its own options."""
+    counts = {
+        "goals: generated ones": [len(make_goals(catalog, human=False)), GOALS],
+        "goals: those that people wrote": [len(make_goals(catalog, human=True)), HUMAN_GOALS],
+    }
+    modes: tuple[tuple[RewardMode, int], ...] = (("webshop", WINNABLE), ("fixed", GOALS))
+    for mode, winnable in modes:
+        for nouns in (EveryWord(), RuleNouns()):
+            goals = make_goals(catalog, human=False, is_winnable=winnable_check(nouns, mode))
+            won = sum(goal.winnable is True for goal in goals)
+            counts[f"goals: winnable in {mode}, nouns by {nouns.name}"] = [won, winnable]
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""How soon is the store there, how much memory does it take, and how fast do its environments step?
+
+    python benchmarks/webshop_speed.py                 # 1000 and 200,000 generated products; some minutes
+    python benchmarks/webshop_speed.py --data FOLDER   # also the public 1000-product set
+    python benchmarks/webshop_speed.py --smoke         # 200 products, one short round, written to runs/ only
+
+Of each catalogue, in rounds that take turns: `env` is ``gymnasium.make("ragen/WebShop-v0")`` in text mode, with the
+Flask app in its process, on one core; `server` is ``webshop-server`` with one worker, until /healthz answers. Files
+that the first round makes of a large catalogue are there for the others; both are told apart. Writes
+``results/webshop_speed.json``.
+"""
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+HERE = Path(__file__).parent
+PRODUCTS = "webshop1k_products.jsonl"
+
+
+def main() -> int:
+    """Measure every catalogue; exit status 2 if the folder of the data is named and not there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of the steps of each policy in each round")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--cpu", type=int, default=max(os.sched_getaffinity(0)), help="the core of the environments")
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)  # a catalogue, in a process of its own
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)  # when that process was started
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "webshop_speed.json")
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.seconds, options.cpu, options.began)))
+        return 0
+    catalogs = {"synthetic:1000": "synthetic:1000", "synthetic:200000": "synthetic:200000"}
+    if options.smoke:
+        catalogs = {"synthetic:200": "synthetic:200"}
+        options.rounds, options.seconds, options.output = 1, 0.1, Path("runs/benchmark-webshop-speed-smoke.json")
+    with tempfile.TemporaryDirectory() as folder:
+        if options.data is not None:
+            if not (options.data / PRODUCTS).exists():
+                print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
+                return 2
+            # A copy, because files made from a catalogue are put beside it.
+            for file in (options.data / PRODUCTS, *options.data.glob("items_ins_v2*.json")):
+                shutil.copy(file, folder)
+            catalogs["real 1000"] = str(Path(folder, PRODUCTS))
+        results: dict[str, dict[str, list[dict[str, float]]]] = {name: {"env": [], "server": []} for name in catalogs}
+        for done in range(options.rounds):
+            print(f"round {done + 1} of {options.rounds}", flush=True)
+            for name, catalog in catalogs.items():
+                results[name]["env"].append(in_own_process(catalog, options, folder))
+                results[name]["server"].append(start_server(catalog, folder))
+    # Loads torch, which the process that measures must not, and it is this file too.
+    from ragen_trl.atomic import write_atomically
+    from ragen_trl.provenance import provenance
+
+    rows = {name: {**found, "median": medians(found)} for name, found in results.items()}
+    command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")
+    write_atomically(options.output, json.dumps({**provenance(), "command": command, "catalogs": rows}, indent=1))
+    for name, row in rows.items():
+        print(f"{name:18}" + "".join(f"  {key} {value:,.2f}" for key, value in row["median"].items()))
+    print(f"written: {options.output}")
+    return 0
+
+
+def surroundings(folder: str) -> dict[str, str]:
+    """The environment of a measured process: one thread, and caches in a folder of this run."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
+
+
+def in_own_process(catalog: str, options: argparse.Namespace, folder: str) -> dict[str, float]:
+    """What `measure` finds in a new interpreter."""
+    command = [sys.executable, __file__, "--measure", catalog, "--seconds", str(options.seconds)]
+    command += ["--cpu", str(options.cpu), "--began", str(time.time())]
+    done = subprocess.run(command, capture_output=True, text=True, env=surroundings(folder))
+    if done.returncode:
+        raise SystemExit(f"measuring {catalog} failed:\n{done.stderr}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(catalog: str, seconds: float, cpu: int, began: float) -> dict[str, float]:
+    """Seconds until the first page, steps and resets a second of two policies, memory."""
+    os.sched_setaffinity(0, {cpu})
+    import gymnasium
+    import numpy as np
+
+    import ragen_envs  # noqa: F401  (registers the ids)
+    from ragen_envs.shop_policies import random_shop_action, scripted_shop_action
+
+    env = gymnasium.make("ragen/WebShop-v0", catalog=catalog)
+    env.reset(seed=0)
+    found = {"start_s": time.time() - began, "rss_at_start_mib": resident("self")}
+    rng = np.random.default_rng(0)
+    inner: Any = env.unwrapped
+    policies = {"scripted": lambda: scripted_shop_action(inner), "random": lambda: random_shop_action(inner, rng)}
+    for name, policy in policies.items():
+        play(env, policy, seconds / 20)  # fills caches
+        rates = play(env, policy, seconds)
+        found |= {f"{name}_{what}": rate for what, rate in rates.items()}
+    found["rss_mib"] = resident("self")
+    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return found
+
+
+def play(env: Any, policy: Callable[[], str], seconds: float) -> dict[str, float]:
+    """Whole episodes until their steps have taken so long. What the policy takes is not in it."""
+    steps = episodes = 0
+    stepping = resetting = 0.0
+    while stepping < seconds:
+        before = time.perf_counter()
+        env.reset()
+        resetting += time.perf_counter() - before
+        episodes += 1
+        over = False
+        while not over:
+            action = policy()
+            before = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(action)
+            stepping += time.perf_counter() - before
+            over = terminated or truncated
+            steps += 1
+    return {"steps_per_s": steps / stepping, "resets_per_s": episodes / resetting}
+
+
+def resident(process: int | str) -> float:
+    """Resident memory of a process in MiB."""
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[0]) / 1024
+
+
+def start_server(catalog: str, folder: str) -> dict[str, float]:
+    """Seconds from the command until /healthz answers, and memory then."""
+    command = [sys.executable, "-m", "webshop_server", "--catalog", catalog, "--port", "0"]
+    began = time.perf_counter()
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings(folder))
+    try:
+        assert server.stdout is not None
+        ready = re.search(r" at (http://\S+),", server.stdout.readline())
+        if ready is None:
+            raise SystemExit(f"the server of {catalog} did not start")
+        with urlopen(f"{ready[1]}/healthz", timeout=30) as response:
+            response.read()
+        return {"server_start_s": time.perf_counter() - began, "server_rss_mib": resident(server.pid)}
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def medians(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Of all rounds; of starts and peaks without the first round, which makes files and stands beside them."""
+    rounds = [env | server for env, server in zip(found["env"], found["server"], strict=True)]
+    again = rounds[1:] or rounds
+    result = {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
+    for name in ("start_s", "server_start_s", "peak_mib"):
+        result |= {name: statistics.median(row[name] for row in again), f"first_{name}": rounds[0][name]}
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
