@@ -28,7 +28,7 @@ def tokens(text: str) -> list[str]:
     return [term for term in map(_term, words(text)) if term]
 
 
-# Words follow Zipf's law: a cache of this size answers all but the rare ones, and stays below 10 MB.
+# Words follow Zipf's law: a cache of this size answers all but the rare ones, and stays below some 15 MB.
 @lru_cache(maxsize=1 << 16)
 def _term(word: str) -> str:
     """The term of one word, or "" if it is a stop word."""
