@@ -7,7 +7,7 @@ Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no p
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import wilson_interval
+from ragen_envs.baselines import episode_seeds, wilson_interval
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
 from ragen_envs.consistency import consistency
 from ragen_envs.countdown import Countdown
@@ -36,6 +36,7 @@ __all__ = [
     "WebShop",
     "best_action",
     "consistency",
+    "episode_seeds",
     "openenv_environment",
     "plan",
     "random_action",

@@ -23,6 +23,17 @@ def check_integer(name: str, value: object, least: int, why: str) -> None:
         raise ValueError(f"{name}={value} {why}; use {least} or more")
 
 
+def checked_number(name: str, number: object) -> int:
+    """A number given as an option of `reset`: a seed, or the index of something.
+
+    Raises:
+        ValueError: If it is not an integer of at least 0.
+    """
+    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
+        raise ValueError(f"{name}={number!r} must be an integer >= 0")
+    return int(number)
+
+
 def check_probability(name: str, value: object) -> None:
     """Refuses anything but a number from 0 to 1.
 

@@ -44,10 +44,7 @@ class Solver:
         state = (player, boxes)
         if state not in self._distances:
             path = self._search(state, None)
-            if path is None:
-                self._distances[state] = None
-            else:
-                self._distances |= {reached: left for left, reached in enumerate(reversed(path))}
+            self._distances |= {state: None} if path is None else _countdown(path)
         return self._distances[state]
 
     def best_move(self, player: int, boxes: frozenset[int]) -> str | None:
@@ -70,7 +67,7 @@ class Solver:
             path = self._search(state, moves)
             if path is None:
                 return False
-            self._distances |= {reached: left for left, reached in enumerate(reversed(path))}
+            self._distances |= _countdown(path)
         distance = self._distances[state]
         return distance is not None and distance <= moves
 
@@ -168,3 +165,8 @@ def _path(came: dict[State, State | None], end: State) -> list[State]:
         path.append(step)
         step = came[step]
     return path[::-1]
+
+
+def _countdown(path: list[State]) -> dict[State, int]:
+    """Moves left in each state of a shortest solution."""
+    return {reached: left for left, reached in enumerate(reversed(path))}

@@ -16,6 +16,7 @@ from gymnasium.core import RenderFrame
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from ragen_envs.arguments import checked_number
 from ragen_envs.text_picture import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
@@ -149,9 +150,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             if key not in self.option_names:
                 raise ValueError(f"unknown reset option {key!r}; {type(self).__name__} knows {self.option_names}")
         outcome_seed = options.get("outcome_seed")
-        is_integer = isinstance(outcome_seed, int | np.integer) and not isinstance(outcome_seed, bool)
-        if outcome_seed is not None and (not is_integer or outcome_seed < 0):
-            raise ValueError(f"outcome_seed={outcome_seed!r} must be an integer >= 0")
+        if outcome_seed is not None:
+            outcome_seed = checked_number("outcome_seed", outcome_seed)
         super().reset(seed=seed)
         observation = self._start(options)
         if not isinstance(observation, str):

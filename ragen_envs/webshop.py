@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import numpy as np
 from gymnasium.error import ResetNeeded
 
 from ragen_envs.any_text import AnyText
-from ragen_envs.arguments import check_integer
+from ragen_envs.arguments import check_integer, checked_number
 from ragen_envs.local_store import StoreSettings, local_connection
 from ragen_envs.shop_client import server_connection
 from ragen_envs.shop_session import AvailableActions, ShopSession
@@ -50,17 +49,6 @@ def search_for(text: str) -> str:
     'search[Soap 3 pack]'
     """
     return f"search[{search_words(text) or 'anything'}]"
-
-
-def checked_number(name: str, number: Any) -> int:
-    """A number given as an option of `reset`.
-
-    Raises:
-        ValueError: If it is not an integer of at least 0.
-    """
-    if isinstance(number, bool) or not isinstance(number, int | np.integer) or number < 0:
-        raise ValueError(f"{name}={number!r} must be an integer >= 0")
-    return int(number)
 
 
 class WebShop(TextEnv):

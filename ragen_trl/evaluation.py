@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from tqdm.auto import tqdm
 
-from ragen_envs import AgentTurns, best_action, random_action, wilson_interval
+from ragen_envs import AgentTurns, best_action, episode_seeds, random_action, wilson_interval
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_turns
 from ragen_trl.policies import ScriptedPolicy
@@ -142,7 +142,7 @@ def play_held_out(
 ) -> list[Trajectory]:
     """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
     player = _scripted(policy) if isinstance(policy, str) else policy
-    starts = [Start.drawn(seed, (seed, 1)) for seed in evaluation_seeds(episodes)]
+    starts = [Start(seed, *episode_seeds(seed)) for seed in evaluation_seeds(episodes)]
     envs = [make_turns(env, args) for _ in range(min(batch_size, episodes))]
     if isinstance(policy, str):
         for turns in envs:  # the baselines' own rhythm of turns, with the same budget of actions
