@@ -67,6 +67,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     | `format_penalty` | 0.0, or the penalty; the turn's reward is the sum of the two |
     | `action_rewards` | the environment's reward of each of `actions` |
     | `limit` | what truncated the episode: "turns", "actions", "env", or "" |
+    | `state` | the environment's observation alone, as the message shows it |
     | others | of the environment's last info |
 
     Args:
@@ -101,18 +102,17 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env):
             raise ValueError(f"env={env!r} is no environment; pass what gymnasium.make returns")
-        check_integer("max_turns", max_turns, 1, "leaves nothing to play")
-        check_integer("max_actions_per_turn", max_actions_per_turn, 1, "leaves nothing to play")
-        check_integer("max_actions", max_actions, 1, "leaves nothing to play")
+        limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
+        for limit, number in limits.items():
+            check_integer(limit, number, 1, "leaves nothing to play")
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
             raise ValueError(f"{env.unwrapped} is no TextEnv; pass instruction= and actions= (() for free text)")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
-            max_turns=max_turns,
-            max_actions_per_turn=max_actions_per_turn,
-            max_actions=max_actions,
+            _disable_deepcopy=False,
+            **limits,
             think=think,
             format_penalty=format_penalty,
             action_separator=action_separator,
@@ -143,10 +143,10 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     @property
     def instruction(self) -> str:
         """The task, shown in the first message."""
-        if self._instruction is not None:  # else read live: it may differ from one episode to the next
+        if self._instruction is not None:
             return self._instruction
         assert isinstance(self.unwrapped, TextEnv)
-        return self.unwrapped.instruction
+        return self.unwrapped.instruction  # read live: it may differ from one episode to the next
 
     @property
     def actions(self) -> tuple[str, ...] | None:
@@ -177,8 +177,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             The first user message and the info dict of the class docstring.
         """
         self._observation, self._env_info = self.env.reset(seed=seed, options=options)
-        self._turns_taken = 0
-        self._actions_used = 0
+        self._turns_taken = self._actions_used = 0
         self._terminated = self._env_truncated = self._truncated = False
         self._limit = ""
         self._message = "\n".join([*self._rules(), "", f"Turn 1 of {self.max_turns}", *self._state()])
@@ -297,4 +296,5 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             "format_penalty": turn.penalty,
             "action_rewards": tuple(turn.rewards),
             "limit": self._limit,
+            "state": self._observation,
         }

@@ -102,6 +102,7 @@ class _Episode:
     start: Start
     env: TurnEnv
     observation: str
+    state: str
     turns: list[Turn] = field(default_factory=list)
     length: int = 0
     done: dict[str, Any] | None = None
@@ -110,7 +111,7 @@ class _Episode:
         self.done = {"terminated": terminated, "truncated": truncated, "limit": limit}
 
     def request(self, row: int, policy: Policy, max_length: int | None) -> Request:
-        new_ids = self._next_ids(policy.chat)
+        new_ids = self.next_ids(policy.chat)
         length = self.length + len(new_ids)
         rooms = [] if policy.max_context is None else [policy.max_context - length]
         if max_length is not None:
@@ -118,7 +119,7 @@ class _Episode:
             rooms.append(max_length - (length - first))
         return Request(row, self.observation, new_ids, self.env, min(rooms, default=None))
 
-    def _next_ids(self, chat: "Chat | None") -> tuple[int, ...]:
+    def next_ids(self, chat: "Chat | None") -> tuple[int, ...]:
         if chat is None:
             return ()
         if not self.turns:
@@ -164,13 +165,18 @@ def play(
             _take_turn(episodes[request.row], request, reply)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
-    return [_trajectory(episode) for episode in episodes]
+    return [_trajectory(episode, policy) for episode in episodes]
 
 
 def _reset(env: TurnEnv, start: Start) -> _Episode:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
-    observation, _ = env.reset(seed=start.seed, options=options)
-    return _Episode(start, env, observation)
+    observation, info = env.reset(seed=start.seed, options=options)
+    return _Episode(start, env, observation, _state(info, observation))
+
+
+def _state(info: dict[str, Any], observation: str) -> str:
+    """The environment's own observation, as ``AgentTurns`` reports it, or all that was shown."""
+    return str(info.get("state", observation))
 
 
 def _take_turn(episode: _Episode, request: Request, reply: Reply) -> None:
@@ -184,10 +190,11 @@ def _take_turn(episode: _Episode, request: Request, reply: Reply) -> None:
         reward=float(reward),
         info=dict(info),
         cut=reply.cut,
+        state=episode.state,
     )
     episode.turns.append(turn)
     episode.length += len(request.new_ids) + len(reply.ids)
-    episode.observation = observation
+    episode.observation, episode.state = observation, _state(info, observation)
     if terminated or truncated:
         episode.finish(terminated, truncated, str(info.get("limit", "")))
 
@@ -201,11 +208,14 @@ def _end_without_room(episode: _Episode, request: Request, max_context: int | No
     episode.finish(terminated=False, truncated=True, limit="context")
 
 
-def _trajectory(episode: _Episode) -> Trajectory:
+def _trajectory(episode: _Episode, policy: Policy) -> Trajectory:
     assert episode.done is not None
+    following = episode.next_ids(policy.chat) if episode.done["truncated"] and not episode.done["terminated"] else ()
+    room = None if policy.max_context is None else max(0, policy.max_context - episode.length)
     return Trajectory(
         turns=tuple(episode.turns),
         seed=episode.start.seed,
         outcome_seed=episode.start.outcome_seed,
+        next_prompt_ids=following[:room],
         **episode.done,
     )

@@ -21,6 +21,8 @@ class Turn:
         logprobs: Log-probability (nats) of each reply token under the sampling temperature, or ``()`` when the
             policy gives none (scripted play).
         observation: The user message the policy answered.
+        state: The environment's own observation in that message, without turn numbers and limits: two turns with
+            the same one are in the same state as far as the environment shows.
         reply: The reply as the environment read it, forced prefix included.
         reward: Reward of the turn, format penalty included.
         info: ``info`` of the environment's step.
@@ -38,6 +40,7 @@ class Turn:
     reward: float
     info: Mapping[str, Any] = field(default_factory=dict)
     cut: bool = False
+    state: str = ""
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):
@@ -55,6 +58,8 @@ class Trajectory:
         terminated: The task ended (Gymnasium's meaning).
         truncated: A limit ended it: turns, actions, the environment's own, or the context (see ``limit``).
         limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``.
+        next_prompt_ids: Of a truncated episode: tokens that would have come before the next reply, which a critic
+            reads to say what the rest was worth. ``()`` after a task's end, or where the policy has no tokens.
 
     Raises:
         ValueError: If there is no turn.
@@ -78,6 +83,7 @@ class Trajectory:
     terminated: bool = False
     truncated: bool = False
     limit: str = ""
+    next_prompt_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.turns:
