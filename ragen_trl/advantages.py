@@ -1,7 +1,7 @@
-"""Advantage estimators: pure functions of raw returns.
+"""Advantages of whole trajectories, compared within a group, and whitening over a batch: pure functions.
 
-Group-relative estimators only; those with a critic (GAE at token, turn and both levels) need per-token values and
-are not here yet.
+Elsewhere: estimators with a critic, at token level, turn level and both (``gae.py``), and those that compare single
+turns within a group (``step_groups.py``). Left out on purpose: clipping of advantages, which is one ``clamp``.
 """
 
 from typing import Literal
@@ -60,3 +60,69 @@ def group_advantages(
     elif scale != "none":
         raise ValueError(f"scale is {scale!r}; choose 'group', 'batch' or 'none'")
     return centred.masked_fill(flat, 0.0).reshape(-1)
+
+
+def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """What whitening has to know of a batch; a sum over processes is that of the whole batch.
+
+    Args:
+        values: Numbers of any shape.
+        mask: The same shape, 1 where a number counts; anything, NaN included, may stand elsewhere.
+
+    Returns:
+        (3,) count, sum and sum of squares in float64, to be reduced with a sum.
+
+    Raises:
+        ValueError: If the shapes differ.
+
+    Example:
+        >>> moments(torch.tensor([[1.0, 2.0, 99.0]]), torch.tensor([[1, 1, 0]])).tolist()
+        [2.0, 3.0, 5.0]
+    """
+    if values.shape != mask.shape:
+        raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
+    counted = values[mask.bool()].double()
+    return torch.stack([counted.new_tensor(counted.numel()), counted.sum(), counted.square().sum()])
+
+
+def whiten_with(
+    values: torch.Tensor, mask: torch.Tensor, batch_moments: torch.Tensor, eps: float = 1e-8
+) -> torch.Tensor:
+    r"""Shift and scale to mean 0 and variance 1 of the batch whose moments are given.
+
+    .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
+
+    with the sample variance (ddof 1), as verl does for PPO. A variance far under ε, such as rounding, is so not blown
+    up to 1. The variance comes from sums of squares in float64: it keeps about 16 digits less those of μ²/σ².
+
+    Args:
+        values: Numbers of any shape; this process's share of the batch.
+        mask: The same shape, 1 where a number counts.
+        batch_moments: (3,) ``moments`` of the whole batch.
+        eps: ε, added to the variance.
+
+    Returns:
+        Shape and dtype of ``values``; 0 off the mask, and everywhere if the batch has fewer than two numbers, which
+        cannot be compared with anything.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    if values.shape != mask.shape:
+        raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
+    count, total, squares = batch_moments.double().unbind()
+    if count < 2:
+        return torch.zeros_like(values)
+    mean = total / count
+    variance = ((squares - total * mean) / (count - 1)).clamp(min=0.0)
+    return torch.where(mask.bool(), (values.double() - mean) / (variance + eps).sqrt(), 0.0).to(values.dtype)
+
+
+def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
+    """Whiten a batch that one process holds whole; see ``whiten_with``.
+
+    Example:
+        >>> whiten(torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([1, 1, 1, 0]))
+        tensor([-1.,  0.,  1.,  0.])
+    """
+    return whiten_with(values, mask, moments(values, mask), eps)

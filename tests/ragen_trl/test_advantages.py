@@ -1,4 +1,4 @@
-"""Group advantages: shared vectors, a slow obvious loop, and identities that hold for any returns."""
+"""Group advantages and whitening: shared vectors, slow obvious loops, and identities that hold for any returns."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen_trl.advantages import group_advantages
+from ragen_trl.advantages import group_advantages, moments, whiten, whiten_with
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "algorithms.json").read_text())
 TOLERANCE = VECTORS["meta"]["tol"]
@@ -145,3 +145,77 @@ def test_a_group_of_equal_returns_is_exactly_zero(baseline: Any, scale: Any, dty
 def test_unknown_options_are_named(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         group_advantages(torch.zeros(4), **{"group_size": 2, **arguments})
+
+
+some_numbers = st.lists(st.integers(-50, 50).map(lambda n: n / 10), min_size=2, max_size=12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(numbers=some_numbers)
+def test_whitening_agrees_with_a_slow_loop(numbers: list[float]) -> None:
+    mean, std = sum(numbers) / len(numbers), slow_std(numbers)
+    slow = [(value - mean) / math.sqrt(std**2 + 1e-8) for value in numbers]
+    found = whiten(double(numbers), torch.ones(len(numbers)))
+    assert found.tolist() == pytest.approx(slow, abs=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(numbers=some_numbers, split=st.integers(0, 12))
+def test_two_processes_whiten_as_one(numbers: list[float], split: int) -> None:
+    """The sum of the moments is all that they exchange; one of them may hold nothing that counts."""
+    values = double(numbers)
+    mask = torch.arange(len(numbers)) % 3 != 1
+    shares = [(values[:split], mask[:split]), (values[split:], mask[split:])]
+    reduced = moments(*shares[0]) + moments(*shares[1])
+    found = torch.cat([whiten_with(*share, reduced) for share in shares])
+    torch.testing.assert_close(found, whiten(values, mask), atol=1e-12, rtol=1e-12)
+
+
+def test_whitened_advantages_have_mean_0_and_variance_1_whatever_is_masked_out() -> None:
+    values = torch.tensor([[1.0, float("nan"), 4.0], [2.0, float("inf"), 9.0]])
+    mask = torch.tensor([[1, 0, 1], [1, 0, 1]])
+    found = whiten(values, mask)
+    assert found[mask == 0].tolist() == [0.0, 0.0]
+    assert found.sum().item() == pytest.approx(0.0, abs=1e-6)
+    assert found[mask == 1].var().item() == pytest.approx(1.0, abs=1e-6)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(whiten(3 * values + 7, mask), found)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_numbers_whiten_to_zero(count: int) -> None:
+    """Regression: a sample variance of one number is 0 / 0, and a NaN advantage ends a run."""
+    values = torch.tensor([5.0, 6.0])
+    assert whiten(values, torch.arange(2) < count).tolist() == [0.0, 0.0]
+
+
+def test_a_share_of_one_is_whitened_by_the_whole_batch() -> None:
+    found = whiten_with(double([3.0]), torch.ones(1), moments(double([1.0, 2.0, 3.0]), torch.ones(3)))
+    assert found.tolist() == pytest.approx([1.0], abs=1e-7)
+
+
+def test_equal_advantages_whiten_to_zero_and_rounding_stays_small() -> None:
+    assert whiten(double([0.3] * 8), torch.ones(8)).abs().max().item() < 1e-11
+    rounded = double([0.1 + 0.2, *[0.3] * 7])
+    assert whiten(rounded, torch.ones(8)).abs().max().item() < 1e-11
+
+
+@pytest.mark.parametrize("number", [1e3 + 0.1, 1e5 + 0.1, 1e6 + 0.3, -1e7 / 3])
+def test_equal_numbers_far_from_zero_have_no_negative_variance(number: float) -> None:
+    """Regression: rounding in the sum of squares may leave a variance under 0, whose root is NaN."""
+    for count in range(2, 12):
+        assert whiten(double([number] * count), torch.ones(count)).abs().max().item() < 1e-3
+
+
+def test_whitening_stays_exact_far_from_zero() -> None:
+    """Sums of squares lose digits where the mean is large against the spread; in float64 enough are left."""
+    numbers = [0.0, 1.0, 2.0, 5.0]
+    near, far = (whiten(double(numbers) + shift, torch.ones(4)) for shift in (0.0, 1e4))
+    torch.testing.assert_close(far, near, atol=1e-7, rtol=0)
+
+
+def test_masks_of_another_shape_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"values have shape \(2, 3\), mask \(2, 1\)"):
+        moments(torch.zeros(2, 3), torch.ones(2, 1))
+    with pytest.raises(ValueError, match=r"values have shape \(2, 3\), mask \(2, 1\)"):
+        whiten_with(torch.zeros(2, 3), torch.ones(2, 1), torch.tensor([2.0, 0.0, 0.0]))

@@ -1,4 +1,4 @@
-"""The uncertainty filter: shared vectors, a slow obvious loop, and faults of RAGEN's release that it must not have."""
+"""The filters: shared vectors, slow obvious loops, and faults of RAGEN's release that they must not have."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_trl.advantages import group_advantages
-from ragen_trl.filtering import as_groups, group_std, most_uncertain_groups
+from ragen_trl.filtering import as_groups, dispersion, group_std, most_uncertain_groups, top_mass_groups
 
 VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "algorithms.json").read_text())
 TOLERANCE = VECTORS["meta"]["tol"]
@@ -122,3 +122,80 @@ def test_equal_returns_have_no_spread_in_spite_of_rounding(dtype: torch.dtype) -
 def test_groups_that_cannot_be_compared_are_refused(count: int, size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         as_groups(torch.zeros(count), size)
+
+
+def slow_top_mass(scores: list[float], mass: float, eps: float) -> list[int]:
+    """Take the largest, the first of equals, until enough is taken."""
+    left = {index: score for index, score in enumerate(scores) if score > 0}
+    kept: list[int] = []
+    while left and math.fsum(scores[index] for index in kept) < mass * math.fsum(scores) - eps - 1e-7:
+        best = min(left, key=lambda index: (-left[index], index))
+        del left[best]
+        kept.append(best)
+    return sorted(kept)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    scores=st.lists(st.integers(0, 12).map(lambda n: n / 8), min_size=1, max_size=9),
+    mass=st.sampled_from([0.1, 0.5, 0.75, 0.9, 0.99, 1.0]),
+    eps=st.sampled_from([0.0, 0.01, 0.5]),
+)
+def test_a_slow_loop_takes_the_same_mass(scores: list[float], mass: float, eps: float) -> None:
+    assert top_mass_groups(double(scores), mass, eps) == slow_top_mass(scores, mass, eps)
+
+
+def test_the_top_mass_by_hand() -> None:
+    """Of the sum 2, 0.5 needs the first group alone, 0.6 a second, 0.9 two more; equal ones come in their order."""
+    scores = double([0.25, 1.0, 0.25, 0.0, 0.5])
+    assert top_mass_groups(scores, 0.5, eps=0.0) == [1]
+    assert top_mass_groups(scores, 0.6, eps=0.0) == [1, 4]
+    assert top_mass_groups(scores, 0.8, eps=0.0) == [0, 1, 4]
+    assert top_mass_groups(scores, 0.9, eps=0.0) == [0, 1, 2, 4]
+
+
+def test_variances_keep_fewer_groups_than_standard_deviations() -> None:
+    """RAGEN-2's paper sums variances, its code standard deviations: the same mass is another filter."""
+    stds = double([0.8, 0.1, 0.4])
+    assert top_mass_groups(stds, 0.9, eps=0.0) == [0, 2]
+    assert top_mass_groups(stds.square(), 0.75, eps=0.0) == [0]
+    assert top_mass_groups(stds, 0.75, eps=0.0) == [0, 2]
+
+
+def test_the_whole_mass_leaves_out_only_groups_without_spread() -> None:
+    assert top_mass_groups(double([0.3, 0.0, 0.1, 0.0]), 1.0, eps=0.0) == [0, 2]
+    assert top_mass_groups(torch.zeros(3), 1.0, eps=0.0) == []
+
+
+def test_a_batch_whose_mass_is_within_eps_leaves_none() -> None:
+    assert top_mass_groups(double([0.005, 0.004]), 1.0) == []
+
+
+@pytest.mark.parametrize(("mass", "kept"), [(0.07, 7), (0.29, 29), (0.57, 57), (1.0, 100)])
+def test_rounding_of_the_mass_takes_no_further_group(mass: float, kept: int) -> None:
+    """Regression: 0.07 · 100 is 7.000000000000001; and the sum of 0.1s depends on how it is added up."""
+    for score in (1.0, 0.1):
+        assert top_mass_groups(torch.full((100,), score), mass, eps=0.0) == list(range(kept))
+
+
+@settings(max_examples=50, deadline=None)
+@given(scores=st.lists(st.integers(0, 20), min_size=1, max_size=9), factor=st.integers(2, 9))
+def test_dispersion_has_no_unit_and_agrees_with_a_slow_loop(scores: list[int], factor: int) -> None:
+    mean = sum(scores) / len(scores)
+    slow = math.sqrt(sum((score - mean) ** 2 for score in scores) / len(scores)) / mean if mean else 0.0
+    assert dispersion(double(scores)) == pytest.approx(slow, abs=1e-12)
+    assert dispersion(factor * double(scores)) == pytest.approx(slow, abs=1e-12)
+
+
+@pytest.mark.parametrize("score", [-0.1, math.nan, math.inf])
+def test_scores_that_are_no_spread_are_refused(score: float) -> None:
+    with pytest.raises(ValueError, match=rf"scores of groups are \[1.0, {score}\]"):
+        top_mass_groups(double([1.0, score]), 0.9)
+    with pytest.raises(ValueError, match=rf"scores of groups are \[1.0, {score}\]"):
+        dispersion(double([1.0, score]))
+
+
+@pytest.mark.parametrize("mass", [0.0, -0.5, 1.1])
+def test_a_mass_out_of_its_range_is_refused(mass: float) -> None:
+    with pytest.raises(ValueError, match=f"mass is {mass}; it must be in"):
+        top_mass_groups(torch.ones(2), mass)

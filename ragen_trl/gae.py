@@ -1,0 +1,213 @@
+"""Generalised advantage estimation over a whole episode: per action token, per turn, and on both levels.
+
+The token-level recursion runs over action tokens only. Between two of them lie environment tokens, which the policy
+did not choose and the critic was not trained on: the next value and the running advantage are carried across them.
+Turns are told apart by their ids; RAGEN's released code takes a reward other than 0 for a turn's end, which joins a
+turn that earned nothing with the next one.
+
+Left out on purpose: a critic (the values come in as tensors), the KL penalty in the reward, and whitening (see
+``advantages.py``). The loops run over time; all rows of a batch take a step together.
+"""
+
+import torch
+
+
+def token_gae(
+    rewards: torch.Tensor,
+    values: torch.Tensor,
+    mask: torch.Tensor,
+    gamma: float,
+    lam: float,
+    bootstrap: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Advantage of each action token (Schulman et al., arXiv 1506.02438, equation 16; StarPO's PPO variant).
+
+    .. math:: \delta_t = r_t + \gamma V_{t'} - V_t, \qquad A_t = \delta_t + \gamma \lambda A_{t'}
+
+    with :math:`t'` the next action token, and ``bootstrap`` for :math:`V_{t'}` after the last one. λ = γ = 1 gives the
+    Monte-Carlo return minus the value, λ = 0 the one-step error.
+
+    Args:
+        rewards: (B, T) rewards; what a turn earned stands on its last action token.
+        values: (B, T), V of the state before each token; anything, NaN included, off the mask.
+        mask: (B, T), 1 at action tokens.
+        gamma: Discount per action token.
+        lam: λ, per action token.
+        bootstrap: (B,) value of the state behind a truncated episode, 0 behind a terminated one; ``None``: all 0.
+
+    Returns:
+        (B, T) advantages and (B, T) returns (advantage + value, what the critic learns), both 0 off the mask.
+
+    Raises:
+        ValueError: If shapes differ, or a reward stands where nothing was sampled, where it would be lost.
+
+    Example:
+        >>> rewards, values = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.75]])
+        >>> token_gae(rewards, values, torch.tensor([[1, 0, 1]]), gamma=1.0, lam=1.0)
+        (tensor([[0.5000, 0.0000, 0.2500]]), tensor([[1., 0., 1.]]))
+    """
+    mask, carried = _checked(rewards, values, mask, bootstrap, remedy="put it on the last action token of its turn")
+    return _advantages_and_returns(rewards, values, mask, gamma, lam, carried)
+
+
+def turn_gae(
+    turn_rewards: torch.Tensor,
+    turn_values: torch.Tensor,
+    turn_mask: torch.Tensor,
+    gamma: float,
+    lam: float,
+    bootstrap: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantage of each turn, a turn being one action (Turn-PPO, arXiv 2512.17008); see ``spread_over_turns``.
+
+    Args:
+        turn_rewards: (B, K) reward of each turn.
+        turn_values: (B, K), V of the state in which each reply began; anything off the mask.
+        turn_mask: (B, K), 1 at turns that were played.
+        gamma: Discount per turn.
+        lam: λ, per turn.
+        bootstrap: (B,) as in ``token_gae``.
+
+    Returns:
+        (B, K) advantages and (B, K) returns, both 0 off the mask.
+
+    Raises:
+        ValueError: If shapes differ, or a turn that was not played has a reward.
+    """
+    mask, carried = _checked(turn_rewards, turn_values, turn_mask, bootstrap, remedy="mask that turn in")
+    return _advantages_and_returns(turn_rewards, turn_values, mask, gamma, lam, carried)
+
+
+def bi_level_gae(
+    turn_rewards: torch.Tensor,
+    values: torch.Tensor,
+    turn_ids: torch.Tensor,
+    turn_gamma: float,
+    token_gamma: float,
+    lam: float,
+    bootstrap: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Advantage of each action token, discounted between turns and within them (VAGEN, arXiv 2510.16907).
+
+    First between turns, from the value at each turn's last token :math:`e_k`; then backwards within each turn, from
+    that result:
+
+    .. math::
+        A_{e_k} &= r_k + \gamma_{turn} V_{e_{k+1}} - V_{e_k} + \gamma_{turn} \lambda A_{e_{k+1}} \\
+        A_t &= \gamma_{token} V_{t'} - V_t + \gamma_{token} \lambda A_{t'}
+
+    Equal to ``token_gae`` with each reward on its turn's last token where both discounts and λ are 1; where every turn
+    has one token, for any γ\ :sub:`turn` and λ; and in an episode of one turn that was not truncated, for any
+    γ\ :sub:`token` and λ. Elsewhere they differ: a turn's last token looks at the last token of the next turn here, at
+    its first token there.
+
+    Args:
+        turn_rewards: (B, K) reward of each turn; 0 is a reward like any other.
+        values: (B, T), V of the state before each token; anything, NaN included, off the turns.
+        turn_ids: (B, T) turn of each action token, not decreasing along a row; -1 at environment tokens and padding.
+        turn_gamma: Discount per turn.
+        token_gamma: Discount per action token within a turn.
+        lam: λ of both levels.
+        bootstrap: (B,) as in ``token_gae``; discounted by ``turn_gamma``.
+
+    Returns:
+        (B, T) advantages and (B, T) returns (advantage + value), both 0 where ``turn_ids`` is -1.
+
+    Raises:
+        ValueError: If shapes differ, turn ids decrease or have no reward, or a turn without tokens has one.
+    """
+    if values.shape != turn_ids.shape:
+        raise ValueError(f"values have shape {tuple(values.shape)}, turn_ids {tuple(turn_ids.shape)}; both are (B, T)")
+    mask = turn_ids >= 0
+    ends = _turn_ends(turn_ids, turn_rewards.shape[1])  # (B, K)
+    turn_values = values.gather(1, ends.clamp(min=0))  # (B, K)
+    played, carried = _checked(turn_rewards, turn_values, ends >= 0, bootstrap, remedy="a turn without tokens has none")
+    of_turn, _ = _advantages_and_returns(turn_rewards, turn_values, played, turn_gamma, lam, carried)
+    from_turn = spread_over_turns(of_turn, turn_ids)  # (B, T)
+    positions = torch.arange(values.shape[1], device=values.device)
+    at_end = mask & (ends.gather(1, turn_ids.clamp(min=0)) == positions)  # (B, T)
+    advantages = torch.zeros_like(values)
+    advantage = next_value = torch.zeros_like(values[:, 0])  # (B,); each turn's last token starts them anew
+    for t in reversed(range(values.shape[1])):
+        within = token_gamma * next_value - values[:, t] + token_gamma * lam * advantage
+        advantage = torch.where(mask[:, t], torch.where(at_end[:, t], from_turn[:, t], within), advantage)
+        next_value = torch.where(mask[:, t], values[:, t], next_value)
+        advantages[:, t] = torch.where(mask[:, t], advantage, 0.0)
+    return advantages, torch.where(mask, advantages + values, 0.0)
+
+
+def spread_over_turns(turn_values: torch.Tensor, turn_ids: torch.Tensor) -> torch.Tensor:
+    """Give each action token what its turn has.
+
+    Args:
+        turn_values: (B, K), one number a turn.
+        turn_ids: (B, T) turn of each action token, -1 elsewhere.
+
+    Returns:
+        (B, T), 0 where ``turn_ids`` is -1.
+
+    Raises:
+        ValueError: If the numbers of rows differ, or a turn id is K or more.
+
+    Example:
+        >>> spread_over_turns(torch.tensor([[0.5, -1.0]]), torch.tensor([[-1, 0, 0, -1, 1]]))
+        tensor([[ 0.0000,  0.5000,  0.5000,  0.0000, -1.0000]])
+    """
+    if turn_values.shape[0] != turn_ids.shape[0]:
+        raise ValueError(f"turn_values have {turn_values.shape[0]} rows, turn_ids {turn_ids.shape[0]}")
+    _refuse_unknown_turns(turn_ids, turn_values.shape[1])
+    return torch.where(turn_ids >= 0, turn_values.gather(1, turn_ids.clamp(min=0)), 0.0)
+
+
+def _turn_ends(turn_ids: torch.Tensor, num_turns: int) -> torch.Tensor:
+    """(B, T) → (B, K): where each turn's last token lies, -1 for a turn without tokens."""
+    _refuse_unknown_turns(turn_ids, num_turns)
+    back = (turn_ids >= 0) & (turn_ids < turn_ids.cummax(dim=1).values)
+    if bool(back.any()):
+        row, column = back.nonzero()[0].tolist()
+        raise ValueError(f"turn ids of row {row} decrease at token {column}; turns follow one another")
+    positions = torch.arange(turn_ids.shape[1], device=turn_ids.device).expand_as(turn_ids)
+    found = torch.where(turn_ids >= 0, positions, -1)
+    none = torch.full((turn_ids.shape[0], num_turns), -1, dtype=torch.long, device=turn_ids.device)
+    return none.scatter_reduce(1, turn_ids.clamp(min=0).long(), found, "amax")
+
+
+def _refuse_unknown_turns(turn_ids: torch.Tensor, num_turns: int) -> None:
+    unknown = turn_ids >= num_turns
+    if bool(unknown.any()):
+        row, column = unknown.nonzero()[0].tolist()
+        found = int(turn_ids[row, column])
+        raise ValueError(f"turn id {found} at row {row}, token {column}, but only {num_turns} turns have a number")
+
+
+def _checked(
+    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, bootstrap: torch.Tensor | None, remedy: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mask as booleans and the bootstrap as a tensor, after a look at shapes and lost rewards."""
+    if rewards.ndim != 2 or not rewards.shape == values.shape == mask.shape:
+        shapes = [tuple(tensor.shape) for tensor in (rewards, values, mask)]
+        raise ValueError(f"rewards, values and mask have shapes {shapes}; they must be equal, (rows, steps)")
+    if bootstrap is None:
+        bootstrap = values.new_zeros(values.shape[0])
+    elif bootstrap.shape != rewards.shape[:1]:
+        raise ValueError(f"bootstrap has shape {tuple(bootstrap.shape)}; it must be ({rewards.shape[0]},), one a row")
+    mask = mask.bool()
+    lost = (rewards != 0) & ~mask
+    if bool(lost.any()):
+        row, column = lost.nonzero()[0].tolist()
+        raise ValueError(f"reward {rewards[row, column]:g} at row {row}, column {column} is masked out; {remedy}")
+    return mask, bootstrap
+
+
+def _advantages_and_returns(
+    rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float, bootstrap: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The recursion over the steps of the mask, for tokens or turns; (B, N) twice."""
+    advantages = torch.zeros_like(values)
+    advantage, next_value = torch.zeros_like(bootstrap), bootstrap  # (B,)
+    for t in reversed(range(values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = torch.where(mask[:, t], delta + gamma * lam * advantage, advantage)
+        next_value = torch.where(mask[:, t], values[:, t], next_value)
+        advantages[:, t] = torch.where(mask[:, t], advantage, 0.0)
+    return advantages, torch.where(mask, advantages + values, 0.0)

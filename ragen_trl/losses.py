@@ -1,0 +1,297 @@
+r"""Losses and penalties of one token or one trajectory, and how they are averaged: pure functions.
+
+``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these
+definitions (``tests/ragen_trl/test_trl_contract.py``). They stand here to be read, for the tabular checks and for
+trainers of one's own. The value loss, the regression loss of A\*-PO and the entropy bonus have no counterpart in TRL.
+
+Whatever averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes. Then the
+sum over the parts is the loss of the whole. A mean of micro-batch means is not, as soon as their counts differ.
+
+Left out: sequence-level ratios (GSPO) and importance weights for a sampler that differs from the trained model; both
+are options of TRL's loss.
+"""
+
+from typing import Literal
+
+import torch
+
+Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
+
+
+def clipped_surrogate(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    epsilon_low: float,
+    epsilon_high: float,
+    dual_clip: float | None = None,
+) -> torch.Tensor:
+    r"""PPO's clipped loss of each token, with the asymmetric range of StarPO-S ("clip-higher").
+
+    .. math:: \ell_t = -\min(\rho_t A_t,\ \mathrm{clip}(\rho_t, 1 - \epsilon_{lo}, 1 + \epsilon_{hi}) A_t),
+       \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
+
+    For :math:`A_t < 0` the loss is unbounded in the ratio; a dual clip c bounds it by :math:`-c A_t` (Ye et al. 2020,
+    arXiv 1912.09729). It leaves tokens with :math:`A_t \ge 0` alone.
+
+    Args:
+        logprobs: (B, T) log-probabilities under the trained policy, nats.
+        old_logprobs: (B, T) the same under the policy that sampled.
+        advantages: (B, T), or (B, 1) for one advantage per trajectory.
+        epsilon_low: Clip below 1, in [0, 1).
+        epsilon_high: Clip above 1, at least 0.
+        dual_clip: c, above 1; ``None`` for no bound.
+
+    Returns:
+        (B, T) losses, unmasked: environment tokens are for ``aggregate`` to leave out.
+
+    Raises:
+        ValueError: If a clip range is outside what is stated here.
+
+    Example:
+        >>> ratio = torch.tensor([[1.5, 0.5, 5.0]])
+        >>> advantages = torch.tensor([[1.0, 1.0, -1.0]])
+        >>> clipped_surrogate(ratio.log(), torch.zeros(1, 3), advantages, 0.2, 0.28, dual_clip=3.0)
+        tensor([[-1.2800, -0.5000,  3.0000]])
+    """
+    if not (0 <= epsilon_low < 1 and epsilon_high >= 0):
+        raise ValueError(
+            f"clip range is epsilon_low={epsilon_low}, epsilon_high={epsilon_high}; "
+            "epsilon_low lies in [0, 1) and epsilon_high is at least 0"
+        )
+    if dual_clip is not None and dual_clip <= 1:
+        raise ValueError(f"dual_clip is {dual_clip}; it bounds ratios above 1, so choose more than 1 or None")
+    ratio = (logprobs - old_logprobs).exp()
+    loss = torch.maximum(-ratio * advantages, -ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantages)
+    if dual_clip is None:
+        return loss
+    return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    returns: torch.Tensor,
+    mask: torch.Tensor,
+    clip: float | None = None,
+    normaliser: torch.Tensor | float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Squared error of the critic at the tokens of ``mask``, with PPO's clip around the values before the update.
+
+    .. math:: \frac{1}{2 n} \sum_t m_t \max\bigl((V_t - R_t)^2,\ (\mathrm{clip}(V_t, V_t^{old} \pm c) - R_t)^2\bigr)
+
+    The factor ½ is included: a ``vf_coef`` is not to add it again.
+
+    Args:
+        values: (B, T) values being trained.
+        old_values: (B, T) values before the update.
+        returns: (B, T) targets, without gradient.
+        mask: (B, T) 1 where the critic is trained; elsewhere anything may stand in the other arguments.
+        clip: c, in units of the return; ``None`` for no clip.
+        normaliser: n, the count of such tokens in the whole batch; the default is the count in ``mask``.
+
+    Returns:
+        The loss, and the share of these tokens on which the clipped error is the larger one (no gradient there).
+    """
+    used = mask.bool()
+    values, old_values, returns = (tensor.masked_fill(~used, 0.0) for tensor in (values, old_values, returns))
+    errors = (values - returns).square()
+    num_tokens = used.sum().clamp(min=1)
+    clip_fraction = errors.new_zeros(())
+    if clip is not None:
+        near = old_values + (values - old_values).clamp(-clip, clip)
+        clipped_errors = (near - returns).square()
+        clip_fraction = (clipped_errors > errors).sum() / num_tokens
+        errors = torch.maximum(errors, clipped_errors)
+    return 0.5 * errors.sum() / (num_tokens if normaliser is None else normaliser), clip_fraction
+
+
+def kl_penalty(
+    logprobs: torch.Tensor, ref_logprobs: torch.Tensor, estimator: Literal["k1", "k2", "k3"]
+) -> torch.Tensor:
+    r"""Estimate of KL(π ‖ π_ref) from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
+
+    k1 = d, k2 = d²/2, k3 = :math:`e^{-d} - 1 + d` (Schulman, "Approximating KL divergence", 2020); k1 and k3 are
+    unbiased. Inside a reward any of them will do. As a loss take k2 or k3: the expected gradient of k1 under the
+    policy's own samples is zero, and on given samples it is unbounded below, so that its fall means nothing.
+
+    Args:
+        logprobs: Log-probabilities of sampled tokens under the policy, nats, any shape.
+        ref_logprobs: The same under the reference.
+        estimator: Which one.
+
+    Raises:
+        ValueError: If the estimator is unknown.
+
+    Example:
+        >>> kl_penalty(torch.tensor(-1.5), torch.tensor(-1.0), "k3")
+        tensor(0.1487)
+    """
+    difference = logprobs - ref_logprobs
+    if estimator == "k1":
+        return difference
+    if estimator == "k2":
+        return difference.square() / 2
+    if estimator == "k3":
+        return torch.expm1(-difference) + difference
+    raise ValueError(f"estimator is {estimator!r}; choose 'k1', 'k2' or 'k3'")
+
+
+def token_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy of each next-token distribution.
+
+    Args:
+        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for a token that cannot be.
+
+    Returns:
+        (...) nats, in float32 at least: a sum over a large vocabulary loses too much in bfloat16.
+    """
+    logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    probs = logprobs.exp()
+    return -(probs * logprobs.masked_fill(probs == 0, 0.0)).sum(dim=-1)  # 0 · -inf is NaN; its limit is 0
+
+
+def entropy_bonus(
+    entropies: torch.Tensor, mask: torch.Tensor, normaliser: torch.Tensor | float | None = None
+) -> torch.Tensor:
+    """Mean entropy of the sampled tokens; its multiple is *subtracted* from a loss.
+
+    TRL's own is a mean per micro-batch, so that the step depends on how a batch was split.
+
+    Args:
+        entropies: (B, T) as ``token_entropy`` gives them.
+        mask: (B, T) 1 at sampled tokens.
+        normaliser: Sampled tokens of the whole batch; the default is the count in ``mask``.
+    """
+    return aggregate(entropies, mask, "token_mean", normaliser)
+
+
+def aggregate(
+    per_token: torch.Tensor,
+    mask: torch.Tensor,
+    mode: Aggregation,
+    normaliser: torch.Tensor | float | None = None,
+    length: float | None = None,
+) -> torch.Tensor:
+    r"""From (B, T) losses to one number.
+
+    ======================= ============================================== ==========================
+    mode                    sum over                                       divided by
+    ======================= ============================================== ==========================
+    ``token_mean``          all tokens (DAPO)                              tokens
+    ``seq_mean_token_mean`` the mean of each trajectory (GRPO, StarPO)     trajectories
+    ``seq_mean_token_sum``  all tokens                                     trajectories
+    ``constant_length``     all tokens (Dr. GRPO)                          trajectories · ``length``
+    ======================= ============================================== ==========================
+
+    Args:
+        per_token: (B, T).
+        mask: (B, T) 1 at sampled tokens. A row without any is filler: it adds nothing and is not counted.
+        mode: One of the table.
+        normaliser: Tokens (``token_mean``) or trajectories (the others) of the whole batch; the default is the count
+            in ``mask``.
+        length: L of ``constant_length``, tokens.
+
+    Raises:
+        ValueError: If the mode is unknown, or ``constant_length`` comes without a length, or a length without it.
+    """
+    if (length is not None) != (mode == "constant_length"):
+        raise ValueError(f"mode is {mode!r} and length is {length}; 'constant_length' needs one, the others take none")
+    used = mask.bool()
+    lengths = used.sum(dim=1)  # (B,)
+    sums = per_token.masked_fill(~used, 0.0).sum(dim=1)  # (B,)
+    count = lengths.sum() if mode == "token_mean" else (lengths > 0).sum()
+    if mode == "seq_mean_token_mean":
+        sums = sums / lengths.clamp(min=1)
+    elif mode == "constant_length":
+        sums = sums / length
+    elif mode not in ("token_mean", "seq_mean_token_sum"):
+        raise ValueError(
+            f"mode is {mode!r}; choose 'token_mean', 'seq_mean_token_mean', 'seq_mean_token_sum' or 'constant_length'"
+        )
+    return sums.sum() / (count.clamp(min=1) if normaliser is None else normaliser)
+
+
+def trajectory_log_ratios(
+    logprobs: torch.Tensor,
+    ref_logprobs: torch.Tensor,
+    action_mask: torch.Tensor,
+    length_norm: Literal["sum", "mean", "const"] = "sum",
+    const_length: float | None = None,
+) -> torch.Tensor:
+    r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
+
+    The environment's part has the same probability under both policies and cancels: only sampled tokens count.
+    Arguments as those of ``regression_loss``.
+
+    Raises:
+        ValueError: If ``length_norm`` is unknown or does not go with ``const_length``.
+    """
+    if (const_length is not None) != (length_norm == "const"):
+        raise ValueError(f"length_norm is {length_norm!r}, const_length is {const_length}; only 'const' takes a length")
+    used = action_mask.bool()
+    wide = torch.promote_types(logprobs.dtype, torch.float32)
+    sums = (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
+    if length_norm == "sum":
+        return sums
+    if length_norm == "mean":
+        return sums / used.sum(dim=1).clamp(min=1)
+    if length_norm == "const":
+        return sums / const_length
+    raise ValueError(f"length_norm is {length_norm!r}; choose 'sum', 'mean' or 'const'")
+
+
+def regression_loss(
+    logprobs: torch.Tensor,
+    ref_logprobs: torch.Tensor,
+    action_mask: torch.Tensor,
+    returns: torch.Tensor,
+    soft_values: torch.Tensor,
+    beta2: float,
+    scale: Literal["unit", "paper"] = "unit",
+    length_norm: Literal["sum", "mean", "const"] = "sum",
+    const_length: float | None = None,
+    residual_cap: float | None = None,
+    normaliser: torch.Tensor | float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    r"""A\*-PO's least squares over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
+
+    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
+
+    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and REINFORCE's gradient
+    :math:`-(R - V^* - \beta_2 \Delta) \nabla \log \pi`, so that ``max_grad_norm`` and further terms keep their meaning.
+
+    Args:
+        logprobs: (B, T) log-probabilities under the trained policy, nats.
+        ref_logprobs: (B, T) the same under the reference, for the same contexts, without gradient.
+        action_mask: (B, T) 1 at sampled tokens. A row without any is filler: it adds nothing and is not counted.
+        returns: (B,) raw returns R.
+        soft_values: (B,) V* of each trajectory's start, see ``values.soft_value``.
+        beta2: β₂, in units of the return per nat, above 0.
+        scale: ``"unit"``, or ``"paper"`` for the formula above.
+        length_norm: Δ as it is (``"sum"``), over ``const_length`` tokens, or over the trajectory's sampled tokens
+            (``"mean"``: another optimum, which holds long trajectories less tightly to the reference).
+        const_length: Divisor of ``"const"``.
+        residual_cap: A residual beyond it (units of the return) counts by a straight line, not a square (Huber).
+        normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
+
+    Returns:
+        The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
+
+    Raises:
+        ValueError: If a shape or an option is none of these.
+    """
+    if not returns.shape == soft_values.shape == logprobs.shape[:1]:
+        shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
+        raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
+    if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
+        given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
+        raise ValueError(f"{given}; scale is 'unit' or 'paper', and the numbers are positive")
+    log_ratios = trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
+    residuals = beta2 * log_ratios - (returns - soft_values)
+    size = residuals.abs()
+    capped = size if residual_cap is None else size.clamp(max=residual_cap)
+    losses = capped * (2 * size - capped)  # the square, and from the cap on its tangent
+    filler = ~action_mask.bool().any(dim=1)
+    total = losses.masked_fill(filler, 0.0).sum() / (1.0 if scale == "paper" else 2 * beta2)
+    return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals
