@@ -8,35 +8,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragen_trl.astar_po_config import AStarPOConfig
+    from ragen_trl.astar_po_trainer import AStarPOTrainer
     from ragen_trl.config import StarPOConfig, StarPOSConfig
+    from ragen_trl.env_pool import EnvSpec
     from ragen_trl.evaluation import EvaluationResult, evaluate
+    from ragen_trl.experience import Experience
+    from ragen_trl.rewards import consistency_reward, format_reward, length_reward
     from ragen_trl.rollout import play
     from ragen_trl.starpo_trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
+    from ragen_trl.trajectory_trainer import TrajectoryTrainer
     from ragen_trl.warm_start import WarmStartConfig, warm_start
 
 _MODULES = {
+    "AStarPOConfig": "astar_po_config",
+    "AStarPOTrainer": "astar_po_trainer",
+    "EnvSpec": "env_pool",
     "EvaluationResult": "evaluation",
+    "Experience": "experience",
     "StarPOConfig": "config",
     "StarPOSConfig": "config",
     "StarPOTrainer": "starpo_trainer",
     "Trajectory": "trajectory",
+    "TrajectoryTrainer": "trajectory_trainer",
     "Turn": "trajectory",
     "WarmStartConfig": "warm_start",
+    "consistency_reward": "rewards",
     "evaluate": "evaluation",
+    "format_reward": "rewards",
+    "length_reward": "rewards",
     "play": "rollout",
     "warm_start": "warm_start",
 }
 
 __all__ = [
+    "AStarPOConfig",
+    "AStarPOTrainer",
+    "EnvSpec",
     "EvaluationResult",
+    "Experience",
     "StarPOConfig",
     "StarPOSConfig",
     "StarPOTrainer",
     "Trajectory",
+    "TrajectoryTrainer",
     "Turn",
     "WarmStartConfig",
+    "consistency_reward",
     "evaluate",
+    "format_reward",
+    "length_reward",
     "play",
     "warm_start",
 ]

@@ -169,11 +169,10 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     """Options from the command line, then the YAML file, the model's play.json, the recipe of environment and model."""
     from trl import TrlParser
 
-    from ragen_trl.config import StarPOConfig, StarPOSConfig
     from ragen_trl.environments import load_play_options, make_turns
+    from ragen_trl.experiment import ALGORITHMS
     from ragen_trl.recipes import defaults
 
-    configs = {"starpo": StarPOConfig, "starpo-s": StarPOSConfig}
     given, rest = _yaml(argv)
     first = TrlParser([_Chosen], add_help=False)
     first.set_defaults(**{name: given[name] for name in ("env", "algo", "model") if name in given})
@@ -182,11 +181,12 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
-    if chosen.algo not in configs:
-        raise SystemExit(_fail(f"algo is {chosen.algo!r}; choose one of {', '.join(configs)}"))
-    parser = TrlParser([*dataclasses, configs[chosen.algo]], prog=f"python -m ragen_trl {command}")
+    if chosen.algo not in ALGORITHMS:
+        raise SystemExit(_fail(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}"))
+    config = ALGORITHMS[chosen.algo][0]
+    parser = TrlParser([*dataclasses, config], prog=f"python -m ragen_trl {command}")
     # "" is no folder yet: transformers would put "trainer_output" in the place of None.
-    parser.set_defaults(**{"output_dir": "", **defaults(chosen.env, chosen.model), **recorded, "env": chosen.env})
+    parser.set_defaults(**{"output_dir": "", **defaults(chosen.env, chosen.model, chosen.algo), **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise SystemExit(_fail(f"the --config file has options that do not exist: {' '.join(unknown)}"))

@@ -23,6 +23,7 @@ _COMPLETION_KEYS = (
     "sampling_per_token_logps",
     "importance_sampling_ratio",
 )
+_PADDED_IDS = ("prompt_ids", "completion_ids")
 
 
 def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
@@ -32,11 +33,11 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
     have log-probability 0 there, which that mask keeps out of everything.
 
     Returns:
-        ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists) and ``episode_return``.
+        ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists), and for reward functions
+        ``episode_return`` and the ``trajectory`` itself.
     """
-    output: dict[str, list[Any]] = {
-        key: [] for key in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_return")
-    }
+    keys = ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_return", "trajectory")
+    output: dict[str, list[Any]] = {key: [] for key in keys}
     for trajectory in trajectories:
         first = len(trajectory.turns[0].prompt_ids)
         logprobs = [
@@ -49,6 +50,7 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
         output["logprobs"].append(logprobs[first:])
         output["env_mask"].append(list(trajectory.action_mask[first:]))
         output["episode_return"].append(trajectory.episode_return)
+        output["trajectory"].append(trajectory)
     return output
 
 
@@ -79,6 +81,47 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
     return selected
 
 
+def concatenate_batches(batches: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
+    """Several generation batches one below the other, padded to the widest: prompts on the left, completions right.
+
+    Args:
+        batches: TRL's generation batches, with the same keys; of what is not one value a row, the first one's stays.
+        pad_id: What token ids are padded with; everything else gets 0.
+    """
+    joined: dict[str, Any] = {}
+    for key, first in batches[0].items():
+        values = [batch[key] for batch in batches]
+        if not isinstance(first, torch.Tensor) or first.ndim == 0:
+            joined[key] = first
+            continue
+        if first.ndim == 2:
+            width = max(value.shape[1] for value in values)
+            filler = pad_id if key in _PADDED_IDS else 0
+            values = [_padded(value, width, filler, left=key in _PROMPT_KEYS) for value in values]
+        joined[key] = torch.cat(values)
+    return joined
+
+
+def _padded(value: torch.Tensor, width: int, filler: int, left: bool) -> torch.Tensor:
+    missing = width - value.shape[1]
+    return torch.nn.functional.pad(value, (missing, 0) if left else (0, missing), value=filler)
+
+
+def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:
+    """(L, S) values in `collate`'s columns → (L, T) in those of TRL's completions, which begin after the first prompt.
+
+    Args:
+        values: One value per token of whole trajectories, padded on the right.
+        trajectories: The L trajectories.
+        length: T; columns past a trajectory's end are 0.
+    """
+    columns = values.new_zeros((len(trajectories), length))
+    for row, trajectory in enumerate(trajectories):
+        first, count = len(trajectory.turns[0].prompt_ids), len(trajectory.token_ids)
+        columns[row, : count - first] = values[row, first:count]
+    return columns
+
+
 def collate(
     trajectories: Sequence[Trajectory], pad_id: int, side: Literal["left", "right"] = "right"
 ) -> dict[str, torch.Tensor]:
@@ -88,7 +131,7 @@ def collate(
         ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at environment
         tokens and padding) and ``logprobs`` (0 where nothing was sampled), each (B, T).
     """
-    length = max(len(trajectory.token_ids) for trajectory in trajectories)
+    length = max((len(trajectory.token_ids) for trajectory in trajectories), default=0)
     rows: dict[str, list[list[Any]]] = {
         key: [] for key in ("input_ids", "attention_mask", "action_mask", "turn_ids", "logprobs")
     }
@@ -105,4 +148,4 @@ def collate(
         for key, (values, filler) in columns.items():
             padding = [filler] * (length - count)
             rows[key].append(padding + values if side == "left" else values + padding)
-    return {key: torch.tensor(values) for key, values in rows.items()}
+    return {key: torch.tensor(values).reshape(len(trajectories), length) for key, values in rows.items()}

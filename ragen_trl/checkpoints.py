@@ -30,6 +30,32 @@ def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
     return folders[max(folders)] if folders else None
 
 
+def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_rollout: float) -> Path | None:
+    """The checkpoint to go on from.
+
+    Args:
+        asked: Its folder; ``True`` for the last whole one; anything false for none.
+        output_dir: Where checkpoints are.
+        steps_per_rollout: Updates on one rollout.
+
+    Raises:
+        FileNotFoundError: If there is no whole one.
+        ValueError: If it lies in the middle of the updates of one rollout, whose trajectories are gone.
+    """
+    if not asked:
+        return None
+    found = last_whole_checkpoint(output_dir) if asked is True else Path(asked)
+    if found is None:
+        raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+    state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
+    if steps_per_rollout > 1 and state["global_step"] % steps_per_rollout:
+        raise ValueError(
+            f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
+            f"{steps_per_rollout:g} divides, and set save_steps to a multiple"
+        )
+    return found
+
+
 def _recorded_step(folder: Path) -> int | None:
     try:
         state = json.loads((folder / "trainer_state.json").read_text())

@@ -7,13 +7,16 @@ are refused, never ignored.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-ADVANTAGES = ("group",)
+CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
+ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
 BASELINES = ("mean", "leave_one_out")
+FILTERS = ("top_k", "top_p")
+BOOTSTRAPS = ("unseen", "all", "none")
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
 _NOT_HONOURED: dict[str, Any] = {
@@ -23,7 +26,6 @@ _NOT_HONOURED: dict[str, Any] = {
     "repetition_penalty": 1.0,
     "generation_kwargs": None,
     "cache_implementation": None,
-    "multi_objective_aggregation": "sum_then_normalize",
     "mask_truncated_completions": False,
 }
 
@@ -34,7 +36,9 @@ class StarPOConfig(GRPOConfig):
 
     The defaults of TRL's own fields that differ are those of the paper: 200 updates at a constant learning rate, each
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
-    trajectories of the mean over their sampled tokens), KL coefficient 0.001, trajectories of at most 3600 tokens.
+    trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
+    3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
+    trained beside the policy (the PPO form).
 
     ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script runs on a laptop;
     TRL itself refuses to start there.
@@ -44,6 +48,7 @@ class StarPOConfig(GRPOConfig):
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
+    _min_group_size = 2
 
     loss_type: str = field(
         default="grpo",
@@ -72,6 +77,12 @@ class StarPOConfig(GRPOConfig):
     )
     beta: float = field(
         default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    )
+    entropy_coef: float = field(
+        default=0.001, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    )
+    delta: float | None = field(
+        default=3.0, metadata={"help": "Dual clip: bound of the ratio where the advantage is negative; unset: none."}
     )
     env_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "Keyword arguments (JSON) of the environment, as for gymnasium.make."}
@@ -104,23 +115,70 @@ class StarPOConfig(GRPOConfig):
     advantage: str = field(
         default="group", metadata={"help": f"How trajectories are credited: one of {', '.join(ADVANTAGES)}."}
     )
-    baseline: str = field(
+    baseline: Literal["mean", "leave_one_out"] = field(
         default="mean",
         metadata={
             "help": "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
             "sets the divisor: 'group' std, 'batch' std or 'none'."
         },
     )
+    gamma: float = field(default=1.0, metadata={"help": "Discount per sampled token ('gae', 'bi_level_gae')."})
+    gae_lambda: float = field(default=1.0, metadata={"help": "λ of generalised advantage estimation over tokens."})
+    turn_gamma: float = field(
+        default=0.95, metadata={"help": "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo')."}
+    )
+    turn_lambda: float = field(
+        default=1.0, metadata={"help": "λ of generalised advantage estimation over turns ('turn_gae')."}
+    )
+    step_weight: float = field(
+        default=1.0, metadata={"help": "Weight of the turns' advantage beside the episode's ('gigpo', 'mt_grpo')."}
+    )
+    whiten_advantages: bool = field(
+        default=True, metadata={"help": "Give the critic's advantages mean 0 and std 1 over the trained tokens."}
+    )
+    bootstrap: str = field(
+        default="unseen",
+        metadata={
+            "help": "Truncated episodes that end with the critic's value instead of 0: 'unseen', where the model was "
+            "not told of the limit (context, the environment's own), 'all', or 'none'."
+        },
+    )
+    critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
+    critic_warmup_steps: int = field(
+        default=0, metadata={"help": "First updates in which the critic learns alone and the policy stays as it is."}
+    )
+    value_clip: float | None = field(
+        default=0.5, metadata={"help": "How far a value may move from the rollout's before it is clipped; unset: free."}
+    )
     filter_ratio: float = field(
         default=1.0,
-        metadata={"help": "Share of groups to train on, those with the largest std of raw returns; 1 keeps all."},
+        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
+    )
+    filter_strategy: str = field(
+        default="top_k",
+        metadata={
+            "help": "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
+            "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2)."
+        },
+    )
+    max_refills: int = field(
+        default=0,
+        metadata={"help": "Extra rollouts at most, of new start states, until the groups to train on are complete."},
+    )
+    env_weights: list[float] | None = field(
+        default=None, metadata={"help": "With several environments: how often each is played; unset: equally."}
     )
 
     def __post_init__(self) -> None:
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
-        if self.num_generations is not None and self.num_generations < 2:
-            raise ValueError(f"num_generations is {self.num_generations}; a group needs at least 2 trajectories")
+        if self.num_generations is not None and self.num_generations < self._min_group_size:
+            raise ValueError(
+                f"num_generations is {self.num_generations}; a group needs at least {self._min_group_size} trajectories"
+            )
+        group_size = self.num_generations
+        if group_size == 1:
+            self.num_generations = 2  # TRL's configuration refuses groups of one, its trainer takes them
         try:
             super().__post_init__()
         except ValueError as error:
@@ -130,6 +188,7 @@ class StarPOConfig(GRPOConfig):
                 f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
                 f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one of them"
             ) from error
+        self.num_generations = group_size
         self._check_ours()
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
@@ -145,19 +204,45 @@ class StarPOConfig(GRPOConfig):
         for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("critic_warmup_steps", "max_refills", "step_weight", "critic_learning_rate", "entropy_coef"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
+        for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
+        choices = {"advantage": ADVANTAGES, "baseline": BASELINES, "filter_strategy": FILTERS, "bootstrap": BOOTSTRAPS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}")
         if self.format_penalty > 0:
             raise ValueError(f"format_penalty is {self.format_penalty}; a penalty is a number up to 0")
         if not 0 < self.filter_ratio <= 1:
             raise ValueError(f"filter_ratio is {self.filter_ratio}; it must be in (0, 1], 1 keeps every group")
-        if self.advantage not in ADVANTAGES:
-            raise ValueError(f"advantage is {self.advantage!r}; choose one of {', '.join(ADVANTAGES)}")
-        if self.baseline not in BASELINES:
-            raise ValueError(f"baseline is {self.baseline!r}; choose one of {', '.join(BASELINES)}")
+        if self.value_clip is not None and self.value_clip <= 0:
+            raise ValueError(f"value_clip is {self.value_clip}; give a positive number, or leave it unset for no clip")
         if isinstance(self.env_kwargs, str):
             raise ValueError(f"env_kwargs is {self.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
-        if self.max_steps <= 0 and self.num_train_seeds is None:
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        """What is right alone but not together."""
+        assert self.steps_per_generation is not None
+        if self.steps_per_generation % self.gradient_accumulation_steps and (
+            self.gradient_accumulation_steps % self.steps_per_generation
+        ):
             raise ValueError(
-                f"max_steps is {self.max_steps}; set it, or num_train_seeds and num_train_epochs, to say how long"
+                f"steps_per_generation {self.steps_per_generation} and gradient_accumulation_steps "
+                f"{self.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+            )
+        if self.max_refills and self.filter_strategy == "top_p":
+            raise ValueError(
+                f"max_refills is {self.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up "
+                "to; use 'top_k'"
+            )
+        if self.multi_objective_aggregation == "normalize_then_sum" and self.advantage != "group":
+            raise ValueError(
+                f"multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; "
+                f"advantage {self.advantage!r} needs 'sum_then_normalize'"
             )
         if self.num_train_seeds is not None and self.num_train_seeds < self.groups_per_generation:
             raise ValueError(
@@ -170,6 +255,11 @@ class StarPOConfig(GRPOConfig):
         """Start states per rollout batch (RAGEN's P): generation_batch_size / num_generations."""
         assert self.generation_batch_size is not None and self.num_generations is not None
         return self.generation_batch_size // self.num_generations
+
+    @property
+    def groups_per_update(self) -> int:
+        """Groups that ``filter_ratio`` leaves of a rollout, at least one."""
+        return max(1, int(self.filter_ratio * self.groups_per_generation + 1e-9))
 
     @property
     def steps_per_rollout(self) -> float:
@@ -192,7 +282,7 @@ class StarPOSConfig(StarPOConfig):
 
     filter_ratio: float = field(
         default=0.25,
-        metadata={"help": "Share of groups to train on, those with the largest std of raw returns; 1 keeps all."},
+        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
     )
     beta: float = field(
         default=0.0, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}

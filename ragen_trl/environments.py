@@ -1,7 +1,7 @@
 """Make the environments that a configuration describes, the chat that speaks to them, and a record of both."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,23 @@ from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
 
 
-def make_turns(env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig) -> AgentTurns:
+def make_turns(
+    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+) -> AgentTurns:
     """An environment that takes whole replies.
 
     Args:
-        env: A Gymnasium id (``args.env_kwargs`` are its keyword arguments), or a function that makes one. What is
-            not an ``AgentTurns`` already is wrapped in one, with the limits of ``args``.
+        env: A Gymnasium id, or a function that makes one. What is not an ``AgentTurns`` already is wrapped in one,
+            with the limits of ``args``.
         args: Turn limits, penalty and reply format.
+        kwargs: Keyword arguments of the id in place of ``args.env_kwargs``, for a run with several environments.
 
     Raises:
         gymnasium.error.NameNotFound: If the id is unknown.
-        ValueError: If ``env_kwargs`` is given next to a function.
+        ValueError: If there are keyword arguments next to a function.
     """
-    kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+    if kwargs is None:
+        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     if isinstance(env, str):
         made = gymnasium.make(env, disable_env_checker=True, **kwargs)
     elif kwargs:
@@ -45,9 +49,14 @@ def make_turns(env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOCon
     )
 
 
-def about(env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig) -> dict[str, Any]:
-    """What the environment says of itself for a summary, `TextEnv.about`; empty for one that says nothing."""
-    turns = make_turns(env, args)
+def about(
+    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the environment says of itself for a summary, `TextEnv.about`; empty for one that says nothing.
+
+    Arguments and errors are those of `make_turns`; `about_each` of ``env_pool.py`` asks several.
+    """
+    turns = make_turns(env, args, kwargs)
     found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
     turns.close()
     return found

@@ -16,9 +16,11 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
+from ragen_trl.astar_po_config import AStarPOConfig
+from ragen_trl.astar_po_trainer import AStarPOTrainer
 from ragen_trl.atomic import write_atomically
 from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
-from ragen_trl.config import StarPOConfig
+from ragen_trl.config import StarPOConfig, StarPOSConfig
 from ragen_trl.environments import about, save_play_options
 from ragen_trl.evaluation import EvaluationResult, evaluate
 from ragen_trl.model_loading import check_model
@@ -30,7 +32,14 @@ from ragen_trl.seeds import training_rows
 from ragen_trl.stages import Stages
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.trajectory_trainer import TrajectoryTrainer
 from ragen_trl.warm_start import WarmStartConfig, warm_start
+
+ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
+    "starpo": (StarPOConfig, StarPOTrainer),
+    "starpo-s": (StarPOSConfig, StarPOTrainer),
+    "a-star-po": (AStarPOConfig, AStarPOTrainer),
+}
 
 # Options that say where and how to write, not what to compute.
 _WITHOUT_EFFECT = {
@@ -57,7 +66,9 @@ class ModelArguments:
     """Which model plays what."""
 
     env: str = field(default="ragen/FrozenLake-v0", metadata={"help": "Gymnasium id of the environment."})
-    algo: str = field(default="starpo-s", metadata={"help": "'starpo-s' or 'starpo'."})
+    algo: str = field(
+        default="starpo-s", metadata={"help": "'starpo-s', 'starpo' (--advantage says in which form) or 'a-star-po'."}
+    )
     model: str | None = field(
         default=None,
         metadata={"help": "Folder or hub id of a causal LM; unset: the embedded tiny Qwen2, warm-started first."},
@@ -120,13 +131,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, stages, say))
     stop = StopOnInterrupt()
-    trainer = StarPOTrainer(model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, stages, say)
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
-    trainer.save_model(str(folder / "model"))
-    save_play_options(folder / "model", run.env, args)
+    _export(trainer, folder, run.env)
     history = trainer.state.log_history
     summary = {
         **provenance(),
@@ -163,7 +173,7 @@ def _embedded(
     return folder
 
 
-def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, stages: Stages, say: Callable[[str], None]) -> None:
+def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, stages: Stages, say: Callable[[str], None]) -> None:
     """Train, from the last whole checkpoint if there is one."""
     folder = trainer.args.output_dir
     checkpoint = last_whole_checkpoint(folder)
@@ -182,6 +192,14 @@ def _fit(trainer: StarPOTrainer, stop: StopOnInterrupt, stages: Stages, say: Cal
         )
 
 
+def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
+    """The policy as a model of its own, and apart from it the critic, if there is one."""
+    trainer.save_model(str(folder / "model"))
+    save_play_options(folder / "model", env, trainer.args)
+    if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
+        trainer.critic.save(folder / "critic")
+
+
 def _lora(run: RunArguments) -> LoraConfig | None:
     if run.lora_r == 0:
         return None
@@ -197,24 +215,27 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
     """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
-    ours = _own_options()
+    ours = {name for kind in type(args).__mro__ if issubclass(kind, StarPOConfig) for name in kind.__annotations__}
+    ours |= {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
     inherited = {option.name: option.default for option in fields(GRPOConfig)}
     values = {option.name: getattr(args, option.name) for option in fields(args) if option.default is not MISSING}
     plain = {name: value for name, value in values.items() if isinstance(value, str | int | float | dict | list | None)}
     return {name: value for name, value in plain.items() if name in ours or value != inherited[name]}
 
 
-def _own_options() -> set[str]:
-    """Options that ``StarPOConfig`` adds or gives another default, and the sizes of a batch."""
-    sizes = {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
-    return sizes | set(StarPOConfig.__annotations__)
-
-
 def _trajectories(args: StarPOConfig, history: list[dict[str, Any]]) -> dict[str, int]:
-    """How many were sampled, and how many the filter let through (from means over logging windows)."""
-    used = [row["filter/trajectories_used"] for row in history if "filter/trajectories_used" in row]
-    sampled = args.num_rollouts * (args.generation_batch_size or 0)
-    return {"sampled": sampled, "used": round(statistics.mean(used) * args.num_rollouts) if used else 0}
+    """How many were sampled, refills included, and how many were trained on (from means over logging windows).
+
+    A*-PO's episodes of the reference are counted apart.
+    """
+
+    def over_the_run(name: str) -> int:
+        found = [row[f"filter/{name}"] for row in history if f"filter/{name}" in row]
+        return round(statistics.mean(found) * args.num_rollouts) if found else 0
+
+    counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
+    reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
+    return {**counts, "reference": round(reference[-1])} if reference else counts
 
 
 def _seconds(

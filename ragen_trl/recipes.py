@@ -16,11 +16,15 @@ EMBEDDED: dict[str, Any] = {
     "num_generations": 8,
     "learning_rate": 5e-4,
     "adam_beta2": 0.99,
+    "entropy_coef": 0.0,
     "gradient_checkpointing": False,
     "bf16": False,
     "dataloader_pin_memory": False,
     "max_steps": 300,
 }
+
+# Where an algorithm needs other options than the rest.
+ALGORITHMS_OF_EMBEDDED: dict[str, dict[str, Any]] = {"a-star-po": {"num_generations": 1, "beta2": 1e-2}}
 
 EVERY_RUN: dict[str, Any] = {
     "logging_steps": 1,
@@ -49,6 +53,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def defaults(env: str, model: str | None) -> dict[str, Any]:
-    """Defaults of training options for an environment and a model (``None``: the embedded one)."""
-    return {**EVERY_RUN, **(EMBEDDED if model is None else {}), **ENVIRONMENTS.get(env, {})}
+def defaults(env: str, model: str | None, algo: str = "starpo-s") -> dict[str, Any]:
+    """Defaults of training options for an environment, a model (``None``: the embedded one) and an algorithm."""
+    embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if model is None else {}
+    return {**EVERY_RUN, **embedded, **ENVIRONMENTS.get(env, {})}

@@ -65,6 +65,7 @@ def test_rollout_output_splits_behind_the_first_prompt() -> None:
         "logprobs": [[-0.5, 0.0, -1.0, -2.0], [-3.0], [0.0, 0.0]],
         "env_mask": [[1, 0, 1, 1], [1], [1, 1]],
         "episode_return": [0.75, -0.1, 0.0],
+        "trajectory": [LONG, SHORT, SCRIPTED],
     }
 
 

@@ -75,8 +75,8 @@ def test_padding_on_either_side_changes_nothing(tmp_path: Path) -> None:
 
 def test_order_inside_a_group_changes_nothing(tmp_path: Path) -> None:
     class Reversed(StarPOTrainer):
-        def _rollout(self, starts: Any) -> Any:
-            played = super()._rollout(starts)
+        def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+            played = super().rollout(starts, envs, policy)
             return [trajectory for i in range(0, len(played), 4) for trajectory in reversed(played[i : i + 4])]
 
     plain = step(small_trainer(tmp_path, lottery(), **STEP))

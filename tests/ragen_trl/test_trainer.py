@@ -24,8 +24,8 @@ class Spy(StarPOTrainer):
         self.batches.append(inputs)
         return super()._compute_loss(model, inputs)
 
-    def _rollout(self, starts: Any) -> Any:
-        played = super()._rollout(starts)
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        played = super().rollout(starts, envs, policy)
         self.trajectories += played
         return played
 
@@ -145,7 +145,7 @@ def test_extra_reward_functions_are_added_with_their_weights(tmp_path: Path) -> 
     )
     trainer.train()
     expected = [t.episode_return + 0.5 * len(t.turns[0].reply_ids) for t in trainer.trajectories]
-    assert trainer._returns.tolist() == pytest.approx(expected)
+    assert (trainer._rewards @ torch.tensor([1.0, 0.5])).tolist() == pytest.approx(expected)
 
 
 def test_several_updates_a_rollout(tmp_path: Path) -> None:

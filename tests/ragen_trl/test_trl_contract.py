@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from transformers import TrainerState
+from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer
 from tests.ragen_trl.trainers import lottery, small_trainer
 
-VECTORS = Path(__file__).parent.parent / "vectors" / "ppo.json"
+VECTORS = Path(__file__).parent.parent / "vectors" / "algorithms.json"
 
 
 class Recorder(StarPOTrainer):
@@ -29,9 +30,9 @@ class Recorder(StarPOTrainer):
         self.rows.append(inputs)
         return super()._generate_and_score_completions(inputs)
 
-    def _learn_from(self, batch: dict[str, Any]) -> dict[str, Any]:
-        self.generated.append(dict(batch))
-        return super()._learn_from(batch)
+    def _learn_from(self, experience: Any, kept: Any) -> dict[str, Any]:
+        self.generated.append(dict(experience.batch))
+        return super()._learn_from(experience, kept)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorder:
 
 
 def test_rows_arrive_repeated_with_groups_contiguous(recorded: Recorder) -> None:
-    """`StarPOTrainer._starts` and `group_advantages` take consecutive rows for a group."""
+    """`RolloutTrainer._starts` and `group_advantages` take consecutive rows for a group."""
     seeds = [row["seed"] for row in recorded.rows[0]]
     assert len(seeds) == 8
     assert all(len(set(seeds[i : i + 4])) == 1 for i in (0, 4))
@@ -61,7 +62,7 @@ def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
 
 
 def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
-    """`StarPOTrainer._log_ratio` reads them."""
+    """`TrajectoryTrainer._log_ratio` reads them."""
     (batch,) = recorded.generated
     first = recorded._played[0].turns[0]
     torch.testing.assert_close(
@@ -70,8 +71,8 @@ def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
 
 
 def test_rewards_are_those_of_all_processes(recorded: Recorder) -> None:
-    """`StarPOTrainer._calculate_rewards` makes raw returns of them."""
-    assert recorded._returns.tolist() == pytest.approx([t.episode_return for t in recorded._played])
+    """`RolloutTrainer._calculate_rewards` makes raw returns of them."""
+    assert recorded._rewards[:, 0].tolist() == pytest.approx([t.episode_return for t in recorded._played])
 
 
 def test_the_trainer_state_is_the_last_file_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,8 @@ def loss_of(trainer: StarPOTrainer, monkeypatch: pytest.MonkeyPatch, case: dict[
     rows = logp.shape[0]
     trainer.current_gradient_accumulation_steps = 1
     trainer.model.train()
-    return trainer._compute_loss(
+    return GRPOTrainer._compute_loss(
+        trainer,
         trainer.model,
         {
             "prompt_ids": torch.zeros((rows, 1), dtype=torch.long),

@@ -1,0 +1,292 @@
+r"""A\*-PO over whole trajectories, in the hooks of `TrajectoryTrainer`.
+
+Stage 1 plays the reference policy, the model as it was when training began, from every start state, and estimates V*.
+Stage 2 plays the model and regresses its log-ratio to the reference on what an episode earned beyond V*. Left out: V*
+of states inside an episode, hence credit per turn; several updates on one rollout, which an estimated V* would bias.
+"""
+
+import json
+import textwrap
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from transformers import PreTrainedModel
+
+from ragen_trl.atomic import write_atomically
+from ragen_trl.experience import Experience
+from ragen_trl.losses import kl_penalty, regression_loss
+from ragen_trl.reference import Reference
+from ragen_trl.reference_play import Processes, ReferencePlayer, Request, reference_start
+from ragen_trl.reference_values import Accuracy, ReferenceValues, estimate_values
+from ragen_trl.scoring import score_trajectories
+from ragen_trl.selection import uncertain_groups
+from ragen_trl.trajectory_trainer import TrajectoryTrainer
+from ragen_trl.value_cache import ValueCache, ValueKey
+from ragen_trl.values import is_stale
+
+_TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
+_STATE = "astar_po.json"
+
+
+class AStarPOTrainer(TrajectoryTrainer):
+    r"""Train a language model as an agent by A\*-PO (arXiv 2505.20686), generalised to multi-turn trajectories.
+
+    .. math:: \min_\pi \mathrm E\bigl(\beta_2 \Delta(\tau) - (R(\tau) - V^*(s_0))\bigr)^2, \quad
+       \Delta = \sum_{t:\,m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)
+
+    The environment's part of a trajectory has the same probability under both policies and cancels. With LoRA the
+    reference is the model with its adapter switched off, or as the adapter was at the start; no second model is kept.
+
+    Arguments and errors are those of `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with
+    stage 1, whose episodes go into ``args.value_cache`` batch by batch: a killed run does not play them again.
+
+    Attributes:
+        reference: The frozen policy.
+        values: V* by environment (its place in the run's list), once ``train`` or ``estimate_values`` has been called.
+
+    Raises:
+        ReferenceNeverSucceedsError: By ``train``, if the reference never succeeds: then there is nothing to reinforce.
+        NothingToLearnError: By ``train``, if from every start state all its episodes earn the same.
+    """
+
+    _tag_names = ["trl", "ragen", "astar-po"]
+    _name = "A*-PO"
+    _paper = {
+        "title": _TITLE,
+        "id": "2505.20686",
+        "citation": textwrap.dedent(f"""\
+            @article{{brantley2025accelerating,
+                title        = {{{{{_TITLE}}}}},
+                author       = {{Kianté Brantley and others}},
+                year         = 2025,
+                eprint       = {{arXiv:2505.20686}},
+            }}"""),
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reference = Reference(self.accelerator.unwrap_model(self.model))
+        self.values: dict[int, ReferenceValues] = {}
+        self._reference_episodes = 0
+        self._last_refresh = 0
+        # Of the last rollouts: returns, V* and its standard errors in units of the return range, and start states.
+        self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
+
+    # Stage 1
+
+    def estimate_values(self) -> dict[int, ReferenceValues]:
+        """Stage 1: V* of every start state under the present reference; played, or looked up in the cache.
+
+        Returns:
+            V* by the place of the environment in the run's list.
+        """
+        path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
+        processes = Processes(self.accelerator.process_index, self.accelerator.num_processes, gather_object)
+        fingerprint = self.reference.fingerprint()
+        accuracy = Accuracy(
+            self.args.beta1,
+            self.args.return_range,
+            self.args.reference_samples,
+            self.args.max_reference_samples,
+            self.args.value_std_error,
+        )
+        cache = ValueCache(path) if self.accelerator.is_main_process else None
+        try:
+            for task, seeds in self._tasks.starts().items():
+                player = ReferencePlayer(
+                    partial(self._play_reference, task),
+                    self.args.per_device_train_batch_size * self.args.steps_per_generation,
+                    cache,
+                    self._value_key(task, fingerprint),
+                    processes,
+                )
+                self.values[task] = estimate_values(seeds, player, accuracy, progress=True)
+                self._reference_episodes += self.values[task].played
+        finally:
+            if cache is not None:
+                cache.close()
+        self._window.clear()
+        return self.values
+
+    def _value_key(self, task: int, reference: str) -> ValueKey:
+        args, spec = self.args, self._tasks.specs[task]
+        weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        return ValueKey(
+            env=spec.label,
+            env_kwargs=dict(spec.kwargs),
+            max_turns=args.max_turns,
+            max_actions_per_turn=args.max_actions_per_turn,
+            max_actions=args.max_actions,
+            max_reply_length=args.max_reply_length,
+            max_completion_length=args.max_completion_length,
+            reward=json.dumps({"format_penalty": args.format_penalty, "weights": weights}),
+            reference=reference,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            system_prompt=args.system_prompt,
+            think=args.think,
+            reply_prefix=self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else "",
+            chat_template=str(self._tokenizer.chat_template),
+        )
+
+    def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
+        if not requests:
+            return []
+        envs = self._envs.take([self._tasks.specs[task]] * len(requests))
+        with self.reference.model() as model:
+            policy = self.policy(self.temperature, model)
+            played = self.rollout([reference_start(*request) for request in requests], envs, policy)
+        returns = score_trajectories(played, self.reward_funcs, self.reward_weights.tolist())
+        return list(zip(returns, [trajectory.success for trajectory in played], strict=True))
+
+    # Stage 2: the hooks
+
+    def select_groups(self, experience: Experience) -> list[int]:
+        """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
+        if self.args.filter_ratio == 1:
+            return list(range(experience.num_groups))
+        return uncertain_groups(experience, self.args)
+
+    def advantages(self, experience: Experience) -> torch.Tensor:
+        """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
+        known = [self.values[outline.task] for outline in experience.outlines]
+        starts = [values.of(outline.seed) for values, outline in zip(known, experience.outlines, strict=True)]
+        units = experience.returns.new_tensor([values.return_range for values in known])
+        soft_values = experience.returns.new_tensor([start.value for start in starts])
+        errors = experience.returns.new_tensor([start.std_error for start in starts])
+        places = torch.tensor([outline.task << 40 | outline.seed for outline in experience.outlines])
+        columns = (experience.returns / units, soft_values / units, errors / units, places)
+        self._window.append(tuple(column.cpu() for column in columns))
+        advantages = (experience.returns - soft_values) / units
+        self._record(
+            "train",
+            {
+                "astar/value": (soft_values / units).mean().item(),
+                "astar/advantage": advantages.mean().item(),
+                "astar/advantage_std": advantages.std(correction=0).item(),
+                "astar/reference_episodes": float(self._reference_episodes),
+            },
+        )
+        return advantages
+
+    def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        logprobs, entropies = self._score(model, inputs)
+        reference = inputs["ref_per_token_logps"]
+        loss, log_ratios, residuals = regression_loss(
+            logprobs,
+            reference,
+            mask,
+            returns=inputs["advantages"],  # V* is subtracted already
+            soft_values=torch.zeros_like(inputs["advantages"]),
+            beta2=self.args.beta2,
+            scale=self.args.loss_scale,
+            residual_cap=self.args.residual_cap,
+            normaliser=inputs["window_trajectories"],
+        )
+        kl = kl_penalty(logprobs, reference, "k3")
+        self._log_regression(log_ratios.detach(), residuals.detach(), kl.detach(), entropies.detach(), mask)
+        if self.args.kl_coef:
+            unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
+            loss = loss + unit * self.args.kl_coef * (kl * mask).sum() / inputs["window_tokens"]
+        return loss
+
+    def _score(self, model: PreTrainedModel, inputs: dict[str, Any], **options: Any) -> tuple[Any, Any]:
+        """(B, T) log-probabilities and entropies of the completion tokens."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].shape[1]
+        scored = self._get_per_token_logps_and_entropies(
+            model, ids, attention, width, compute_entropy="batch_size" not in options, **options
+        )
+        return scored[0], scored[1]
+
+    def _log_regression(
+        self,
+        log_ratios: torch.Tensor,
+        residuals: torch.Tensor,
+        kl: torch.Tensor,
+        entropies: torch.Tensor,
+        mask: torch.Tensor,
+    ) -> None:
+        """Means over this micro-batch's trajectories and tokens on all processes, filler left out."""
+        rows = mask.any(dim=1)
+        sums = torch.stack(
+            [
+                rows.sum(),
+                mask.sum(),
+                log_ratios[rows].sum(),
+                residuals[rows].sum(),
+                residuals[rows].square().sum(),
+                (kl * mask).sum(),
+                (entropies * mask).sum(),
+            ]
+        )
+        trajectories, tokens, *totals = self._total(sums.double()).tolist()
+        counts = [max(1.0, trajectories)] * 3 + [max(1.0, tokens)] * 2
+        names = ("astar/log_ratio", "astar/residual", "astar/residual_squared", "kl", "entropy")
+        self._record("train", {n: total / c for n, total, c in zip(names, totals, counts, strict=True)})
+
+    # What happens between them
+
+    def _before_training(self) -> None:
+        self.estimate_values()
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        if self._refresh_is_due():
+            self.reference.reanchor()
+            self._last_refresh = self.state.global_step
+            self.estimate_values()
+        return super()._generate_and_score_completions(self._with_trainable_starts(inputs))
+
+    def _refresh_is_due(self) -> bool:
+        """Decided on what all processes know alike."""
+        age = self.state.global_step - self._last_refresh
+        if self.args.refresh_steps and age >= self.args.refresh_steps:
+            return True
+        if not self.args.refresh_when_stale or len(self._window) < self.args.stale_window:
+            return False
+        return is_stale(*(torch.cat(column) for column in zip(*self._window, strict=True)))
+
+    def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Start states from which the reference always earns the same give way to others of their environment."""
+        first = self.accelerator.process_index * len(rows)
+        exchanged = []
+        for index, row in enumerate(rows):
+            values = self.values[self._tasks.index(row)]
+            if values.of(row["seed"]).zero_variance:
+                group = (first + index) // self.num_generations
+                random = np.random.default_rng([self.args.seed, self.state.global_step, self._step, group])
+                row = {**row, "seed": int(random.choice(values.trainable))}
+            exchanged.append(row)
+        return exchanged
+
+    def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
+        batch = super()._learn_from(experience, kept)
+        with self.reference.model() as model:
+            size = self.args.per_device_train_batch_size
+            batch["ref_per_token_logps"] = self._score(model, batch, batch_size=size)[0]
+        return batch
+
+    def _save_beside(self, checkpoint: Path) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        if self.reference.reanchored:
+            self.reference.save(checkpoint / "reference")
+        state = {"last_refresh": self._last_refresh, "reanchored": self.reference.reanchored}
+        write_atomically(checkpoint / _STATE, json.dumps(state))
+
+    def _load_beside(self, checkpoint: Path) -> None:
+        state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
+        self._last_refresh = state["last_refresh"]
+        if state["reanchored"]:
+            self.reference.load(checkpoint / "reference")

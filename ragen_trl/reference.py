@@ -1,0 +1,227 @@
+r"""The frozen policy that A\*-PO regresses against, kept as the weights that training would change.
+
+A snapshot of the trainable parameters is swapped into the policy's own module for as long as the reference is needed.
+So there is no second module to be patched, prepared and saved like the first (TRL binds its fused head to one instance,
+Accelerate its autocast): for LoRA the copy is as large as the adapters, for full training as large as the model, and a
+checkpoint of the policy never holds it. A LoRA that adds nothing yet is simply switched off, which costs no memory and
+makes the reference, and so its cached V*, the base model whatever the adapter's rank and random half.
+
+Left out: policies whose parameters are sharded (FSDP, DeepSpeed ZeRO-3), which have no whole weights to swap.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from ragen_trl.errors import UserError
+
+_FILE = "reference.safetensors"
+_CHUNK = 1 << 22  # elements that are hashed at a time
+# Settings that change between two loads of one model, or that trainers set, and that no forward pass reads.
+_VOLATILE = {
+    *("architectures", "dtype", "transformers_version", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
+    *("base_model_name_or_path", "revision", "peft_version", "inference_mode", "task_type", "auto_mapping"),
+    *("init_lora_weights", "lora_dropout"),
+}
+
+
+class ReferenceWeightsError(UserError, ValueError):
+    """The policy has no weights that a reference could stand apart from, or those of another policy were given."""
+
+
+class Reference:
+    """The policy as it is now, frozen.
+
+    Make it when the policy has its adapters and before training begins; the weights may move to another device or
+    dtype afterwards.
+
+    Args:
+        policy: The unwrapped model. What is trainable in it is copied, the rest is taken to stay as it is.
+
+    Attributes:
+        reanchored: Whether ``reanchor`` or ``load`` replaced what the constructor copied. Only then does a resumed run
+            need ``save`` and ``load``: otherwise it makes the same reference from the same initial policy.
+
+    Raises:
+        ReferenceWeightsError: If no parameter of the policy is trainable.
+    """
+
+    def __init__(self, policy: PreTrainedModel | PeftModel) -> None:
+        self._policy = policy
+        self.reanchored = False
+        if not self._trainable():
+            raise ReferenceWeightsError(
+                "no parameter of the policy is trainable, so there is nothing to tell it from its reference; load an "
+                "adapter with is_trainable=True, or call requires_grad_(True)"
+            )
+        # None: the adapters are off.
+        self._weights: dict[str, torch.Tensor] | None = None if self._adapters_add_nothing() else self._copy()
+
+    @contextmanager
+    def model(self) -> Iterator[PreTrainedModel | PeftModel]:
+        """The policy's module, computing as the reference: in evaluation mode and without gradients.
+
+        Afterwards weights, modes and ``requires_grad`` flags are as before. Do not train inside.
+
+        Raises:
+            ReferenceWeightsError: If a parameter has another shape than when it was copied.
+        """
+        modes = [(module, module.training) for module in self._policy.modules()]
+        flags = [(parameter, parameter.requires_grad) for parameter in self._policy.parameters()]
+        swapped = self._swapped() if self._weights is not None else self._policy.disable_adapter()
+        try:
+            with torch.no_grad(), swapped:
+                self._policy.eval()
+                yield self._policy
+        finally:
+            for module, training in modes:
+                module.training = training
+            for parameter, flag in flags:  # PEFT makes the active adapter trainable when it switches it on again
+                parameter.requires_grad_(flag)
+
+    def reanchor(self) -> None:
+        """From now on the reference is the policy as it is now."""
+        self._weights = self._copy()
+        self.reanchored = True
+
+    def fingerprint(self) -> str:
+        """SHA-256 of what the reference computes with: names and bytes of its weights, and its settings.
+
+        Equal for equal weights in another process, and for one base model under any LoRA that is switched off;
+        training the policy does not change it.
+        """
+        digest = hashlib.sha256(self._settings().encode())
+        own = self._weights or {}
+        saved = self._policy.state_dict().keys()  # buffers that are not saved follow from the settings
+        buffers = {name: buffer for name, buffer in self._policy.named_buffers() if name in saved}
+        weights = {**dict(self._policy.named_parameters()), **buffers, **own}
+        for name in sorted(weights.keys() - self._names_of_other_adapters(), key=_plain_name):
+            tensor = weights[name].detach()
+            digest.update(f"\n{_plain_name(name)} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            for piece in tensor.reshape(-1).split(_CHUNK):
+                digest.update(memoryview(piece.view(torch.uint8).cpu().numpy()))
+        return digest.hexdigest()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the reference's weights to ``reference.safetensors`` in ``folder``: all of it or nothing.
+
+        On several processes only the main one may call it.
+        """
+        target = Path(folder) / _FILE
+        target.parent.mkdir(parents=True, exist_ok=True)
+        weights = {name: tensor.contiguous().cpu() for name, tensor in (self._weights or {}).items()}
+        partial = target.with_name(f"{_FILE}.partial")
+        save_file(weights, partial, metadata={"adapters": "off" if self._weights is None else "on"})
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # before the rename, or a power cut leaves a damaged file under the final name
+        partial.replace(target)
+
+    def load(self, folder: str | Path) -> None:
+        """Take the weights that ``save`` wrote.
+
+        Raises:
+            ReferenceWeightsError: If the file is missing or damaged, or belongs to a policy with other parameters.
+        """
+        path = Path(folder) / _FILE
+        try:
+            with safe_open(path, framework="pt") as file:
+                off = file.metadata()["adapters"] == "off"
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+        except (OSError, SafetensorError) as error:
+            raise ReferenceWeightsError(
+                f"{path} cannot be read ({error}); resume from a checkpoint that was written whole, or train anew"
+            ) from error
+        trainable = self._trainable()
+        if not off and weights.keys() != trainable.keys():
+            different = sorted(weights.keys() ^ trainable.keys())
+            raise ReferenceWeightsError(
+                f"{path} belongs to another policy: {len(different)} parameters are only here or only there, such as "
+                f"{different[0]!r}; resume with the model and the adapter settings that the run began with"
+            )
+        self._weights = None if off else {name: _aligned(name, weights[name], trainable[name]) for name in trainable}
+        self.reanchored = True
+
+    def _trainable(self) -> dict[str, torch.nn.Parameter]:
+        return {name: value for name, value in self._policy.named_parameters() if value.requires_grad}
+
+    def _copy(self) -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone() for name, value in self._trainable().items()}
+
+    @contextmanager
+    def _swapped(self) -> Iterator[None]:
+        """The copied weights inside the policy's parameters; optimisers and DDP hold these and notice nothing."""
+        assert self._weights is not None
+        own = [(name, self._policy.get_parameter(name)) for name in self._weights]
+        self._weights = {name: _aligned(name, self._weights[name], parameter) for name, parameter in own}
+        kept = [(parameter, parameter.data) for _, parameter in own]
+        torch.clear_autocast_cache()  # autocast remembers the cast weights of a parameter, whatever its data become
+        try:
+            for name, parameter in own:
+                parameter.data = self._weights[name]
+            yield
+        finally:
+            for parameter, data in kept:
+                parameter.data = data
+            torch.clear_autocast_cache()
+
+    def _adapters_add_nothing(self) -> bool:
+        """Whether the trainable part is a LoRA of which one factor is 0 everywhere, as PEFT makes it by default."""
+        policy, trainable = self._policy, self._trainable()
+        if not isinstance(policy, PeftModel) or not isinstance(policy.active_peft_config, LoraConfig):
+            return False
+        zeros = ("lora_B.", "lora_embedding_A.")
+        factors = (*zeros, "lora_A.", "lora_embedding_B.")
+        if not all(any(factor in name for factor in factors) for name in trainable):
+            return False  # biases, DoRA's magnitudes, whole modules
+        return not any(bool(value.any()) for name, value in trainable.items() if any(zero in name for zero in zeros))
+
+    def _names_of_other_adapters(self) -> set[str]:
+        """Parameters of adapters besides the policy's own, such as a critic's."""
+        policy = self._policy
+        if not isinstance(policy, PeftModel):
+            return set()
+        adapters = set(policy.peft_config)
+        own = set(self._weights or ())
+        return {name for name, _ in policy.named_parameters() if adapters & set(name.split("."))} - own
+
+    def _settings(self) -> str:
+        settings: dict[str, Any] = {"model": _stable(self._policy.config.to_dict())}
+        if isinstance(self._policy, PeftModel) and self._weights is not None:
+            settings["adapter"] = _stable(self._policy.active_peft_config.to_dict())
+        return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """The weight on the parameter's device and in its dtype."""
+    if weight.shape != parameter.shape:
+        raise ReferenceWeightsError(
+            f"{name} has shape {tuple(parameter.shape)} in the policy and {tuple(weight.shape)} in its reference; "
+            "policies sharded by FSDP or DeepSpeed ZeRO-3 are not supported, and a resumed one must be as it was"
+        )
+    return weight.to(device=parameter.device, dtype=parameter.dtype)
+
+
+def _plain_name(name: str) -> str:
+    """A parameter's name without what PEFT puts around it."""
+    return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
+
+
+def _stable(settings: Any) -> Any:
+    """Settings without those that say nothing of the computation; sets become lists."""
+    if isinstance(settings, dict):
+        return {
+            str(name): _stable(value)
+            for name, value in settings.items()
+            if name not in _VOLATILE and not str(name).startswith("_")
+        }
+    return sorted(settings) if isinstance(settings, set) else settings

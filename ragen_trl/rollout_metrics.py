@@ -1,0 +1,77 @@
+"""What is logged about a rollout, as numbers: pure functions on what was played and on what the filter let through."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ragen_trl.env_pool import environment_means, per_environment
+from ragen_trl.evaluation import measure
+from ragen_trl.experience import Experience
+from ragen_trl.filtering import dispersion, group_std
+from ragen_trl.trajectory import Trajectory
+
+
+def rollout_metrics(
+    trajectories: Sequence[Trajectory],
+    names: Sequence[str],
+    envs: Sequence[str],
+    total: Callable[[torch.Tensor], torch.Tensor],
+    device: torch.device,
+) -> dict[str, float]:
+    """Means over the trajectories of all processes, filtered or not; apart for each environment if there are several.
+
+    Args:
+        trajectories: This process's.
+        names: The environment of each.
+        envs: Names of all environments of the run.
+        total: Adds a tensor up over all processes.
+        device: Where that happens.
+    """
+    rows = [measure(trajectory) for trajectory in trajectories]
+    several = len(set(envs)) > 1
+    sums = {"all/episodes": float(len(rows))}
+    sums |= {f"all/{key}": sum(row[key] for row in rows) for key in rows[0]}
+    if several:
+        sums |= per_environment(envs, names, rows)
+    totals = total(torch.tensor(list(sums.values()), device=device, dtype=torch.float64)).tolist()
+    means = environment_means(dict(zip(sums, totals, strict=True)))
+    return {key.removeprefix("all/"): value for key, value in means.items()}
+
+
+def filter_metrics(experience: Experience, kept: Sequence[int]) -> dict[str, float]:
+    """What the filter saw and did. Trajectories are counted, those of refills and of dropped groups included."""
+    counts = {
+        "filter/kept_groups": float(len(kept)),
+        "filter/trajectories_sampled": float(len(experience.outlines)),
+        "filter/trajectories_used": float(len(kept) * experience.group_size),
+        "filter/skipped": float(not kept),
+    }
+    if experience.group_size == 1:  # one alone has no spread
+        return counts
+    stds = group_std(experience.returns, experience.group_size)
+    return {
+        "filter/in_group_std": stds.mean().item(),
+        "filter/kept_in_group_std": stds[list(kept)].mean().item() if kept else 0.0,
+        "filter/dispersion": dispersion(stds.square()),
+        **counts,
+    }
+
+
+def shown_advantages(
+    chosen: Experience, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
+) -> list[float]:
+    """One number for each of the B trajectories that are trained on: its advantage, or the mean over its tokens.
+
+    Args:
+        chosen: What is trained on.
+        advantages: (B,), or (L, T) of this process.
+        gather: Joins the lists of all processes, in their order.
+    """
+    if advantages.ndim == 1:
+        return advantages.tolist()
+    here = len(chosen.trajectories)
+    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
+    means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    by_process = sorted(range(len(chosen.owners)), key=lambda row: chosen.owners[row])
+    shown = dict(zip(by_process, gather(means.tolist()), strict=True))
+    return [shown[row] for row in range(len(shown))]

@@ -1,0 +1,204 @@
+"""The playing half of a trainer: whole trajectories in the place of TRL's completions, up to what was sampled.
+
+Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
+
+- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and lists that reward functions
+  then receive (``trajectory``);
+- ``_generate_and_score_completions(inputs)`` sees the dataset rows, already repeated ``num_generations`` times with
+  groups contiguous;
+- ``_calculate_rewards`` returns the rewards of all processes, (B_global, functions).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from peft import PeftConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from trl import GRPOTrainer
+from trl.models.utils import unwrap_model_for_generation
+
+from ragen_envs import AgentTurns
+from ragen_trl.batch import to_rollout_output
+from ragen_trl.config import StarPOConfig
+from ragen_trl.env_pool import EnvPool
+from ragen_trl.environments import make_chat
+from ragen_trl.experience import Experience, Outline
+from ragen_trl.model_loading import check_model
+from ragen_trl.policies import TransformersPolicy
+from ragen_trl.rollout import Policy, Start, play
+from ragen_trl.rollout_metrics import rollout_metrics
+from ragen_trl.sampling import Sampling
+from ragen_trl.tasks import EnvLike, Tasks
+from ragen_trl.trajectory import Trajectory
+
+
+def environment_return(episode_return: list[float], **_: Any) -> list[float]:
+    """The reward function handed to TRL: each trajectory's undiscounted return, format penalties included."""
+    return episode_return
+
+
+class RolloutTrainer(GRPOTrainer):
+    """Plays episodes with the model in training and has TRL score them.
+
+    Args:
+        model: Path or hub id of a causal language model, or the model itself.
+        env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these: groups of all of
+            them are then played in every rollout, as often as ``args.env_weights`` say. Anything but an
+            ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
+        args: The configuration.
+        processing_class: The tokenizer; loaded with the model if unset.
+        reward_funcs: TRL reward functions to add to the environment's return; weights (``reward_weights``) count
+            the environment's return first. They also get ``trajectory``, a list of `Trajectory`.
+        callbacks: As in TRL.
+        optimizers: As in TRL.
+        peft_config: As in TRL.
+        train_dataset: In the place of ``env``: start states of one's own, columns ``env`` (id), ``seed`` and, if
+            wanted, ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
+
+    Raises:
+        ModelNotFoundError: If ``model`` names nothing that can be loaded.
+        gymnasium.error.NameNotFound: If ``env`` is an unknown id.
+        EnvSpecError: If environments are missing, described twice, or cannot share a run.
+        StartStateError: If start states or weights do not fit the run.
+        SeedOverlapError: If training would use start states that are kept for evaluation.
+        ChatTemplateError: If the chat template cannot be used append-only.
+    """
+
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        env: EnvLike | Sequence[EnvLike] | None = None,
+        args: StarPOConfig | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        reward_funcs: list[Callable[..., list[float]]] | None = None,
+        callbacks: list[TrainerCallback] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        peft_config: PeftConfig | None = None,
+        train_dataset: Dataset | None = None,
+    ) -> None:
+        if args is None:
+            raise ValueError("args is missing; pass a StarPOConfig, which says where the run goes and how it plays")
+        if isinstance(model, str):
+            check_model(model)
+        self._envs = EnvPool(args)
+        self._tasks = Tasks(env, train_dataset, args)
+        if self._tasks.ordered:
+            args.shuffle_dataset = False  # TRL would mix rows that belong to one rollout with those of others
+        self._played: list[Trajectory] = []
+        self._rewards = torch.empty(0)
+        super().__init__(
+            model=model,
+            reward_funcs=[environment_return, *(reward_funcs or [])],
+            args=args,
+            train_dataset=self._tasks.rows,
+            eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            peft_config=peft_config,
+            rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
+        )
+        self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
+
+    def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
+        """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
+
+        Args:
+            starts: Start state, outcomes and sampling of each episode.
+            envs: One environment per start.
+            policy: What plays: the model in training, or A*-PO's reference.
+        """
+        return play(envs, policy, starts, self.args.max_completion_length)
+
+    def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> TransformersPolicy:
+        """The model as a policy, for ``evaluate`` and ``play``: it samples as training does.
+
+        Args:
+            temperature: Divides the logits; 0 is greedy.
+            model: The unwrapped model, where a wrapper was taken off already.
+        """
+        sampling = Sampling(self.args.max_reply_length, temperature, self.top_k, self.top_p)
+        unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
+        return TransformersPolicy(unwrapped, self.chat, sampling, self.accelerator.autocast)
+
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> Experience:
+        """Play the rows and let TRL score what was played."""
+        mode = "train" if self.model.training else "eval"
+        tasks = [self._tasks.index(row) for row in rows]
+        envs = self._envs.take([self._tasks.specs[task] for task in tasks])
+        started = time.perf_counter()
+        with self._unwrapped_model() as model:
+            self._played = self.rollout(
+                self._starts(rows, mode, attempt), envs, self.policy(self.temperature, model)
+            )
+        self._metrics[mode]["rollout/seconds"].append(time.perf_counter() - started)
+        shown = [
+            {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
+            for row, trajectory in zip(rows, self._played, strict=True)
+        ]
+        batch = super()._generate_and_score_completions(shown)
+        names = [self._tasks.names[task] for task in tasks]
+        device = self.accelerator.device
+        self._record(mode, rollout_metrics(self._played, names, self._tasks.names, self._total, device))
+        outlines = [Outline.of(*of) for of in zip(self._played, names, tasks, strict=True)]
+        everyone = gather_object(outlines)
+        return Experience(
+            trajectories=self._played,
+            process=self.accelerator.process_index,
+            owners=tuple(row // len(rows) for row in range(len(everyone))),
+            rewards=self._rewards,
+            weights=self.reward_weights.to(self._rewards.device),
+            outlines=everyone,
+            group_size=self.num_generations if mode == "train" else 1,
+            batch=batch,
+        )
+
+    def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
+        """Start states come from the rows, shared by a group; outcomes and sampling are each trajectory's own."""
+        step = self.state.global_step if mode == "train" else 0
+        offset = self.accelerator.process_index * len(rows)
+        within = self._step % self.args.gradient_accumulation_steps  # a step may take several rollouts
+        which = [within, attempt] if attempt else [within] * (within > 0)
+        return [
+            Start.drawn(row["seed"], [self.args.seed, mode == "train", step, row["seed"], offset + index, *which])
+            for index, row in enumerate(rows)
+        ]
+
+    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
+        """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
+        within = self._step % self.args.gradient_accumulation_steps // self.args.steps_per_generation
+        rollout = int(self.state.global_step / self.args.steps_per_rollout) + within
+        rows = self._tasks.refill_rows(rollout, attempt - 1)
+        repeated = [row for row in rows for _ in range(self.num_generations)]
+        local = len(repeated) // self.accelerator.num_processes
+        first = self.accelerator.process_index * local
+        return [dict(row) for row in repeated[first : first + local]]
+
+    def _unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
+        return unwrap_model_for_generation(
+            self.model_wrapped,
+            self.accelerator,
+            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+        )
+
+    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*args)
+        if not bool(torch.isfinite(rewards[:, 0]).all()):
+            raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
+        self._rewards = rewards  # (B_global, F)
+        return rewards
+
+    def _record(self, mode: str, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._metrics[mode][name].append(value)
+
+    def _total(self, local: torch.Tensor) -> torch.Tensor:
+        """A tensor added up over all processes."""
+        total: torch.Tensor = self.accelerator.reduce(local, reduction="sum")
+        return total

@@ -1,0 +1,44 @@
+"""Rewards of trajectories outside TRL's loop, by the same functions and weights: for episodes that train nobody."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ragen_trl.batch import to_rollout_output
+from ragen_trl.trajectory import Trajectory
+
+
+def score_trajectories(
+    trajectories: Sequence[Trajectory],
+    functions: Sequence[Callable[..., list[float | None]]],
+    weights: Sequence[float],
+) -> list[float]:
+    """The raw return of each trajectory: the weighted sum of what all functions give, a ``None`` counting as nothing.
+
+    Args:
+        trajectories: Finished episodes.
+        functions: Reward functions as TRL calls them. They get ``prompts``, ``completions`` (the last reply),
+            ``completion_ids``, ``seed`` and the columns of ``to_rollout_output``; no other columns of a data set.
+        weights: One for each function.
+
+    Raises:
+        ValueError: If a function is a model or a coroutine.
+    """
+    columns: dict[str, list[Any]] = {
+        **to_rollout_output(trajectories),
+        "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
+        "completions": [[{"role": "assistant", "content": row.turns[-1].reply}] for row in trajectories],
+        "seed": [row.seed for row in trajectories],
+    }
+    totals = [0.0] * len(trajectories)
+    for function, weight in zip(functions, weights, strict=True):
+        if isinstance(function, torch.nn.Module) or inspect.iscoroutinefunction(function):
+            raise ValueError(
+                f"reward function {function} is a model or a coroutine, which only TRL's own loop can call; wrap it "
+                "in a function that returns a list of numbers"
+            )
+        for row, reward in enumerate(function(**columns)):
+            totals[row] += 0.0 if reward is None else weight * float(reward)
+    return totals

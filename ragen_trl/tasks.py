@@ -1,0 +1,83 @@
+"""What a run plays: its environments, and the start states of every rollout."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import Dataset
+
+from ragen_trl.config import StarPOConfig
+from ragen_trl.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs
+from ragen_trl.seeds import evaluation_rows, refill_rows, training_rows
+from ragen_trl.start_dataset import dataset_rows
+
+EnvLike = str | EnvMaker | EnvSpec
+
+
+class Tasks:
+    """The environments of a run and its start states, one row a training group.
+
+    Args:
+        env: One environment or several; not next to a data set.
+        dataset: Start states of one's own, see `start_dataset`.
+        args: Numbers of rollouts and start states.
+
+    Attributes:
+        specs: The environments, in an order that all processes share.
+        rows: What is trained on: columns ``prompt`` and ``seed``, and ``env_index`` where there may be several.
+
+    Raises:
+        EnvSpecError: If neither or both are given, or an environment is described wrongly.
+        StartStateError: If start states are described wrongly.
+        SeedOverlapError: If training would use start states that are kept for evaluation.
+    """
+
+    def __init__(self, env: EnvLike | Sequence[EnvLike] | None, dataset: Dataset | None, args: StarPOConfig) -> None:
+        if (env is None) == (dataset is None):
+            given = "both" if env is not None else "neither"
+            raise EnvSpecError(f"{given} of env and train_dataset given; a data set names its environments itself")
+        self._args, self._from_dataset = args, dataset is not None
+        if dataset is not None:
+            self.rows, self.specs = dataset_rows(args, dataset)
+        else:
+            assert env is not None
+            self.specs = env_specs(env, args)
+            self.rows = training_rows(args, self._several)
+
+    @property
+    def _several(self) -> list[EnvSpec] | None:
+        return self.specs if self._from_dataset or len(self.specs) > 1 else None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the rows matters: environments come in proportion, or a user chose it."""
+        return self._several is not None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the environments, for metrics."""
+        return [spec.name for spec in self.specs]
+
+    def index(self, row: Mapping[str, Any]) -> int:
+        """Place of a row's environment in ``specs``."""
+        return int(row.get("env_index", 0))
+
+    def starts(self) -> dict[int, list[int]]:
+        """Seeds of all different start states, by the index of their environment, in the order of the rows."""
+        found: dict[int, dict[int, None]] = {index: {} for index in range(len(self.specs))}
+        indices = self.rows["env_index"] if "env_index" in self.rows.column_names else [0] * len(self.rows)
+        for index, seed in zip(indices, self.rows["seed"], strict=True):
+            found[index][seed] = None
+        return {index: list(seeds) for index, seeds in found.items() if seeds}
+
+    def evaluation_rows(self) -> Dataset:
+        """Rows of TRL's evaluation during training."""
+        return evaluation_rows(self._args.num_eval_seeds, self._several)
+
+    def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
+        """Start states of an extra rollout, one row a group, for all processes together.
+
+        Args:
+            rollout: Which rollout of the run, from 0 on.
+            attempt: Which extra rollout of it, from 0 on.
+        """
+        return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset)

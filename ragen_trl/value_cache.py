@@ -1,0 +1,284 @@
+"""What the reference policy earned from each start state, on disk: the raw material of A*-PO's V*.
+
+One SQLite file, of which a killed process leaves a state between two batches and never half of one. It keeps returns
+and not V*, which is a function of them and of β1, so that β1 can change and samples can be added. It has no write-ahead
+log: the file then has no companions, can be copied, and may lie on a network disk, and a batch takes seconds to play in
+any case. Left out: deleting and evicting (delete the file), and anything that fills in a value that is missing.
+"""
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ragen_trl.errors import UserError
+
+_APPLICATION = 0x41537450  # "AStP"
+_VERSION = 1
+_SCHEMA = (
+    "CREATE TABLE keys (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, content TEXT NOT NULL)",
+    "CREATE TABLE samples (key INTEGER NOT NULL REFERENCES keys, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
+    "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
+    f"PRAGMA application_id = {_APPLICATION}",
+    f"PRAGMA user_version = {_VERSION}",
+)
+
+
+class ValueKeyError(UserError, ValueError):
+    """A key holds something that has no canonical JSON form."""
+
+
+class ValueCacheError(UserError, ValueError):
+    """The file cannot be used as a cache of values."""
+
+
+class SampleConflictError(UserError, ValueError):
+    """A sample is stored already, and was different."""
+
+
+class NonFiniteReturnError(UserError, ValueError):
+    """A return is NaN or infinite."""
+
+
+class Sample(NamedTuple):
+    """One episode of the reference policy: its raw return, format penalties included, and whether it succeeded."""
+
+    episode_return: float
+    success: bool
+
+
+class StoredSample(NamedTuple):
+    """A sample with its place: the ``sample_index``-th episode, from 0, from the start state of ``seed``."""
+
+    seed: int
+    sample_index: int
+    sample: Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueKey:
+    """Everything besides the start seed that V* depends on. Two runs that agree in all of it share their samples.
+
+    Attributes:
+        env: Gymnasium id, or a name for an environment that a function makes.
+        env_kwargs: Arguments of the environment.
+        max_turns: Turns of an episode.
+        max_actions_per_turn: Actions of one reply.
+        max_actions: Actions of an episode.
+        max_reply_length: Tokens of one reply.
+        max_completion_length: Tokens of a trajectory after its first prompt; ``None`` for no limit.
+        reward: Name and version of the reward: format penalty, reward functions and their weights.
+        reference: ``Reference.fingerprint()``.
+        temperature: Of the sampling.
+        top_p: Of the sampling.
+        top_k: Of the sampling.
+        system_prompt: ``None`` for the environment's own.
+        think: Whether replies begin with a thought.
+        reply_prefix: What every reply is forced to begin with.
+        chat_template: The template, or a hash of it.
+
+    Raises:
+        ValueKeyError: If a value has no JSON form.
+    """
+
+    env: str
+    env_kwargs: Mapping[str, Any]
+    max_turns: int
+    max_actions_per_turn: int
+    max_actions: int
+    max_reply_length: int
+    max_completion_length: int | None
+    reward: str
+    reference: str
+    temperature: float
+    top_p: float
+    top_k: int
+    system_prompt: str | None
+    think: bool
+    reply_prefix: str
+    chat_template: str
+
+    def __post_init__(self) -> None:
+        self.as_json()
+
+    def as_json(self) -> str:
+        """Canonical JSON: names sorted, no spaces, ASCII."""
+        try:
+            return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueKeyError(
+                f"{self} has no JSON form ({error}); give env_kwargs of finite numbers, strings, booleans, lists and "
+                "dictionaries with strings as keys, or name the environment by a function instead"
+            ) from error
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.as_json().encode("ascii")).hexdigest()
+
+
+class ValueCache:
+    """Samples by key and start seed in a SQLite file, which several processes may read and write at a time.
+
+    Args:
+        path: The file; it and its folder are made if they are missing.
+        timeout: Seconds to wait for another process that writes.
+
+    Raises:
+        ValueCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
+    """
+
+    def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
+        self.path = Path(path)
+        with self._named_errors():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None)
+        try:
+            with self._named_errors():
+                self._check_version()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> "ValueCache":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def add(self, key: ValueKey, samples: Sequence[StoredSample]) -> None:
+        """Store samples: all of them or, if this fails or the process dies, none.
+
+        A sample that is stored already is left alone, so that a batch may be added twice.
+
+        Raises:
+            NonFiniteReturnError: If a return is NaN or infinite.
+            SampleConflictError: If a stored sample is different: sampling did not repeat itself.
+            ValueError: If the samples of a start do not follow on the stored ones without a gap.
+            ValueCacheError: If the file cannot be written.
+        """
+        for seed, index, sample in samples:
+            check_finite(seed, index, sample.episode_return)
+        with self._named_errors(), self._transaction() as database:
+            digest = key.digest()
+            row = (digest, key.as_json())
+            database.execute("INSERT INTO keys (digest, content) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+            (number,) = database.execute("SELECT id FROM keys WHERE digest = ?", (digest,)).fetchone()
+            for seed in dict.fromkeys(sample.seed for sample in samples):
+                stored = self._samples_of(number, seed)
+                for new in sorted(sample for sample in samples if sample.seed == seed):
+                    self._add_one(number, new, stored)
+
+    def read(self, key: ValueKey) -> dict[int, list[Sample]]:
+        """All samples of a key: start seed → samples in their order. Empty where the key is unknown.
+
+        Raises:
+            ValueCacheError: If the file cannot be read.
+        """
+        query = (
+            "SELECT seed, episode_return, success FROM samples JOIN keys ON keys.id = samples.key WHERE digest = ? "
+            "ORDER BY seed, sample"
+        )
+        found: dict[int, list[Sample]] = {}
+        with self._named_errors():
+            for seed, episode_return, success in self._connection.execute(query, (key.digest(),)).fetchall():
+                found.setdefault(seed, []).append(Sample(episode_return, bool(success)))
+        return found
+
+    def keys(self) -> dict[str, dict[str, Any]]:
+        """Digest → content of every key in the file, in the order in which they came.
+
+        Raises:
+            ValueCacheError: If the file cannot be read.
+        """
+        with self._named_errors():
+            rows = self._connection.execute("SELECT digest, content FROM keys ORDER BY id").fetchall()
+        return {digest: json.loads(content) for digest, content in rows}
+
+    def _samples_of(self, number: int, seed: int) -> list[Sample]:
+        rows = self._connection.execute(
+            "SELECT episode_return, success FROM samples WHERE key = ? AND seed = ? ORDER BY sample",
+            (number, int(seed)),
+        )
+        return [Sample(episode_return, bool(success)) for episode_return, success in rows.fetchall()]
+
+    def _add_one(self, number: int, new: StoredSample, stored: list[Sample]) -> None:
+        seed, index, (episode_return, success) = new
+        sample = Sample(float(episode_return), bool(success))  # NumPy's numbers would be stored as bytes
+        if index < len(stored):
+            if stored[index] != sample:
+                raise SampleConflictError(
+                    f"{self.path} has {stored[index]} as sample {index} of start {seed}, but now it came out as "
+                    f"{sample}: sampling from the reference does not repeat itself. Two runs that fill one file at the "
+                    "same time on an accelerator can cause this: start this run again, and it reads what is there"
+                )
+            return
+        if index > len(stored):
+            raise ValueError(f"sample {index} of start {seed} would leave a gap behind {len(stored)} stored ones")
+        self._connection.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (number, int(seed), int(index), *sample))
+        stored.append(sample)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")  # nobody else writes between the look and the change
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # after some errors SQLite has rolled back already
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise ValueCacheError(
+                f"{self.path} cannot be used as a cache of values ({error}); if another program holds it, end that; if "
+                "it is something else or damaged, name another file or move this one away"
+            ) from error
+
+    def _check_version(self) -> None:
+        """Make the tables in a new file; refuse any file that is neither new nor ours."""
+        if self._is_new():
+            with self._transaction():
+                if self._is_new():  # still, now that nobody else can write
+                    for statement in _SCHEMA:
+                        self._connection.execute(statement)
+        if self._mark("application_id") != _APPLICATION:
+            raise ValueCacheError(f"{self.path} is a SQLite file of another program; name another file")
+        version = self._mark("user_version")
+        if version != _VERSION:
+            raise ValueCacheError(
+                f"{self.path} has version {version} of the format, this program reads version {_VERSION}; "
+                "name another file, or use the program that wrote it"
+            )
+
+    def _is_new(self) -> bool:
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return tables == 0 and self._mark("application_id") == 0
+
+    def _mark(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def check_finite(seed: int, index: int, episode_return: float) -> None:
+    """Check a return before anything is made of it.
+
+    Raises:
+        NonFiniteReturnError: If it is NaN or infinite.
+    """
+    if not math.isfinite(episode_return):
+        raise NonFiniteReturnError(
+            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite, mend the environment "
+            "or the reward function"
+        )
