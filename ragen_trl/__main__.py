@@ -186,7 +186,8 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     config = ALGORITHMS[chosen.algo][0]
     parser = TrlParser([*dataclasses, config], prog=f"python -m ragen_trl {command}")
     # "" is no folder yet: transformers would put "trainer_output" in the place of None.
-    parser.set_defaults(**{"output_dir": "", **defaults(chosen.env, chosen.model, chosen.algo), **recorded, "env": chosen.env})
+    recipe = defaults(chosen.env, chosen.model, chosen.algo)
+    parser.set_defaults(**{"output_dir": "", **recipe, **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise SystemExit(_fail(f"the --config file has options that do not exist: {' '.join(unknown)}"))

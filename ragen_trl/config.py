@@ -176,19 +176,19 @@ class StarPOConfig(GRPOConfig):
             raise ValueError(
                 f"num_generations is {self.num_generations}; a group needs at least {self._min_group_size} trajectories"
             )
-        group_size = self.num_generations
-        if group_size == 1:
-            self.num_generations = 2  # TRL's configuration refuses groups of one, its trainer takes them
         try:
             super().__post_init__()
         except ValueError as error:
-            if "divisible by num_generations" not in str(error):
+            if self.num_generations == 1 and "at least 2 generations" in str(error):
+                pass  # its trainer takes groups of one; all that its configuration still checks is about vLLM
+            elif "divisible by num_generations" in str(error):
+                raise ValueError(
+                    f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
+                    f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
+                    "of them"
+                ) from error
+            else:
                 raise
-            raise ValueError(
-                f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
-                f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one of them"
-            ) from error
-        self.num_generations = group_size
         self._check_ours()
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes

@@ -100,13 +100,14 @@ class Experience:
         What the extra reward functions gave a whole trajectory is put on its last turn.
         """
         width = max((len(outline.turn_rewards) for outline in self.outlines), default=0)
-        rewards = self.rewards.new_zeros((len(self.outlines), width))
+        returns = self.returns
+        rewards = returns.new_zeros((len(self.outlines), width))
         mask = torch.zeros((len(self.outlines), width), dtype=torch.bool, device=rewards.device)
         for row, outline in enumerate(self.outlines):
             count = len(outline.turn_rewards)
             rewards[row, :count] = rewards.new_tensor(outline.turn_rewards) * self.weights[0]
             mask[row, :count] = True
-            rewards[row, count - 1] += self.returns[row] - rewards[row].sum()
+            rewards[row, count - 1] += returns[row] - rewards[row].sum()
         return rewards, mask
 
     def select(self, groups: Sequence[int], multiple: int) -> "Experience":

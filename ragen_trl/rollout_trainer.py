@@ -162,16 +162,21 @@ class RolloutTrainer(GRPOTrainer):
         """Start states come from the rows, shared by a group; outcomes and sampling are each trajectory's own."""
         step = self.state.global_step if mode == "train" else 0
         offset = self.accelerator.process_index * len(rows)
-        within = self._step % self.args.gradient_accumulation_steps  # a step may take several rollouts
+        within = self._micro_step
         which = [within, attempt] if attempt else [within] * (within > 0)
         return [
             Start.drawn(row["seed"], [self.args.seed, mode == "train", step, row["seed"], offset + index, *which])
             for index, row in enumerate(rows)
         ]
 
+    @property
+    def _micro_step(self) -> int:
+        """Micro-batches of this update so far: above 0 for a further rollout of it. TRL's count is not resumed."""
+        return int(self._step % self.args.gradient_accumulation_steps)
+
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
-        within = self._step % self.args.gradient_accumulation_steps // self.args.steps_per_generation
+        within = self._micro_step // self.args.steps_per_generation
         rollout = int(self.state.global_step / self.args.steps_per_rollout) + within
         rows = self._tasks.refill_rows(rollout, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]

@@ -89,11 +89,31 @@ class TrajectoryTrainer(RolloutTrainer):
         ``inputs["window_tokens"]``, one over trajectories by ``inputs["window_trajectories"]``.
 
         Args:
-            model: The policy, perhaps wrapped; `_get_per_token_logps_and_entropies` gives its log-probabilities.
+            model: The policy, perhaps wrapped; `score` gives its log-probabilities.
             inputs: This process's micro-batch: TRL's tensors and those of ``accumulation.add_window_totals``.
         """
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         return loss * inputs["fill"] if self.loss_type in _ROW_MEAN_LOSSES else loss
+
+    def score(
+        self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for losses of one's own.
+
+        The policy has to be scored last in a micro-batch: what is logged comes from the last call.
+
+        Args:
+            model: The policy, or the policy as its reference.
+            inputs: TRL's tensors of a micro-batch, or of a whole rollout.
+            batch_size: Rows in one forward pass; unset: all.
+        """
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].shape[1]
+        scored = self._get_per_token_logps_and_entropies(
+            model, ids, attention, width, batch_size=batch_size, compute_entropy=True
+        )
+        return scored[0], scored[1]
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
