@@ -28,6 +28,7 @@ def add_window_totals(
         window_tokens: Sampled tokens, a process's share.
         window_trajectories: Trajectories without filler, a process's share.
         fill: Rows per trajectory, by which a mean over rows has to be multiplied.
+        empty: No process has a token in this micro-batch; means over its tokens say nothing.
         skip: The window has nothing to train on. Only where it is a whole step: otherwise it counts as zeros.
 
     Args:
@@ -39,17 +40,18 @@ def add_window_totals(
     windows = max(1, len(micro_batches) // accumulation_steps)
     repeats = max(1, accumulation_steps // len(micro_batches))
     size = len(micro_batches) // windows
-    counts = torch.zeros((windows, 3), dtype=torch.float64, device=micro_batches[0]["completion_mask"].device)
+    masks = [batch["completion_mask"] for batch in micro_batches]
+    tokens_of = [(batch["completion_mask"] * batch["tool_mask"]).sum() for batch in micro_batches]
+    local = [[tokens, mask.any(dim=1).sum()] for tokens, mask in zip(tokens_of, masks, strict=True)]
+    counts = total(torch.tensor(local, dtype=torch.float64, device=masks[0].device)).float()  # (micro-batches, 2)
+    rows = torch.tensor(float(size * processes * len(masks[0])), device=masks[0].device)
     for index, batch in enumerate(micro_batches):
-        mask = batch["completion_mask"]
-        tokens = (mask * batch["tool_mask"]).sum()
-        counts[index // size] += torch.stack([tokens, mask.any(dim=1).sum(), tokens.new_tensor(len(mask))])
-    counts = total(counts).float()
-    for index, batch in enumerate(micro_batches):
-        tokens, trajectories, rows = counts[index // size]
+        first = index // size * size
+        tokens, trajectories = counts[first : first + size].sum(dim=0)
         share = repeats / processes
         batch["num_items_in_batch"] = tokens * windows
         batch["window_tokens"] = tokens.clamp(min=1) * share
         batch["window_trajectories"] = trajectories.clamp(min=1) * share
         batch["fill"] = rows / trajectories.clamp(min=1)
+        batch["empty"] = counts[index, 0] == 0
         batch["skip"] = (trajectories == 0) & torch.tensor(repeats == 1)

@@ -9,6 +9,15 @@ from typing import Literal
 
 from ragen_trl.config import StarPOConfig
 
+# What a regression of whole trajectories has no use for: estimators of advantages, a critic, ratios and clips.
+_OF_OTHER_LOSSES = (
+    *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation", "step_weight", "whiten_advantages"),
+    *("gamma", "gae_lambda", "turn_gamma", "turn_lambda", "bootstrap"),
+    *("critic_learning_rate", "critic_warmup_steps", "value_clip"),
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
+    *("top_entropy_quantile", "use_adaptive_entropy"),
+)
+
 
 @dataclass
 class AStarPOConfig(StarPOConfig):
@@ -41,7 +50,7 @@ class AStarPOConfig(StarPOConfig):
         default=0.15, metadata={"help": "Standard error of V* that is good enough, in units of the return range."}
     )
     beta1: float = field(
-        default=0.5, metadata={"help": "Temperature of V*, in units of the return range; 0: best return, ∞: mean."}
+        default=0.5, metadata={"help": "Temperature of V*, in return ranges; near 0: best return, large: mean return."}
     )
     beta2: float = field(
         default=1e-3,
@@ -79,11 +88,19 @@ class AStarPOConfig(StarPOConfig):
         positive = ("value_std_error", "beta1", "beta2", "reference_samples", "stale_window")
         for name in (*positive, "return_range", "residual_cap"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value}; it must be above 0 and finite")
         for name in ("kl_coef", "refresh_steps"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
+        self._check_combinations_of_ours()
+
+    def _check_combinations_of_ours(self) -> None:
+        for name in _OF_OTHER_LOSSES:
+            if getattr(self, name) != getattr(type(self), name):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, which A*-PO does not read; leave it unset")
+        if self.loss_scale not in ("unit", "paper"):
+            raise ValueError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
         if self.max_reference_samples < self.reference_samples:
             raise ValueError(
                 f"max_reference_samples is {self.max_reference_samples}, below reference_samples "
@@ -100,4 +117,9 @@ class AStarPOConfig(StarPOConfig):
             raise ValueError(
                 f"filter_ratio {self.filter_ratio} and max_refills {self.max_refills} need groups to compare; raise "
                 "num_generations, or leave them alone: start states without spread are dropped in any case"
+            )
+        if self.max_refills and self.num_train_seeds is None:
+            raise ValueError(
+                f"max_refills is {self.max_refills}, but new start states have no V*; set num_train_seeds, from which "
+                "extra rollouts are then drawn"
             )

@@ -6,6 +6,7 @@ of states inside an episode, hence credit per turn; several updates on one rollo
 """
 
 import json
+import logging
 import textwrap
 from collections import deque
 from functools import partial
@@ -17,17 +18,20 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
+from ragen_trl.astar_po_config import AStarPOConfig
 from ragen_trl.atomic import write_atomically
 from ragen_trl.experience import Experience
 from ragen_trl.losses import kl_penalty, regression_loss
-from ragen_trl.reference import Reference
+from ragen_trl.reference import Reference, ReferenceWeightsError
 from ragen_trl.reference_play import Processes, ReferencePlayer, Request, reference_start
-from ragen_trl.reference_values import Accuracy, ReferenceValues, estimate_values
+from ragen_trl.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
 from ragen_trl.scoring import score_trajectories
 from ragen_trl.selection import uncertain_groups
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
 from ragen_trl.value_cache import ValueCache, ValueKey
 from ragen_trl.values import is_stale
+
+logger = logging.getLogger(__name__)
 
 _TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
 _STATE = "astar_po.json"
@@ -70,6 +74,13 @@ class AStarPOTrainer(TrajectoryTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if not isinstance(self.args, AStarPOConfig):
+            raise ValueError(f"args is a {type(self.args).__name__}; A*-PO takes an AStarPOConfig")
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise ReferenceWeightsError(
+                f"the reference of A*-PO does not work with {self.accelerator.distributed_type.value}, whose weights "
+                "are in pieces; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
+            )
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
@@ -105,19 +116,18 @@ class AStarPOTrainer(TrajectoryTrainer):
                     self._value_key(task, fingerprint),
                     processes,
                 )
-                self.values[task] = estimate_values(seeds, player, accuracy, progress=True)
+                self.values[task] = estimate_values(seeds, player, accuracy, not self.args.disable_tqdm)
                 self._reference_episodes += self.values[task].played
         finally:
             if cache is not None:
                 cache.close()
-        self._window.clear()
         return self.values
 
     def _value_key(self, task: int, reference: str) -> ValueKey:
         args, spec = self.args, self._tasks.specs[task]
         weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         return ValueKey(
-            env=spec.label,
+            env=spec.label if isinstance(spec.env, str) else f"{spec.label} {task}",  # names of functions may be equal
             env_kwargs=dict(spec.kwargs),
             max_turns=args.max_turns,
             max_actions_per_turn=args.max_actions_per_turn,
@@ -149,7 +159,7 @@ class AStarPOTrainer(TrajectoryTrainer):
 
     def select_groups(self, experience: Experience) -> list[int]:
         """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
-        if self.args.filter_ratio == 1:
+        if experience.group_size == 1:
             return list(range(experience.num_groups))
         return uncertain_groups(experience, self.args)
 
@@ -178,7 +188,7 @@ class AStarPOTrainer(TrajectoryTrainer):
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
         mask = inputs["completion_mask"] * inputs["tool_mask"]
-        logprobs, entropies = self._score(model, inputs)
+        logprobs, entropies = self.score(model, inputs)
         reference = inputs["ref_per_token_logps"]
         loss, log_ratios, residuals = regression_loss(
             logprobs,
@@ -192,47 +202,21 @@ class AStarPOTrainer(TrajectoryTrainer):
             normaliser=inputs["window_trajectories"],
         )
         kl = kl_penalty(logprobs, reference, "k3")
-        self._log_regression(log_ratios.detach(), residuals.detach(), kl.detach(), entropies.detach(), mask)
+        per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
+        per_row = {f"astar/{name}": column for name, column in per_row.items()}
+        self._record("train", self._means(per_row, mask.any(dim=1), inputs["window_trajectories"]))
+        self._record("train", self._means({"kl": kl, "entropy": entropies}, mask, inputs["window_tokens"]))
         if self.args.kl_coef:
             unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
             loss = loss + unit * self.args.kl_coef * (kl * mask).sum() / inputs["window_tokens"]
         return loss
 
-    def _score(self, model: PreTrainedModel, inputs: dict[str, Any], **options: Any) -> tuple[Any, Any]:
-        """(B, T) log-probabilities and entropies of the completion tokens."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        width = inputs["completion_ids"].shape[1]
-        scored = self._get_per_token_logps_and_entropies(
-            model, ids, attention, width, compute_entropy="batch_size" not in options, **options
-        )
-        return scored[0], scored[1]
-
-    def _log_regression(
-        self,
-        log_ratios: torch.Tensor,
-        residuals: torch.Tensor,
-        kl: torch.Tensor,
-        entropies: torch.Tensor,
-        mask: torch.Tensor,
-    ) -> None:
-        """Means over this micro-batch's trajectories and tokens on all processes, filler left out."""
-        rows = mask.any(dim=1)
-        sums = torch.stack(
-            [
-                rows.sum(),
-                mask.sum(),
-                log_ratios[rows].sum(),
-                residuals[rows].sum(),
-                residuals[rows].square().sum(),
-                (kl * mask).sum(),
-                (entropies * mask).sum(),
-            ]
-        )
-        trajectories, tokens, *totals = self._total(sums.double()).tolist()
-        counts = [max(1.0, trajectories)] * 3 + [max(1.0, tokens)] * 2
-        names = ("astar/log_ratio", "astar/residual", "astar/residual_squared", "kl", "entropy")
-        self._record("train", {n: total / c for n, total, c in zip(names, totals, counts, strict=True)})
+    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor, share: torch.Tensor) -> dict[str, float]:
+        """This micro-batch's part of the means over an update, such that the mean over micro-batches is that mean."""
+        sums = torch.stack([column.detach()[mask.bool()].sum() for column in columns.values()])
+        scale = self.args.gradient_accumulation_steps / (share * self.accelerator.num_processes)
+        totals = self._total(sums.double()) * scale
+        return dict(zip(columns, totals.tolist(), strict=True))
 
     # What happens between them
 
@@ -245,7 +229,11 @@ class AStarPOTrainer(TrajectoryTrainer):
         if self._refresh_is_due():
             self.reference.reanchor()
             self._last_refresh = self.state.global_step
-            self.estimate_values()
+            self._window.clear()
+            try:
+                self.estimate_values()
+            except NothingToLearnError as error:  # solved: the old V* is still a baseline
+                logger.warning("step %d keeps its values: %s", self.state.global_step + 1, error)
         return super()._generate_and_score_completions(self._with_trainable_starts(inputs))
 
     def _refresh_is_due(self) -> bool:
@@ -265,16 +253,19 @@ class AStarPOTrainer(TrajectoryTrainer):
             values = self.values[self._tasks.index(row)]
             if values.of(row["seed"]).zero_variance:
                 group = (first + index) // self.num_generations
-                random = np.random.default_rng([self.args.seed, self.state.global_step, self._step, group])
+                entropy = [self.args.seed, self.state.global_step, self._micro_step, group, row["seed"]]
+                random = np.random.default_rng(entropy)
                 row = {**row, "seed": int(random.choice(values.trainable))}
             exchanged.append(row)
         return exchanged
 
+    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
+        return self._with_trainable_starts(super()._refill_rows(attempt))
+
     def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
         batch = super()._learn_from(experience, kept)
         with self.reference.model() as model:
-            size = self.args.per_device_train_batch_size
-            batch["ref_per_token_logps"] = self._score(model, batch, batch_size=size)[0]
+            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
         return batch
 
     def _save_beside(self, checkpoint: Path) -> None:
@@ -282,11 +273,17 @@ class AStarPOTrainer(TrajectoryTrainer):
             return
         if self.reference.reanchored:
             self.reference.save(checkpoint / "reference")
-        state = {"last_refresh": self._last_refresh, "reanchored": self.reference.reanchored}
+        state = {
+            "last_refresh": self._last_refresh,
+            "reanchored": self.reference.reanchored,
+            "reference_episodes": self._reference_episodes,
+            "window": [[column.tolist() for column in columns] for columns in self._window],
+        }
         write_atomically(checkpoint / _STATE, json.dumps(state))
 
     def _load_beside(self, checkpoint: Path) -> None:
         state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-        self._last_refresh = state["last_refresh"]
+        self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
+        self._window.extend(tuple(map(torch.tensor, columns)) for columns in state["window"])
         if state["reanchored"]:
             self.reference.load(checkpoint / "reference")

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
+from ragen_trl.config_checks import CRITIC_ADVANTAGES, check_combinations
+
 ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
 BASELINES = ("mean", "leave_one_out")
 FILTERS = ("top_k", "top_p")
@@ -131,7 +132,7 @@ class StarPOConfig(GRPOConfig):
         default=1.0, metadata={"help": "λ of generalised advantage estimation over turns ('turn_gae')."}
     )
     step_weight: float = field(
-        default=1.0, metadata={"help": "Weight of the turns' advantage beside the episode's ('gigpo', 'mt_grpo')."}
+        default=1.0, metadata={"help": "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo')."}
     )
     whiten_advantages: bool = field(
         default=True, metadata={"help": "Give the critic's advantages mean 0 and std 1 over the trained tokens."}
@@ -195,10 +196,7 @@ class StarPOConfig(GRPOConfig):
         for name, only in _NOT_HONOURED.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
-        if self.filter_ratio < 1 and self.loss_type == "bnpo":
-            raise ValueError(
-                "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
-            )
+        check_combinations(self)
 
     def _check_ours(self) -> None:
         for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
@@ -222,33 +220,6 @@ class StarPOConfig(GRPOConfig):
             raise ValueError(f"value_clip is {self.value_clip}; give a positive number, or leave it unset for no clip")
         if isinstance(self.env_kwargs, str):
             raise ValueError(f"env_kwargs is {self.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
-        """What is right alone but not together."""
-        assert self.steps_per_generation is not None
-        if self.steps_per_generation % self.gradient_accumulation_steps and (
-            self.gradient_accumulation_steps % self.steps_per_generation
-        ):
-            raise ValueError(
-                f"steps_per_generation {self.steps_per_generation} and gradient_accumulation_steps "
-                f"{self.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
-            )
-        if self.max_refills and self.filter_strategy == "top_p":
-            raise ValueError(
-                f"max_refills is {self.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up "
-                "to; use 'top_k'"
-            )
-        if self.multi_objective_aggregation == "normalize_then_sum" and self.advantage != "group":
-            raise ValueError(
-                f"multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; "
-                f"advantage {self.advantage!r} needs 'sum_then_normalize'"
-            )
-        if self.num_train_seeds is not None and self.num_train_seeds < self.groups_per_generation:
-            raise ValueError(
-                f"num_train_seeds is {self.num_train_seeds}, but every rollout takes {self.groups_per_generation} "
-                "different start states; raise it or leave it unset"
-            )
 
     @property
     def groups_per_generation(self) -> int:

@@ -34,10 +34,17 @@ def trajectory_advantages(experience: Experience, args: StarPOConfig) -> torch.T
         return group_advantages(experience.returns, size, baseline, scale)
     total = torch.zeros_like(experience.returns)
     for rewards, weight in zip(experience.rewards.T, experience.weights, strict=True):
-        groups = rewards.reshape(-1, size)
-        given = torch.where(groups.isnan(), groups.nanmean(dim=1, keepdim=True), groups).nan_to_num(nan=0.0)
-        total += weight * group_advantages(given.reshape(-1), size, baseline, "group")
+        total += weight * _normalised(rewards.reshape(-1, size)).reshape(-1)
     return (total - total.mean()) / (total.std() + 1e-4)  # ε as in TRL
+
+
+def _normalised(groups: torch.Tensor) -> torch.Tensor:
+    """(P, G) rewards → the same with mean 0 and std 1 within each group, over the members that were given one."""
+    given = ~groups.isnan()
+    count = given.sum(dim=1, keepdim=True)
+    centred = (groups - groups.nanmean(dim=1, keepdim=True)).nan_to_num(nan=0.0)
+    std = (centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-4)  # ε as in TRL
 
 
 def turn_advantages(experience: Experience, args: StarPOConfig) -> torch.Tensor:

@@ -26,6 +26,7 @@ class Outline:
         task: Place of its environment among those of the run; several may share a name.
         seed: Seed of the start state.
         turn_rewards: The environment's reward of each turn, format penalties included.
+        success: Whether it succeeded.
         anchors: Digest of the environment's observation before each turn: equal ones are the same state as far as the
             environment shows (GiGPO's anchor states).
     """
@@ -34,13 +35,15 @@ class Outline:
     task: int
     seed: int
     turn_rewards: tuple[float, ...]
+    success: bool
     anchors: tuple[str, ...]
 
     @classmethod
     def of(cls, trajectory: Trajectory, env: str, task: int) -> "Outline":
         """What other processes are told of a trajectory."""
         anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
-        return cls(env, task, trajectory.seed, tuple(turn.reward for turn in trajectory.turns), anchors)
+        rewards = tuple(turn.reward for turn in trajectory.turns)
+        return cls(env, task, trajectory.seed, rewards, trajectory.success, anchors)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def bi_level_gae(
     positions = torch.arange(values.shape[1], device=values.device)
     at_end = mask & (ends.gather(1, turn_ids.clamp(min=0)) == positions)  # (B, T)
     advantages = torch.zeros_like(values)
-    advantage = next_value = torch.zeros_like(values[:, 0])  # (B,); each turn's last token starts them anew
+    advantage = next_value = values.new_zeros(values.shape[0])  # (B,); each turn's last token starts them anew
     for t in reversed(range(values.shape[1])):
         within = token_gamma * next_value - values[:, t] + token_gamma * lam * advantage
         advantage = torch.where(mask[:, t], torch.where(at_end[:, t], from_turn[:, t], within), advantage)

@@ -3,13 +3,38 @@
 import json
 from pathlib import Path
 
-from transformers import AutoConfig
+from peft import PeftModel
+from transformers import AutoConfig, PreTrainedModel
 
 from ragen_trl.errors import UserError
 
 
 class ModelNotFoundError(UserError, FileNotFoundError):
     """A model's path or hub id names nothing that can be loaded."""
+
+
+class NoReferenceError(UserError, ValueError):
+    """TRL cannot load the reference model of its KL term."""
+
+
+def check_policy(model: str | PreTrainedModel, beta: float | None) -> None:
+    """Check what a trainer is given: a name that leads to a model, or a model that TRL can load once more if it must.
+
+    Args:
+        model: The policy.
+        beta: KL coefficient, for which TRL loads a reference from the model's path; ``None`` if an adapter is trained.
+
+    Raises:
+        ModelNotFoundError: As ``check_model``.
+        NoReferenceError: If there is no path.
+    """
+    if isinstance(model, str):
+        check_model(model)
+    elif beta and not isinstance(model, PeftModel) and not model.config.name_or_path:
+        raise NoReferenceError(
+            f"beta is {beta}, for which TRL loads a reference model from the policy's path, but this one was built in "
+            "memory; save it with its tokenizer and pass the folder, or set beta=0"
+        )
 
 
 def check_model(name: str) -> None:

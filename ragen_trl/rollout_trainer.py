@@ -9,6 +9,7 @@ Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
 - ``_calculate_rewards`` returns the rewards of all processes, (B_global, functions).
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,20 +22,26 @@ from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
+from trl.trainer.utils import RepeatSampler
 
 from ragen_envs import AgentTurns
 from ragen_trl.batch import to_rollout_output
 from ragen_trl.config import StarPOConfig
 from ragen_trl.env_pool import EnvPool
 from ragen_trl.environments import make_chat
+from ragen_trl.errors import UserError
 from ragen_trl.experience import Experience, Outline
-from ragen_trl.model_loading import check_model
+from ragen_trl.model_loading import check_policy
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.rollout import Policy, Start, play
 from ragen_trl.rollout_metrics import rollout_metrics
 from ragen_trl.sampling import Sampling
 from ragen_trl.tasks import EnvLike, Tasks
 from ragen_trl.trajectory import Trajectory
+
+
+class LaunchError(UserError, RuntimeError):
+    """Several processes were launched, but not as one run."""
 
 
 def environment_return(episode_return: list[float], **_: Any) -> list[float]:
@@ -83,8 +90,7 @@ class RolloutTrainer(GRPOTrainer):
     ) -> None:
         if args is None:
             raise ValueError("args is missing; pass a StarPOConfig, which says where the run goes and how it plays")
-        if isinstance(model, str):
-            check_model(model)
+        check_policy(model, None if peft_config is not None else args.beta)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
@@ -103,6 +109,11 @@ class RolloutTrainer(GRPOTrainer):
             peft_config=peft_config,
             rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
         )
+        if int(os.environ.get("WORLD_SIZE", "1")) > self.accelerator.num_processes:
+            raise LaunchError(
+                f"launched as {os.environ['WORLD_SIZE']} processes, which do not see one another: each would train "
+                "alone, into the same folder; on the CPU set use_cpu=True and launch with torchrun"
+            )
         self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
@@ -136,7 +147,8 @@ class RolloutTrainer(GRPOTrainer):
             self._played = self.rollout(
                 self._starts(rows, mode, attempt), envs, self.policy(self.temperature, model)
             )
-        self._metrics[mode]["rollout/seconds"].append(time.perf_counter() - started)
+        seconds = self._metrics[mode]["rollout/seconds"]
+        seconds.append(time.perf_counter() - started + (seconds.pop() if attempt else 0.0))
         shown = [
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
             for row, trajectory in zip(rows, self._played, strict=True)
@@ -176,8 +188,8 @@ class RolloutTrainer(GRPOTrainer):
 
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
-        within = self._micro_step // self.args.steps_per_generation
-        rollout = int(self.state.global_step / self.args.steps_per_rollout) + within
+        passes = self.state.global_step * self.args.gradient_accumulation_steps + self._micro_step
+        rollout = passes // (self.args.steps_per_generation * self.args.num_iterations)
         rows = self._tasks.refill_rows(rollout, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes
@@ -191,6 +203,10 @@ class RolloutTrainer(GRPOTrainer):
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         )
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
+        """In order: environments take turns in the rows, so that batches hold as many of each, and means are means."""
+        return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)

@@ -1,6 +1,7 @@
 """Rewards of trajectories outside TRL's loop, by the same functions and weights: for episodes that train nobody."""
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,13 +10,16 @@ import torch
 from ragen_trl.batch import to_rollout_output
 from ragen_trl.trajectory import Trajectory
 
+# What TRL offers besides columns; nothing is logged of episodes that train nobody.
+_NO_LOG: dict[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
 
 def score_trajectories(
     trajectories: Sequence[Trajectory],
     functions: Sequence[Callable[..., list[float | None]]],
     weights: Sequence[float],
 ) -> list[float]:
-    """The raw return of each trajectory: the weighted sum of what all functions give, a ``None`` counting as nothing.
+    """The raw return of each trajectory: the weighted sum of what all functions give, None and NaN as nothing.
 
     Args:
         trajectories: Finished episodes.
@@ -39,6 +43,6 @@ def score_trajectories(
                 f"reward function {function} is a model or a coroutine, which only TRL's own loop can call; wrap it "
                 "in a function that returns a list of numbers"
             )
-        for row, reward in enumerate(function(**columns)):
-            totals[row] += 0.0 if reward is None else weight * float(reward)
+        for row, reward in enumerate(function(**columns, **_NO_LOG)):
+            totals[row] += 0.0 if reward is None or math.isnan(reward) else weight * float(reward)
     return totals

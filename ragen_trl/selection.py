@@ -1,29 +1,34 @@
 """Which groups are trained on: StarPO-S's filter as a configuration describes it, for one environment or several."""
 
+from collections import Counter
+
 import torch
 
 from ragen_trl.config import StarPOConfig
 from ragen_trl.experience import Experience
 from ragen_trl.filtering import group_std, most_uncertain_groups, top_mass_groups
+from ragen_trl.seeds import interleave
 
 
 def uncertain_groups(experience: Experience, args: StarPOConfig) -> list[int]:
     """The groups with the largest standard deviation of raw returns, in ascending order.
 
     Environments are filtered apart: they pay on different scales, and the one that pays most would be all that is left.
-    With refills, groups of all rollouts compete for the places of one.
+    Each gets places in proportion to its groups, at least one. With refills, groups of all rollouts compete for the
+    places of one.
     """
     stds = group_std(experience.returns, experience.group_size)
     envs = experience.group_envs
+    members = [[group for group, name in enumerate(envs) if name == env] for env in dict.fromkeys(envs)]
+    places = Counter(interleave([len(groups) for groups in members], args.groups_per_update))
     kept: list[int] = []
-    for env in dict.fromkeys(envs):
-        members = [group for group, name in enumerate(envs) if name == env]
-        kept += [members[index] for index in _chosen(stds[members], experience.num_groups, args)]
+    for index, groups in enumerate(members):
+        kept += [groups[place] for place in _chosen(stds[groups], max(1, places[index]), args)]
     return sorted(kept)
 
 
-def _chosen(stds: torch.Tensor, sampled: int, args: StarPOConfig) -> list[int]:
+def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
     if args.filter_strategy == "top_p" and args.filter_ratio < 1:
         return top_mass_groups(stds, args.filter_ratio)
-    chosen = most_uncertain_groups(stds, args.filter_ratio * args.groups_per_generation / sampled)
+    chosen = most_uncertain_groups(stds, min(1.0, places / len(stds)))
     return [group for group in chosen if stds[group] > 0] if args.max_refills else chosen

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
-from ragen_trl.config import CRITIC_ADVANTAGES
+from ragen_trl.config_checks import CRITIC_ADVANTAGES
 from ragen_trl.credit import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.critic import Critic
 from ragen_trl.experience import Experience
@@ -81,11 +82,10 @@ class StarPOTrainer(TrajectoryTrainer):
             return trajectory_advantages(experience, self.args)
         return turn_advantages(experience, self.args)
 
-    def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
-        batch = super()._learn_from(experience, kept)
-        if self.critic is not None and self.state.global_step < self.args.critic_warmup_steps:
-            batch["completion_mask"] = torch.zeros_like(batch["completion_mask"])  # nothing for the policy to learn
-        return batch
+    def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        if self.critic is not None and self.model.training and self.state.global_step < self.args.critic_warmup_steps:
+            inputs["skip"] = torch.tensor(True)  # the critic has learnt from this rollout; the policy waits
+        return super()._compute_loss(model, inputs)
 
     def _save_beside(self, checkpoint: Path) -> None:
         if self.critic is not None:

@@ -172,12 +172,17 @@ class TrajectoryTrainer(RolloutTrainer):
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimiser
             # passes over parameters without gradient (no momentum step, no weight decay).
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        metrics = self._metrics["train"]
+        logged = {name: len(values) for name, values in metrics.items()}
         loss = self.policy_loss(model, inputs)
         logprobs, entropies = self._scored
         mask = inputs["completion_mask"] * inputs["tool_mask"]
         self._log_ratio(logprobs, inputs["sampling_per_token_logps"], mask.bool())
         if self.args.entropy_coef and not self.args.use_adaptive_entropy:
             loss = loss - self.args.entropy_coef * (entropies * mask).sum() / inputs["window_tokens"]
+        if inputs["empty"]:  # filler alone: zeros that would pull down the means that are logged
+            for name, values in metrics.items():
+                del values[logged.get(name, 0) :]
         return loss
 
     def _log_ratio(self, logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> None:

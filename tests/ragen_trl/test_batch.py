@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batch import collate, select_rows, to_rollout_output
+from ragen_trl.batch import collate, completion_columns, concatenate_batches, select_rows, to_rollout_output
 from ragen_trl.trajectory import Trajectory, Turn
+from tests.ragen_trl.trainers import made_up
 
 MASKS = json.loads((Path(__file__).parent.parent / "vectors" / "algorithms.json").read_text())["masks"]
 PAD = 99
@@ -129,3 +130,61 @@ def test_selecting_every_row_changes_nothing() -> None:
     original, batch = generation_batch(), select_rows(generation_batch(), [0, 1, 2], size=3)
     assert original.keys() == batch.keys()
     assert all(torch.equal(original[key], batch[key]) for key in original if isinstance(original[key], torch.Tensor))
+
+
+def test_batches_one_below_the_other_are_padded_to_the_widest() -> None:
+    """Prompts on the left and completions on the right; ids with the padding token, everything else with 0."""
+    narrow = {
+        "prompt_ids": torch.tensor([[5]]),
+        "prompt_mask": torch.tensor([[1]]),
+        "completion_ids": torch.tensor([[6, 7]]),
+        "completion_mask": torch.tensor([[1, 1]]),
+        "tool_mask": torch.tensor([[1, 1]]),
+        "old_per_token_logps": torch.tensor([[-1.0, -2.0]]),
+        "importance_sampling_ratio": torch.tensor([[0.5]]),
+        "advantages": torch.tensor([4.0]),
+        "num_items_in_batch": torch.tensor(7),
+        "note": "the first one's",
+    }
+    wide = generation_batch() | {"num_items_in_batch": torch.tensor(8), "note": "another"}
+    batch = concatenate_batches([narrow, wide], PAD)
+    assert batch["prompt_ids"].tolist() == [[PAD, PAD, 5], *wide["prompt_ids"].tolist()]
+    assert batch["prompt_mask"].tolist() == [[0, 0, 1], *wide["prompt_mask"].tolist()]
+    assert batch["completion_ids"].tolist() == [[6, 7, PAD, PAD], *wide["completion_ids"].tolist()]
+    assert batch["completion_mask"].tolist() == [[1, 1, 0, 0], *wide["completion_mask"].tolist()]
+    assert batch["tool_mask"].tolist() == [[1, 1, 0, 0], *wide["tool_mask"].tolist()]
+    assert batch["old_per_token_logps"].tolist() == [[-1, -2, 0, 0], *wide["old_per_token_logps"].tolist()]
+    assert batch["importance_sampling_ratio"].tolist() == [[0.5], [0.5], [1.0], [1.5]]
+    assert batch["advantages"].tolist() == [4.0, 1.0, 2.0, 3.0]
+    assert (batch["num_items_in_batch"].item(), batch["note"]) == (7, "the first one's")
+    swapped = concatenate_batches([wide, narrow], PAD)
+    assert swapped["prompt_ids"].tolist() == [*wide["prompt_ids"].tolist(), [PAD, PAD, 5]]
+
+
+def test_one_batch_joined_is_itself() -> None:
+    original = generation_batch()
+    joined = concatenate_batches([original], PAD)
+    assert joined.keys() == original.keys()
+    assert all(torch.equal(joined[key], original[key]) for key in original if isinstance(original[key], torch.Tensor))
+
+
+def test_completion_columns_agree_with_a_loop() -> None:
+    """A completion begins behind the first prompt; columns past a trajectory's end are 0, whatever stands there."""
+    played = [made_up((2, 1, 0.0), (1, 3, 0.0)), made_up((4, 2, 0.0)), made_up((1, 1, 0.0), (1, 1, 0.0), (2, 1, 0.0))]
+    width = max(len(trajectory.token_ids) for trajectory in played)
+    values = torch.rand((3, width), generator=torch.Generator().manual_seed(0)) + 1.0
+    for length in (6, 9):
+        columns = completion_columns(values, played, length)
+        for row, trajectory in enumerate(played):
+            first = len(trajectory.turns[0].prompt_ids)
+            for column in range(length):
+                inside = first + column < len(trajectory.token_ids)
+                assert columns[row, column] == (values[row, first + column] if inside else 0.0)
+
+
+def test_completion_columns_are_those_of_the_rollouts_completions() -> None:
+    """The ids themselves, taken through: what TRL pads."""
+    batch = collate([LONG, SHORT, SCRIPTED], PAD)
+    columns = completion_columns(batch["input_ids"], [LONG, SHORT, SCRIPTED], 4)
+    completions = to_rollout_output([LONG, SHORT, SCRIPTED])["completion_ids"]
+    assert columns.tolist() == [ids + [0] * (4 - len(ids)) for ids in completions]

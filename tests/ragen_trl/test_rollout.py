@@ -120,6 +120,67 @@ def test_the_room_shrinks_to_what_the_tighter_budget_leaves() -> None:
     assert spy.rooms == [100, 100 - 3 - then]  # counted behind the first prompt
 
 
+def test_a_truncated_episode_knows_what_would_have_been_shown_next() -> None:
+    """A critic reads it to say what the rest was worth."""
+    (cut,) = play([Quiz(2, truncates=True, padding=1)], Spy(CHAT), starts(1))
+    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "2xxx"))  # the question behind the last answer
+    (over,) = play([Quiz(2, padding=1)], Spy(CHAT), starts(1))
+    assert over.next_prompt_ids == ()
+    assert cut.token_ids == over.token_ids
+
+
+def test_what_would_have_been_shown_next_closes_a_turn_that_the_policy_left_open() -> None:
+    """A reply that ended by itself has its end-of-turn token already, one that was cut gets it here."""
+
+    class Closing(Spy):
+        def _reply(self, request: Request) -> Reply:
+            end = CHAT.end_of_turn_id
+            assert end is not None
+            return Reply("done", (5, end), (-1.0, -1.0))
+
+    (left_open,) = play([Quiz(1, truncates=True)], Spy(CHAT), starts(1))
+    (closed,) = play([Quiz(1, truncates=True)], Closing(CHAT), starts(1))
+    assert left_open.next_prompt_ids == (CHAT.end_of_turn_id, *closed.next_prompt_ids)
+
+
+def test_what_would_have_been_shown_next_is_cut_to_the_models_context() -> None:
+    first, then = len(CHAT.start("0x")), len(CHAT.extend(5, "1xx"))
+    room = first + 3 + then  # the second prompt just fits, a reply does not
+    (full,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=room), starts(1))
+    assert (full.limit, full.next_prompt_ids) == ("context", tuple(CHAT.extend(5, "1xx")))
+    (cut,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=room - 2), starts(1))
+    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "1xx"))[:-2]
+    assert len(cut.token_ids) + len(cut.next_prompt_ids) == room - 2
+    (none,) = play([Quiz(5, padding=1)], Spy(CHAT, max_context=first + 3), starts(1))
+    assert none.next_prompt_ids == ()
+
+
+def test_without_a_chat_nothing_would_have_been_shown_next() -> None:
+    (cut,) = play([Quiz(2, truncates=True)], Spy(), starts(1))
+    assert cut.next_prompt_ids == ()
+
+
+def test_a_turns_state_is_what_the_environment_itself_shows() -> None:
+    """Messages carry turn numbers and actions left: no two of them are alike, and no state would be met twice."""
+    env = ragen_envs.AgentTurns(make("ragen/FrozenLake-v0", disable_env_checker=True, is_slippery=False), think=False)
+    bare = make("ragen/FrozenLake-v0", disable_env_checker=True, is_slippery=False)
+    policy = ScriptedPolicy(lambda env, random: "<answer>Left</answer>")
+    (trajectory,) = play([env], policy, [Start(3)])
+    shown, _ = bare.reset(seed=3)
+    expected = []
+    for _ in trajectory.turns:
+        expected.append(shown)
+        shown, *_ = bare.step("Left")
+    assert [turn.state for turn in trajectory.turns] == expected
+    assert len({turn.observation for turn in trajectory.turns}) == len(trajectory.turns) > 2
+    assert len(set(expected)) < len(expected)  # at the left edge nothing moves
+
+
+def test_an_environment_that_reports_no_state_is_known_by_its_message() -> None:
+    (trajectory,) = play([Quiz(2, padding=1)], Spy(), starts(1))
+    assert [turn.state for turn in trajectory.turns] == ["0x", "1xx"]
+
+
 def test_a_first_prompt_that_fills_the_context_is_an_error_with_the_remedy() -> None:
     needed = len(CHAT.start("0xxx"))
     with pytest.raises(ValueError, match=f"first prompt has {needed} tokens.*context: {needed}.*shorten"):
