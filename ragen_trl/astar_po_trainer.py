@@ -25,7 +25,6 @@ from ragen_trl.losses import kl_penalty, regression_loss
 from ragen_trl.reference import Reference, ReferenceWeightsError
 from ragen_trl.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
-from ragen_trl.scoring import score_trajectories
 from ragen_trl.selection import uncertain_groups
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
 from ragen_trl.value_cache import ValueCache, ValueKey
@@ -152,7 +151,7 @@ class AStarPOTrainer(TrajectoryTrainer):
         with self.reference.model() as model:
             policy = self.policy(self.temperature, model)
             played = self.rollout([reference_start(*request) for request in requests], envs, policy)
-        returns = score_trajectories(played, self.reward_funcs, self.reward_weights.tolist())
+        returns = self._raw_returns(played, [task] * len(played))
         return list(zip(returns, [trajectory.success for trajectory in played], strict=True))
 
     # Stage 2: the hooks
@@ -204,19 +203,19 @@ class AStarPOTrainer(TrajectoryTrainer):
         kl = kl_penalty(logprobs, reference, "k3")
         per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
         per_row = {f"astar/{name}": column for name, column in per_row.items()}
-        self._record("train", self._means(per_row, mask.any(dim=1), inputs["window_trajectories"]))
-        self._record("train", self._means({"kl": kl, "entropy": entropies}, mask, inputs["window_tokens"]))
+        self._record("train", self._means(per_row, mask.any(dim=1)))
+        self._record("train", self._means({"kl": kl, "entropy": entropies}, mask))
         if self.args.kl_coef:
             unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
             loss = loss + unit * self.args.kl_coef * (kl * mask).sum() / inputs["window_tokens"]
         return loss
 
-    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor, share: torch.Tensor) -> dict[str, float]:
-        """This micro-batch's part of the means over an update, such that the mean over micro-batches is that mean."""
-        sums = torch.stack([column.detach()[mask.bool()].sum() for column in columns.values()])
-        scale = self.args.gradient_accumulation_steps / (share * self.accelerator.num_processes)
-        totals = self._total(sums.double()) * scale
-        return dict(zip(columns, totals.tolist(), strict=True))
+    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, float]:
+        """Of this micro-batch on all processes, over what the mask leaves."""
+        used = mask.bool()
+        sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
+        count, *totals = self._total(sums.double()).tolist()
+        return {name: total / max(1.0, count) for name, total in zip(columns, totals, strict=True)}
 
     # What happens between them
 

@@ -11,8 +11,10 @@ Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
 
 import os
 import time
+from abc import ABC
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,6 +38,7 @@ from ragen_trl.policies import TransformersPolicy
 from ragen_trl.rollout import Policy, Start, play
 from ragen_trl.rollout_metrics import rollout_metrics
 from ragen_trl.sampling import Sampling
+from ragen_trl.scoring import score_trajectories
 from ragen_trl.tasks import EnvLike, Tasks
 from ragen_trl.trajectory import Trajectory
 
@@ -49,7 +52,7 @@ def environment_return(episode_return: list[float], **_: Any) -> list[float]:
     return episode_return
 
 
-class RolloutTrainer(GRPOTrainer):
+class RolloutTrainer(GRPOTrainer, ABC):
     """Plays episodes with the model in training and has TRL score them.
 
     Args:
@@ -214,6 +217,13 @@ class RolloutTrainer(GRPOTrainer):
             raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
         self._rewards = rewards  # (B_global, F)
         return rewards
+
+    def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
+        """What TRL's loop would make of episodes that train nobody: every reward function and its weight."""
+        labels = [self._tasks.specs[task].label for task in tasks]
+        columns: dict[str, list[Any]] = {"env": labels, "env_index": list(tasks)}
+        decode = partial(self._tokenizer.decode, skip_special_tokens=True)
+        return score_trajectories(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 
     def _record(self, mode: str, values: dict[str, float]) -> None:
         for name, value in values.items():

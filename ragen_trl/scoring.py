@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,22 +18,28 @@ def score_trajectories(
     trajectories: Sequence[Trajectory],
     functions: Sequence[Callable[..., list[float | None]]],
     weights: Sequence[float],
+    decode: Callable[[list[int]], str],
+    columns: Mapping[str, list[Any]] | None = None,
 ) -> list[float]:
     """The raw return of each trajectory: the weighted sum of what all functions give, None and NaN as nothing.
 
     Args:
         trajectories: Finished episodes.
-        functions: Reward functions as TRL calls them. They get ``prompts``, ``completions`` (the last reply),
-            ``completion_ids``, ``seed`` and the columns of ``to_rollout_output``; no other columns of a data set.
+        functions: Reward functions as TRL calls them. They get ``prompts``, ``completions``, ``completion_ids``,
+            ``seed``, the columns of ``to_rollout_output``, and those below.
         weights: One for each function.
+        decode: Token ids to text, as TRL decodes completions.
+        columns: Further columns, one value a trajectory.
 
     Raises:
         ValueError: If a function is a model or a coroutine.
     """
-    columns: dict[str, list[Any]] = {
-        **to_rollout_output(trajectories),
+    played = to_rollout_output(trajectories)
+    given: dict[str, list[Any]] = {
+        **(columns or {}),
+        **played,
         "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
-        "completions": [[{"role": "assistant", "content": row.turns[-1].reply}] for row in trajectories],
+        "completions": [[{"role": "assistant", "content": decode(ids)}] for ids in played["completion_ids"]],
         "seed": [row.seed for row in trajectories],
     }
     totals = [0.0] * len(trajectories)
@@ -43,6 +49,6 @@ def score_trajectories(
                 f"reward function {function} is a model or a coroutine, which only TRL's own loop can call; wrap it "
                 "in a function that returns a list of numbers"
             )
-        for row, reward in enumerate(function(**columns, **_NO_LOG)):
+        for row, reward in enumerate(function(**given, **_NO_LOG)):
             totals[row] += 0.0 if reward is None or math.isnan(reward) else weight * float(reward)
     return totals

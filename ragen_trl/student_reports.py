@@ -22,7 +22,6 @@ from ragen_trl.experience import Experience
 from ragen_trl.reference import Reference
 from ragen_trl.rewards import consistency_reward
 from ragen_trl.rollout import Start
-from ragen_trl.scoring import score_trajectories
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
@@ -169,7 +168,7 @@ class FirstReportTrainer(_AnchoredTrainer):
         envs = self._envs.take([self._tasks.specs[outline.task] for outline in outlines])
         with self._unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        returns = score_trajectories(played, self.reward_funcs, self.reward_weights.tolist())
+        returns = self._raw_returns(played, [outline.task for outline in outlines])
         samples = torch.tensor(returns).reshape(-1, args.value_samples)
         # Every process has all of its rows, in order: so have all of them together.
         values: list[float] = gather_object(soft_value(samples, args.weight_temperature).tolist())
