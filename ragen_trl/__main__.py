@@ -89,7 +89,7 @@ def _warm_start(argv: list[str]) -> int:
 
     run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
     if run.model is None:
-        tokenizer = build_tiny_tokenizer()
+        tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)
     else:
         check_model(run.model)

@@ -167,7 +167,7 @@ def _embedded(
     if not folder.exists():
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
         began = time.perf_counter()
-        tokenizer = build_tiny_tokenizer()
+        tokenizer = build_tiny_tokenizer(env=run.env)
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
         stages.add("seconds_warm_start", time.perf_counter() - began)
     return folder

@@ -7,8 +7,10 @@ sequence.
 """
 
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from ragen_envs import AgentTurns, random_action
+from ragen_envs import AgentTurns, plan, random_action
 from ragen_trl.recipes import ENVIRONMENTS
+from ragen_trl.seeds import WARM_START
 
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
@@ -43,14 +46,21 @@ _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ragen/FrozenLake-v0", {}),
     ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
 )
+# What these show is learnt only where one of them is played: their words would crowd everybody else's vocabulary.
+_OWN_CORPUS = ("ragen/Sokoban-v0", "ragen/Countdown-v0", "ragen/ToyShop-v0", "ragen/WebShop-v0")
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
+# Of the shops: an identifier is a token, so that a reply can copy it in one step, and so is the rest of its line.
+_PRODUCT_ID = re.compile(r"\bB0[A-Z0-9]{8}\b")
+_PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 
 
-def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
-    """Learn the tokenizer from random play in FrozenLake and the bandits.
+def build_tiny_tokenizer(vocab_size: int = 2048, env: str | None = None) -> PreTrainedTokenizerFast:
+    """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if it is named.
 
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
+        env: Gymnasium id of the environment that is played. Sokoban, Countdown and the shops add their own words and
+            lines, and product identifiers as single tokens; any other id, and ``None``, change nothing.
 
     Returns:
         A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
@@ -74,9 +84,14 @@ def build_tiny_tokenizer(vocab_size: int = 640) -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    texts = list(_corpus())
-    tokenizer.train_from_iterator(texts, trainer)
+    texts = list(chain.from_iterable(_corpus()))
+    own = list(_own_corpus(env)) if env in _OWN_CORPUS else []
+    own_texts = list(chain.from_iterable(own))
+    tokenizer.train_from_iterator([*texts, *own_texts], trainer)
     whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
+    for pattern in (_PRODUCT_ID, _PRODUCT):
+        whole += sorted({found for text in own_texts for found in pattern.findall(text)})
+    whole += _shared_lines(own)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -136,25 +151,42 @@ def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
     return target
 
 
-def _corpus(num_seeds: int = 48) -> Iterator[str]:
-    """What the environments show and replies look like: random play, fixed seeds, fixed order."""
-    for env_id, settings in _CORPUS:
-        options = dict(settings)
-        env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
+def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
+    """What the environments show and replies look like, by episode: random play, fixed seeds, fixed order."""
+    for env, settings in _CORPUS:
         for think in (False, True):
-            env = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
-            turns = AgentTurns(env, think=think, **options)
-            for seed in range(num_seeds):
-                yield from _random_episode(turns, seed)
+            yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)
 
 
-def _random_episode(turns: AgentTurns, seed: int) -> Iterator[str]:
+def _own_corpus(env: str, num_seeds: int = 300) -> Iterator[list[str]]:
+    """The same of one environment, half of it the oracle's play: random play alone seldom sees what comes later."""
+    seeds = range(WARM_START, WARM_START + num_seeds)
+    yield from _episodes(env, ENVIRONMENTS.get(env, {}), False, seeds, noise=0.5)
+
+
+def _episodes(
+    env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float
+) -> Iterator[list[str]]:
+    options = dict(settings)
+    env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
+    turns = AgentTurns(gymnasium.make(env, disable_env_checker=True, **env_kwargs), think=think, **options)
+    for seed in seeds:
+        yield list(_episode(turns, seed, noise))
+    turns.close()
+
+
+def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
     random = np.random.default_rng(seed)
     message, _ = turns.reset(seed=seed)
     over = False
     while not over:
         yield message
-        reply = turns.format_reply([random_action(turns, random) for _ in range(random.integers(1, 4))])
+        length = int(random.integers(1, 4))
+        if noise == 1.0:  # may go on past the end, as a model does, and needs no oracle
+            actions = [random_action(turns, random) for _ in range(length)]
+        else:
+            actions = plan(turns, turns.actions_left, length, random, noise)
+        reply = turns.format_reply(actions)
         yield reply
         message, _, terminated, truncated, _ = turns.step(reply)
         over = terminated or truncated
@@ -162,6 +194,18 @@ def _random_episode(turns: AgentTurns, seed: int) -> Iterator[str]:
 
 def _frequent_lines(texts: list[str]) -> list[str]:
     """Lines of words, newline included, that occur often; rows of a grid have no lower-case letters."""
-    lines = (line for text in texts for line in text.splitlines(keepends=True))
-    counts = Counter(line for line in lines if any(map(str.islower, line)) and not line.startswith(_TAGS))
+    counts = Counter(line for text in texts for line in _lines(text))
     return sorted(line for line, count in counts.items() if count >= _MIN_REPEATS)
+
+
+def _shared_lines(episodes: list[list[str]]) -> list[str]:
+    """Lines of words that are in many episodes, so none of a single task, and none that names a product."""
+    counts = Counter(line for texts in episodes for line in {line for text in texts for line in _lines(text)})
+    frequent = (line for line, count in counts.items() if count >= _MIN_REPEATS)
+    return sorted(line for line in frequent if not _PRODUCT_ID.search(line))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines(keepends=True):
+        if any(map(str.islower, line)) and not line.startswith(_TAGS):
+            yield line

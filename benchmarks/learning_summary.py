@@ -1,0 +1,110 @@
+"""What several seeds of a variant say together: pure functions on the JSON of ``learning_run.py``.
+
+Three seeds are too few for an interval of their mean that anyone should trust; shown are the mean and the range.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+Run = Mapping[str, Any]
+_STEP = 0.05  # to which an equal success is rounded down
+
+
+def summary(runs: Sequence[Run], level: float) -> dict[str, Any]:
+    """The figures of a variant.
+
+    Args:
+        runs: One a seed.
+        level: The success to be reached.
+
+    Returns:
+        Spreads over the seeds of what the run ends with; ``kept``, final success in parts of the best evaluation's, a
+        number a seed; ``reached``, what each seed had spent at the first evaluation at ``level`` (``None``: never).
+    """
+    finals = [run["curve"][-1] for run in runs]
+    peaks = [max(row["success"] for row in run["curve"]) for run in runs]
+    return {
+        "seeds": [run["settings"]["seed"] for run in runs],
+        "success": spread([row["success"] for row in finals]),
+        "peak": spread(peaks),
+        "kept": [row["success"] / peak if peak else 1.0 for row, peak in zip(finals, peaks, strict=True)],
+        "kl": spread([row["kl"] for row in finals]),
+        "trajectories": spread([row["trajectories"] for row in finals]),
+        "steps": spread([row["step"] for row in finals]),
+        **{name: spread([run["final"][name] for run in runs]) for name in ("seconds", "cpu_seconds", "peak_mib")},
+        "loss_min": min(run["final"]["loss_min"] for run in runs),
+        "reached": [spent_at(run, level) for run in runs],
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Mean, smallest and largest.
+
+    Example:
+        >>> spread([1.0, 2.0, 6.0])
+        {'mean': 3.0, 'low': 1.0, 'high': 6.0}
+    """
+    return {"mean": fmean(values), "low": min(values), "high": max(values)}
+
+
+def spent_at(run: Run, level: float) -> dict[str, float] | None:
+    """What a run had spent at its first evaluation with that success, or ``None`` if it never had it."""
+    row = next((row for row in run["curve"] if row["success"] >= level), None)
+    if row is None:
+        return None
+    own = row["trajectories"] - row["reference_trajectories"]
+    spent = {name: row[name] for name in ("step", "trajectories", "seconds", "cpu_seconds", "kl")}
+    return {**spent, "policy_trajectories": own}
+
+
+def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] | None:
+    """Two variants at the highest success, in steps of 0.05, that every run of both has reached.
+
+    Args:
+        ours: Runs of one variant.
+        theirs: Runs of the other.
+
+    Returns:
+        That ``level`` and, of each quantity, the means over seeds and ours in parts of theirs: ``trajectories`` of all
+        stages, ``policy_trajectories`` without those of a reference, times, ``kl``, and the peak of memory. ``None`` if
+        the level is not above where both began.
+    """
+    reached = min(max(row["success"] for row in run["curve"]) for run in (*ours, *theirs))
+    level = round(int(reached / _STEP + 1e-9) * _STEP, 2)
+    if level <= max(run["curve"][0]["success"] for run in (*ours, *theirs)):
+        return None
+    found: dict[str, Any] = {"level": level}
+    for name in ("trajectories", "policy_trajectories", "seconds", "cpu_seconds", "kl"):
+        means = [fmean((spent_at(run, level) or {})[name] for run in runs) for runs in (ours, theirs)]
+        found[name] = _compared(*means)
+    found["peak_mib"] = _compared(*(fmean(run["final"]["peak_mib"] for run in runs) for runs in (ours, theirs)))
+    return found
+
+
+def mean_curve(runs: Sequence[Run], points: int = 200) -> tuple[list[float], ...]:
+    """Success against sampled trajectories over the seeds, linear between evaluations.
+
+    While a reference is played the policy does not change: up to there the curve is flat.
+
+    Returns:
+        Trajectories, mean, smallest and largest success, each ``points`` long, over the range that all runs have.
+    """
+    curves = [_points(run) for run in runs]
+    x = np.linspace(0, min(trajectories[-1] for trajectories, _ in curves), points)
+    y = np.array([np.interp(x, trajectories, success) for trajectories, success in curves])  # (seeds, points)
+    return x.tolist(), y.mean(axis=0).tolist(), y.min(axis=0).tolist(), y.max(axis=0).tolist()
+
+
+def _points(run: Run) -> tuple[list[float], list[float]]:
+    rows = list(run["curve"])
+    reference = rows[-1]["reference_trajectories"]
+    if reference:
+        rows.insert(1, {**rows[0], "trajectories": min(reference, rows[1]["trajectories"])})
+    return [row["trajectories"] for row in rows], [row["success"] for row in rows]
+
+
+def _compared(ours: float, theirs: float) -> dict[str, float | None]:
+    return {"ours": ours, "theirs": theirs, "ratio": ours / theirs if theirs else None}
