@@ -170,6 +170,8 @@ VARIANTS: dict[str, Variant] = {
 _GROUPS = ("starpo", "starpo_s", "gigpo")
 _ALL = ("starpo", "starpo_gae", "starpo_s", "starpo_s_gae", "bi_level", "gigpo", "astar_po", "vanilla")
 _LAKE = {"is_slippery": False, "frozen_prob": 0.9}
+# In rooms of 6 by 6 the small model's imitation of 12,000 episodes was at the level of random play (0.11 and 0.13).
+_ROOM = {"dim_room": [5, 5]}
 _EVERY_PAIR = [list(pair) for pair in (*TRAIN_PAIRS, *TEST_PAIRS, DEFAULT_NAMES)]
 
 TASKS: dict[str, Task] = {
@@ -208,13 +210,14 @@ TASKS: dict[str, Task] = {
     ),
     "sokoban": Task(
         env="ragen/Sokoban-v0",
-        env_kwargs={},
-        evaluations={"held out": Evaluation("ragen/Sokoban-v0")},
-        warm_start=WarmStart({"demonstrations": 12_000, "noise": 0.5}, {}, {"hidden_size": 64, "num_layers": 3}),
-        trajectories=128 * 32,
+        env_kwargs=_ROOM,
+        evaluations={"held out": Evaluation("ragen/Sokoban-v0", _ROOM)},
+        warm_start=WarmStart({"demonstrations": 10_000, "noise": 0.3}, _ROOM, {"hidden_size": 64, "num_layers": 3}),
+        trajectories=128 * 24,
         level=0.5,
         variants=_ALL,
         smoke_demonstrations=256,
+        evaluations_per_run=6,
         options={"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10},
     ),
     "toyshop": Task(
