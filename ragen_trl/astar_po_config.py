@@ -11,11 +11,9 @@ from ragen_trl.config import StarPOConfig
 
 # What a regression of whole trajectories has no use for: estimators of advantages, a critic, ratios and clips.
 _OF_OTHER_LOSSES = (
-    *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation", "step_weight", "whiten_advantages"),
-    *("gamma", "gae_lambda", "turn_gamma", "turn_lambda", "bootstrap"),
-    *("critic_learning_rate", "critic_warmup_steps", "value_clip"),
-    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level"),
-    *("top_entropy_quantile", "use_adaptive_entropy"),
+    *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation"),
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "off_policy_mask_threshold"),
+    *("use_bias_correction_kl", "sync_ref_model", "top_entropy_quantile", "use_adaptive_entropy"),
 )
 
 
@@ -78,6 +76,10 @@ class AStarPOConfig(StarPOConfig):
         metadata={"help": "Do so, too, when returns lie above V* by more than three standard errors."},
     )
     stale_window: int = field(default=8, metadata={"help": "Rollouts over which that is judged."})
+    reward_version: str = field(
+        default="",
+        metadata={"help": "Part of the cache's key; change it when an environment or a reward function pays anew."},
+    )
     value_cache: str | None = field(
         default=None,
         metadata={"help": "SQLite file of the reference's returns, shared by runs; unset: in the run folder."},

@@ -21,13 +21,13 @@ from transformers import PreTrainedModel
 from ragen_trl.astar_po_config import AStarPOConfig
 from ragen_trl.atomic import write_atomically
 from ragen_trl.experience import Experience
-from ragen_trl.losses import kl_penalty, regression_loss
+from ragen_trl.losses import aggregate, kl_penalty, regression_loss
 from ragen_trl.reference import Reference, ReferenceWeightsError
+from ragen_trl.reference_key import value_key
 from ragen_trl.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
-from ragen_trl.selection import uncertain_groups
-from ragen_trl.trajectory_trainer import TrajectoryTrainer
-from ragen_trl.value_cache import ValueCache, ValueKey
+from ragen_trl.starpo_trainer import StarPOTrainer
+from ragen_trl.value_cache import ValueCache
 from ragen_trl.values import is_stale
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
 _STATE = "astar_po.json"
 
 
-class AStarPOTrainer(TrajectoryTrainer):
+class AStarPOTrainer(StarPOTrainer):
     r"""Train a language model as an agent by A\*-PO (arXiv 2505.20686), generalised to multi-turn trajectories.
 
     .. math:: \min_\pi \mathrm E\bigl(\beta_2 \Delta(\tau) - (R(\tau) - V^*(s_0))\bigr)^2, \quad
@@ -71,15 +71,16 @@ class AStarPOTrainer(TrajectoryTrainer):
             }}"""),
     }
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if not isinstance(self.args, AStarPOConfig):
-            raise ValueError(f"args is a {type(self.args).__name__}; A*-PO takes an AStarPOConfig")
+    def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
+        if args is not None and not isinstance(args, AStarPOConfig):
+            raise ValueError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
+        super().__init__(model, env, args, **kwargs)
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise ReferenceWeightsError(
                 f"the reference of A*-PO does not work with {self.accelerator.distributed_type.value}, whose weights "
                 "are in pieces; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
+        self._tasks.check_rows_agree()
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
@@ -92,57 +93,44 @@ class AStarPOTrainer(TrajectoryTrainer):
     def estimate_values(self) -> dict[int, ReferenceValues]:
         """Stage 1: V* of every start state under the present reference; played, or looked up in the cache.
 
+        An environment in which the reference has nothing to learn any more keeps the values that it had.
+
         Returns:
             V* by the place of the environment in the run's list.
         """
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
-        processes = Processes(self.accelerator.process_index, self.accelerator.num_processes, gather_object)
         fingerprint = self.reference.fingerprint()
-        accuracy = Accuracy(
-            self.args.beta1,
-            self.args.return_range,
-            self.args.reference_samples,
-            self.args.max_reference_samples,
-            self.args.value_std_error,
-        )
         cache = ValueCache(path) if self.accelerator.is_main_process else None
         try:
             for task, seeds in self._tasks.starts().items():
-                player = ReferencePlayer(
-                    partial(self._play_reference, task),
-                    self.args.per_device_train_batch_size * self.args.steps_per_generation,
-                    cache,
-                    self._value_key(task, fingerprint),
-                    processes,
-                )
-                self.values[task] = estimate_values(seeds, player, accuracy, not self.args.disable_tqdm)
-                self._reference_episodes += self.values[task].played
+                self._estimate(task, seeds, cache, fingerprint)
         finally:
             if cache is not None:
                 cache.close()
         return self.values
 
-    def _value_key(self, task: int, reference: str) -> ValueKey:
-        args, spec = self.args, self._tasks.specs[task]
-        weights = dict(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        return ValueKey(
-            env=spec.label if isinstance(spec.env, str) else f"{spec.label} {task}",  # names of functions may be equal
-            env_kwargs=dict(spec.kwargs),
-            max_turns=args.max_turns,
-            max_actions_per_turn=args.max_actions_per_turn,
-            max_actions=args.max_actions,
-            max_reply_length=args.max_reply_length,
-            max_completion_length=args.max_completion_length,
-            reward=json.dumps({"format_penalty": args.format_penalty, "weights": weights}),
-            reference=reference,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            system_prompt=args.system_prompt,
-            think=args.think,
-            reply_prefix=self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else "",
-            chat_template=str(self._tokenizer.chat_template),
+    def _estimate(self, task: int, seeds: list[int], cache: ValueCache | None, fingerprint: str) -> None:
+        args, known, spec = self.args, self.values.get(task), self._tasks.specs[task]
+        processes = Processes(self.accelerator.process_index, self.accelerator.num_processes, gather_object)
+        accuracy = Accuracy(
+            args.beta1,
+            known.return_range if known else args.return_range,  # a refresh keeps the unit of β₁, β₂ and advantages
+            args.reference_samples,
+            args.max_reference_samples,
+            args.value_std_error,
         )
+        rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
+        key = value_key(args, spec, task, rewards, prefix, str(self._tokenizer.chat_template), fingerprint)
+        size = args.per_device_train_batch_size * args.steps_per_generation
+        player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
+        try:
+            self.values[task] = estimate_values(seeds, player, accuracy, not args.disable_tqdm)
+        except NothingToLearnError as error:
+            if known is None:
+                raise
+            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
+        self._reference_episodes += player.num_played
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
         if not requests:
@@ -160,7 +148,7 @@ class AStarPOTrainer(TrajectoryTrainer):
         """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
         if experience.group_size == 1:
             return list(range(experience.num_groups))
-        return uncertain_groups(experience, self.args)
+        return super().select_groups(experience)
 
     def advantages(self, experience: Experience) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
@@ -200,14 +188,15 @@ class AStarPOTrainer(TrajectoryTrainer):
             residual_cap=self.args.residual_cap,
             normaliser=inputs["window_trajectories"],
         )
-        kl = kl_penalty(logprobs, reference, "k3")
+        off = ~mask.bool()  # out before the exponential: nothing holds environment tokens to the reference
+        kl = kl_penalty(logprobs.masked_fill(off, 0.0), reference.masked_fill(off, 0.0), "k3")
         per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
         per_row = {f"astar/{name}": column for name, column in per_row.items()}
         self._record("train", self._means(per_row, mask.any(dim=1)))
         self._record("train", self._means({"kl": kl, "entropy": entropies}, mask))
         if self.args.kl_coef:
             unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
-            loss = loss + unit * self.args.kl_coef * (kl * mask).sum() / inputs["window_tokens"]
+            loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["window_tokens"])
         return loss
 
     def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, float]:
@@ -220,7 +209,8 @@ class AStarPOTrainer(TrajectoryTrainer):
     # What happens between them
 
     def _before_training(self) -> None:
-        self.estimate_values()
+        if not self.values:
+            self.estimate_values()
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
@@ -229,10 +219,7 @@ class AStarPOTrainer(TrajectoryTrainer):
             self.reference.reanchor()
             self._last_refresh = self.state.global_step
             self._window.clear()
-            try:
-                self.estimate_values()
-            except NothingToLearnError as error:  # solved: the old V* is still a baseline
-                logger.warning("step %d keeps its values: %s", self.state.global_step + 1, error)
+            self.estimate_values()
         return super()._generate_and_score_completions(self._with_trainable_starts(inputs))
 
     def _refresh_is_due(self) -> bool:
@@ -254,7 +241,7 @@ class AStarPOTrainer(TrajectoryTrainer):
                 group = (first + index) // self.num_generations
                 entropy = [self.args.seed, self.state.global_step, self._micro_step, group, row["seed"]]
                 random = np.random.default_rng(entropy)
-                row = {**row, "seed": int(random.choice(values.trainable))}
+                row = self._tasks.row(self._tasks.index(row), int(random.choice(values.trainable)))
             exchanged.append(row)
         return exchanged
 
@@ -275,14 +262,25 @@ class AStarPOTrainer(TrajectoryTrainer):
         state = {
             "last_refresh": self._last_refresh,
             "reanchored": self.reference.reanchored,
+            "reference": self.reference.fingerprint(),
             "reference_episodes": self._reference_episodes,
+            "values": {task: values.as_dict() for task, values in self.values.items()},
             "window": [[column.tolist() for column in columns] for columns in self._window],
         }
         write_atomically(checkpoint / _STATE, json.dumps(state))
 
     def _load_beside(self, checkpoint: Path) -> None:
-        state = json.loads((checkpoint / _STATE).read_text(encoding="utf-8"))
-        self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
-        self._window.extend(tuple(map(torch.tensor, columns)) for columns in state["window"])
+        path = checkpoint / _STATE
+        if not path.is_file():
+            raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
+        state = json.loads(path.read_text(encoding="utf-8"))
         if state["reanchored"]:
             self.reference.load(checkpoint / "reference")
+        if self.reference.fingerprint() != state["reference"]:
+            raise ReferenceWeightsError(
+                f"{checkpoint} belongs to a run with another reference; make the trainer with the model that the run "
+                "began with, not with one of its checkpoints"
+            )
+        self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
+        self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}
+        self._window.extend(tuple(map(torch.tensor, columns)) for columns in state["window"])

@@ -88,9 +88,9 @@ class Experience:
         return len(self.outlines) // self.group_size
 
     @property
-    def group_envs(self) -> list[str]:
-        """Name of each group's environment, length P."""
-        return [outline.env for outline in self.outlines[:: self.group_size]]
+    def group_tasks(self) -> list[int]:
+        """Place of each group's environment among those of the run, length P."""
+        return [outline.task for outline in self.outlines[:: self.group_size]]
 
     @property
     def completion_length(self) -> int:

@@ -7,6 +7,8 @@ default for a start that was never played, because a silent 0 there teaches as c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from tqdm.auto import tqdm
@@ -93,7 +95,17 @@ class ReferenceValues:
         """V* of a start state; raises as ``of``."""
         return self.of(seed).value
 
-    @property
+    def as_dict(self) -> dict[str, Any]:
+        """All fields, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "ReferenceValues":
+        """What ``as_dict`` gave, seeds as text as JSON has them."""
+        starts = {int(seed): StartValue(**start) for seed, start in fields["starts"].items()}
+        return cls(**{**fields, "starts": starts})
+
+    @cached_property
     def trainable(self) -> list[int]:
         """Start seeds where the reference's returns differ, in order."""
         return [seed for seed, start in self.starts.items() if not start.zero_variance]

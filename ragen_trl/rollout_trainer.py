@@ -220,8 +220,8 @@ class RolloutTrainer(GRPOTrainer, ABC):
 
     def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
         """What TRL's loop would make of episodes that train nobody: every reward function and its weight."""
-        labels = [self._tasks.specs[task].label for task in tasks]
-        columns: dict[str, list[Any]] = {"env": labels, "env_index": list(tasks)}
+        rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
+        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
         return score_trajectories(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 

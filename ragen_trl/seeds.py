@@ -66,6 +66,11 @@ def training_rows(args: StarPOConfig, envs: Sequence[EnvSpec] | None = None) -> 
         raise StartStateError(
             f"max_steps is {args.max_steps}; set it, or num_train_seeds and num_train_epochs, to say how long"
         )
+    if args.num_train_seeds is not None and args.num_train_seeds < args.groups_per_generation:
+        raise StartStateError(
+            f"num_train_seeds is {args.num_train_seeds}, but every rollout takes {args.groups_per_generation} "
+            "different start states; raise it or leave it unset"
+        )
     order = _shuffled_within(interleave(weights, num_rows), args)
     seeds = [iter(_seeds_in_order(args, order.count(index), index)) for index in range(count)]
     rows = _rows([next(seeds[index]) for index in order], envs, order)

@@ -18,8 +18,8 @@ def uncertain_groups(experience: Experience, args: StarPOConfig) -> list[int]:
     places of one.
     """
     stds = group_std(experience.returns, experience.group_size)
-    envs = experience.group_envs
-    members = [[group for group, name in enumerate(envs) if name == env] for env in dict.fromkeys(envs)]
+    tasks = experience.group_tasks
+    members = [[group for group, own in enumerate(tasks) if own == task] for task in dict.fromkeys(tasks)]
     places = Counter(interleave([len(groups) for groups in members], args.groups_per_update))
     kept: list[int] = []
     for index, groups in enumerate(members):

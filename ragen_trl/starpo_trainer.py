@@ -84,7 +84,7 @@ class StarPOTrainer(TrajectoryTrainer):
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         if self.critic is not None and self.model.training and self.state.global_step < self.args.critic_warmup_steps:
-            inputs["skip"] = torch.tensor(True)  # the critic has learnt from this rollout; the policy waits
+            inputs = {**inputs, "skip": torch.tensor(True)}  # the critic has learnt from this rollout; the policy waits
         return super()._compute_loss(model, inputs)
 
     def _save_beside(self, checkpoint: Path) -> None:

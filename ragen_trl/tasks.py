@@ -1,13 +1,14 @@
 """What a run plays: its environments, and the start states of every rollout."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from datasets import Dataset
 
 from ragen_trl.config import StarPOConfig
 from ragen_trl.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs
-from ragen_trl.seeds import evaluation_rows, refill_rows, training_rows
+from ragen_trl.seeds import StartStateError, evaluation_rows, refill_rows, training_rows
 from ragen_trl.start_dataset import dataset_rows
 
 EnvLike = str | EnvMaker | EnvSpec
@@ -68,6 +69,34 @@ class Tasks:
         for index, seed in zip(indices, self.rows["seed"], strict=True):
             found[index][seed] = None
         return {index: list(seeds) for index, seeds in found.items() if seeds}
+
+    def row(self, task: int, seed: int) -> dict[str, Any]:
+        """The row of a start state, with all columns of a data set."""
+        return dict(self.rows[self._first_rows[task, seed]])
+
+    @cached_property
+    def _first_rows(self) -> dict[tuple[int, int], int]:
+        indices = self.rows["env_index"] if "env_index" in self.rows.column_names else [0] * len(self.rows)
+        first: dict[tuple[int, int], int] = {}
+        for place, start in enumerate(zip(indices, self.rows["seed"], strict=True)):
+            first.setdefault(start, place)
+        return first
+
+    def check_rows_agree(self) -> None:
+        """Refuse a data set in which one start state has rows that differ in other columns: it has one V*.
+
+        Raises:
+            StartStateError: If there are such rows.
+        """
+        if not self._from_dataset:
+            return
+        for place, row in enumerate(self.rows):
+            first = self.row(self.index(row), row["seed"])
+            if first != row:
+                raise StartStateError(
+                    f"row {place} of the training rows has environment and seed {row['seed']} of another row, but "
+                    "other columns differ, and a start state has one V*; give it one row"
+                )
 
     def evaluation_rows(self) -> Dataset:
         """Rows of TRL's evaluation during training."""

@@ -25,6 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ragen_trl.accumulation import add_window_totals
 from ragen_trl.checkpoints import resumable_checkpoint
 from ragen_trl.experience import Experience
+from ragen_trl.losses import entropy_bonus
 from ragen_trl.rollout_metrics import filter_metrics, shown_advantages
 from ragen_trl.rollout_trainer import RolloutTrainer
 
@@ -179,7 +180,7 @@ class TrajectoryTrainer(RolloutTrainer):
         mask = inputs["completion_mask"] * inputs["tool_mask"]
         self._log_ratio(logprobs, inputs["sampling_per_token_logps"], mask.bool())
         if self.args.entropy_coef and not self.args.use_adaptive_entropy:
-            loss = loss - self.args.entropy_coef * (entropies * mask).sum() / inputs["window_tokens"]
+            loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["window_tokens"])
         if inputs["empty"]:  # filler alone: zeros that would pull down the means that are logged
             for name, values in metrics.items():
                 del values[logged.get(name, 0) :]

@@ -66,7 +66,7 @@ def test_equal_states_have_equal_anchors_and_others_have_not() -> None:
 def test_each_group_belongs_to_the_environment_of_its_members() -> None:
     experience = experience_of(rollout(6), 2, envs=["a", "a", "b", "b", "a", "a"])
     assert experience.num_groups == 3
-    assert experience.group_envs == ["a", "b", "a"]
+    assert experience.group_tasks == [0, 1, 0]
 
 
 @pytest.mark.parametrize("process", [0, 1])

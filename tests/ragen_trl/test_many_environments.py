@@ -105,7 +105,7 @@ def test_one_environment_is_not_reported_twice(tmp_path: Path) -> None:
 def test_the_filter_works_in_each_environment(tmp_path: Path) -> None:
     """Half of the groups of each: otherwise the dear lottery, with a thousand times the spread, took every place."""
     trainer = run(tmp_path, [cheap, dear], filter_ratio=0.5, max_steps=3)
-    assert [sorted(experience.group_envs) for experience in trainer.learnt] == [["cheap", "dear"]] * 3
+    assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
     assert [row["filter/kept_groups"] for row in trainer.state.log_history[:3]] == [2, 2, 2]
 
 

@@ -44,7 +44,9 @@ class Spy(StarPOTrainer):
 
 
 def make(folder: Path, advantage: str = "gae", **options: Any) -> Any:
-    defaults: dict[str, Any] = {"learning_rate": 1e-2, "critic_learning_rate": 1e-2}
+    defaults: dict[str, Any] = {"learning_rate": 1e-2}
+    if advantage in FORMS:
+        defaults["critic_learning_rate"] = 1e-2
     return small_trainer(folder, lottery(draws=3), trainer=Spy, advantage=advantage, **{**defaults, **options})
 
 

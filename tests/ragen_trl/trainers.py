@@ -146,7 +146,8 @@ def experience_of(
 
     ``extra`` are the rewards of further functions, one list each; ``envs`` names the environment of every trajectory.
     """
-    names = envs or ["env"] * len(trajectories)
+    names = list(envs or ["env"] * len(trajectories))
+    tasks = [list(dict.fromkeys(names)).index(name) for name in names]
     columns = [[trajectory.episode_return for trajectory in trajectories], *extra]
     share = len(trajectories) // processes
     here = list(trajectories[process * share : (process + 1) * share])
@@ -156,7 +157,7 @@ def experience_of(
         owners=tuple(row // share for row in range(len(trajectories))),
         rewards=torch.tensor(columns).T,
         weights=torch.tensor(weights or [1.0] * len(columns)),
-        outlines=[Outline.of(trajectory, name, 0) for trajectory, name in zip(trajectories, names, strict=True)],
+        outlines=[Outline.of(*of) for of in zip(trajectories, names, tasks, strict=True)],
         group_size=group_size,
         batch=generation_batch(here),
     )
