@@ -5,8 +5,9 @@
     python benchmarks/learning_curves.py --smoke          # two rollouts of everything, written to runs/ only
 
 Every run (task, variant, seed) is a process of its own with one thread; its result in ``runs/learning_curves`` is used
-again as long as its settings (``learning_tasks.py``) stay. Writes ``results/learning_curves.json`` from all results
-that are there, and a picture a task.
+again as long as its settings (``learning/tasks.py``) stay; a run that was killed begins anew. Options choose what is
+run. ``results/learning_curves.json`` and a picture a task are written from all results that are there, each with the
+commit that it was made with.
 """
 
 import argparse
@@ -22,10 +23,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from learning_plots import draw
-from learning_run import finished, prepare_settings, run_settings
-from learning_summary import Run, equal_success, summary
-from learning_tasks import TASKS, VARIANTS, Task, small, training_options
+from learning.plots import draw
+from learning.run import finished, prepare_settings, run_settings
+from learning.summary import Run, equal_success, summary
+from learning.tasks import TASKS, VARIANTS, Task, small, training_options
 
 from ragen_trl.atomic import write_atomically
 from ragen_trl.provenance import provenance
@@ -96,11 +97,12 @@ def main() -> int:
         name: [variant for variant in task.variants if variant in options.variants] for name, task in tasks.items()
     }
     failed = run_all(tasks, variants, options)
-    content = collect(tasks, variants, options)
+    everything = {name: small(task) if options.smoke else task for name, task in TASKS.items()}
+    content = collect(everything, options)
     write_atomically(options.output / "learning_curves.json", json.dumps(content, indent=1))
     print(f"written: {options.output / 'learning_curves.json'}")
-    for name in tasks:
-        runs = results(name, tasks[name], variants[name], options)
+    for name, task in everything.items():
+        runs = results(name, task, options)
         if runs:
             target = options.output / f"learning_curves_{name}.png"
             draw(picture_title(content["tasks"][name]), labelled(runs), baselines(content["tasks"][name]), target)
@@ -177,14 +179,15 @@ def carry_out(job: Job, options: argparse.Namespace, deadline: float, progress: 
     """Run a process and wait for it, unless time is up. Whether nothing went wrong."""
     if time.monotonic() > deadline:
         return True
-    command = [sys.executable, str(HERE / "learning_run.py"), job.task, str(options.folder), "--seeds", str(job.seed)]
+    command = [sys.executable, "-m", "learning.run", job.task, str(options.folder.resolve()), "--seeds", str(job.seed)]
     command += ["--variants", *job.variants] if job.variants else []
     command += ["--smoke"] if options.smoke else []
     log = options.folder / f"{job.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **SURROUNDINGS})
+        surroundings = {**os.environ, **SURROUNDINGS}
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings, cwd=HERE)
     progress.report(job, time.monotonic() - began, f"failed, see {log}" if done.returncode else outcome(job, options))
     return done.returncode == 0
 
@@ -203,30 +206,28 @@ def result(name: str, task: Task, variant: str, seed: int, options: argparse.Nam
     return finished(options.folder / name / variant / f"seed{seed}.json", run_settings(task, variant, seed))
 
 
-def results(name: str, task: Task, variants: Sequence[str], options: argparse.Namespace) -> dict[str, list[Run]]:
-    """Finished runs by variant, for the variants that have any."""
-    found = {
-        variant: [run for seed in options.seeds if (run := result(name, task, variant, seed, options)) is not None]
-        for variant in variants
-    }
+def results(name: str, task: Task, options: argparse.Namespace) -> dict[str, list[Run]]:
+    """All finished runs of a task by variant, in the order of their seeds, for the variants that have any."""
+    found = {}
+    for variant in task.variants:
+        files = (options.folder / name / variant).glob("seed*.json")
+        seeds = sorted(int(file.stem.removeprefix("seed")) for file in files)
+        found[variant] = [run for seed in seeds if (run := result(name, task, variant, seed, options)) is not None]
     return {variant: runs for variant, runs in found.items() if runs}
 
 
-def collect(
-    tasks: Mapping[str, Task], variants: Mapping[str, Sequence[str]], options: argparse.Namespace
-) -> dict[str, Any]:
+def collect(tasks: Mapping[str, Task], options: argparse.Namespace) -> dict[str, Any]:
     """The content of ``learning_curves.json``."""
     content: dict[str, Any] = {
         **provenance(),
-        "command": "python benchmarks/learning_curves.py" + (" --smoke" if options.smoke else ""),
-        "seeds": options.seeds,
+        "command": " ".join(["python benchmarks/learning_curves.py", *sys.argv[1:]]),
         "tasks": {},
     }
     for name, task in tasks.items():
         prepared = finished(options.folder / name / "warm_start.json", prepare_settings(task))
         if prepared is None:
             continue
-        runs = results(name, task, variants[name], options)
+        runs = results(name, task, options)
         content["tasks"][name] = {
             "prepared": prepared,
             "trajectories": task.trajectories,
@@ -234,7 +235,10 @@ def collect(
             "variants": {variant: collected(task, variant, found) for variant, found in runs.items()},
             "astar_po_to_starpo": compared(runs),
         }
-    spent = [run["final"]["seconds"] for task in content["tasks"].values() for run in each_run(task)]
+    every = [run for task in content["tasks"].values() for run in each_run(task)]
+    content["seeds"] = sorted({run["seed"] for run in every})
+    content["commits"] = sorted({run["commit"] for run in every})
+    spent = [run["final"]["seconds"] for run in every]
     content["training_minutes"] = sum(spent) / 60
     return content
 

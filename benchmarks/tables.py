@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from learning.tables import learning_tables
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "benchmarks/README.md")
 # Workloads of ours, and those of gym-sokoban, GEM and Gymnasium that do the same.
@@ -57,6 +59,7 @@ def table(path: Path, name: str) -> str:
     """The Markdown table of a result file."""
     makers = {
         "train": train_table,
+        "learning_curves": learning_tables,
         "step_time": step_time_table,
         "env_throughput": throughput_table,
         "baselines": baselines_table,

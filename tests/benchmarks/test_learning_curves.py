@@ -45,7 +45,7 @@ def run(success: list[float], trajectories: list[int], reference: int = 0, seed:
 def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_the_level(
     load: Callable[[str], ModuleType],
 ) -> None:
-    summary = load("learning_summary").summary
+    summary = load("learning.summary").summary
     collapsed = run([0.2, 0.8, 0.4], [0, 100, 200], loss_min=-3.0)
     steady = run([0.2, 0.5, 0.6], [0, 100, 200], seed=1, peak_mib=700.0)
     found = summary([collapsed, steady], level=0.6)
@@ -62,7 +62,7 @@ def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_th
 def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_reached(
     load: Callable[[str], ModuleType],
 ) -> None:
-    equal_success = load("learning_summary").equal_success
+    equal_success = load("learning.summary").equal_success
     ours = [run([0.1, 0.62, 0.9], [0, 300, 400], reference=200), run([0.1, 0.3, 0.9], [0, 300, 400], reference=200)]
     theirs = [run([0.1, 0.2, 0.64], [0, 400, 800], peak_mib=1200.0)]
     found = equal_success(ours, theirs)
@@ -74,14 +74,14 @@ def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_rea
 
 
 def test_nothing_is_compared_at_a_success_that_training_began_with(load: Callable[[str], ModuleType]) -> None:
-    equal_success = load("learning_summary").equal_success
+    equal_success = load("learning.summary").equal_success
     assert equal_success([run([0.5, 0.9], [0, 9])], [run([0.5, 0.54], [0, 9])]) is None
 
 
 def test_a_mean_curve_is_flat_while_the_reference_plays_and_ends_with_the_shortest_run(
     load: Callable[[str], ModuleType],
 ) -> None:
-    mean_curve = load("learning_summary").mean_curve
+    mean_curve = load("learning.summary").mean_curve
     x, mean, low, high = mean_curve([run([0.2, 0.6], [0, 100], reference=50), run([0.4, 0.4], [0, 200])], points=5)
     assert x == [0.0, 25.0, 50.0, 75.0, 100.0]
     assert low == pytest.approx([0.2, 0.2, 0.2, 0.4, 0.4])
@@ -100,7 +100,7 @@ def test_a_curve_counts_what_the_reference_and_refills_sample_and_stops_at_the_n
     load: Callable[[str], ModuleType],
 ) -> None:
     rates = iter([0.1, 0.2, 0.3, 0.4])
-    curve = load("learning_curve").Curve(
+    curve = load("learning.measure").Curve(
         lambda: {"success": next(rates)}, trajectories=100, every=40, steps_per_rollout=1
     )
     curve.begin()
@@ -123,7 +123,7 @@ def test_a_curve_counts_what_the_reference_and_refills_sample_and_stops_at_the_n
 def test_a_curve_neither_measures_nor_stops_between_two_updates_on_one_rollout(
     load: Callable[[str], ModuleType],
 ) -> None:
-    curve = load("learning_curve").Curve(lambda: {"success": 0.5}, trajectories=10, every=5, steps_per_rollout=2)
+    curve = load("learning.measure").Curve(lambda: {"success": 0.5}, trajectories=10, every=5, steps_per_rollout=2)
     curve.begin()
     assert not log(curve, 1, **{"filter/trajectories_sampled": 16.0})
     assert len(curve.rows) == 1
@@ -148,13 +148,13 @@ def test_the_distance_is_the_mean_over_trajectories_of_the_summed_log_ratio(load
         log_ratio([5, 6, 7, 8, 9, 10, 11], {3: -1.0, 4: -2.0, 6: -0.5}),
         log_ratio([5, 6, 7, 8, 9], {3: -1.0, 4: -2.0}),
     ]
-    mean, stderr = load("learning_curve").distance(trajectories, model)
+    mean, stderr = load("learning.measure").distance(trajectories, model)
     assert mean == pytest.approx(sum(ratios) / 2, abs=1e-4)
     assert stderr == pytest.approx(abs(ratios[0] - ratios[1]) / 2, abs=1e-4)  # |a - b| / √2 / √2
 
 
 def test_seed_i_of_the_shop_is_prompt_i(load: Callable[[str], ModuleType]) -> None:
-    evaluation = load("learning_tasks").TASKS["toyshop"].evaluations["256 prompts"]
+    evaluation = load("learning.tasks").TASKS["toyshop"].evaluations["256 prompts"]
     env = evaluation.make()
     wanted = [env.reset(seed=seed)[0] for seed in (0, 1, 255)]
     assert len(set(wanted)) == 3
@@ -165,7 +165,7 @@ def test_seed_i_of_the_shop_is_prompt_i(load: Callable[[str], ModuleType]) -> No
 def test_every_variant_has_options_that_its_configuration_takes(
     load: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
-    tasks, resolve = load("learning_tasks"), load("learning_run").resolve
+    tasks, resolve = load("learning.tasks"), load("learning.run").resolve
     for task in tasks.TASKS.values():
         for form in (task, tasks.small(task)):
             for name in form.variants:
@@ -178,7 +178,7 @@ def test_every_variant_has_options_that_its_configuration_takes(
 
 
 def test_variants_of_a_task_differ_in_their_algorithm_alone(load: Callable[[str], ModuleType]) -> None:
-    tasks = load("learning_tasks")
+    tasks = load("learning.tasks")
     names = ("learning_rate", "max_turns", "max_actions", "max_reply_length", "env_kwargs", "think", "adam_beta2")
     for task in tasks.TASKS.values():
         first, *others = [tasks.training_options(task, name) for name in task.variants]
@@ -188,14 +188,14 @@ def test_variants_of_a_task_differ_in_their_algorithm_alone(load: Callable[[str]
 def test_a_run_ends_with_its_curve_its_evaluations_and_the_settings_it_was_made_with(
     load: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
-    tasks, learning_run = load("learning_tasks"), load("learning_run")
+    tasks, learning_run = load("learning.tasks"), load("learning.run")
     task = replace(tasks.small(tasks.TASKS["bandit"]), episodes=8)
     result = learning_run.train(task, "starpo_s", 0, save_tiny_model(tmp_path / "model"))
     assert result["settings"] == learning_run.run_settings(task, "starpo_s", 0)
     assert [(row["step"], row["trajectories"]) for row in result["curve"]] == [(0, 0), (1, 16), (2, 32)]
     assert result["curve"][0]["kl"] == pytest.approx(0.0, abs=1e-4)
     assert {name: found["n"] for name, found in result["final"]["evaluations"].items()} == dict.fromkeys(
-        ("trained pairs", "other pairs", "BanditRev"), 8
+        ("trained pair", "other pairs", "BanditRev"), 8
     )
     assert result["final"]["peak_mib"] >= result["final"]["base_mib"] > 0
     assert [row["step"] for row in result["steps"]] == [1, 2]
@@ -205,7 +205,7 @@ def test_a_run_ends_with_its_curve_its_evaluations_and_the_settings_it_was_made_
 FAKE = """
 import json, pathlib, sys
 task, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-here = pathlib.Path(__file__).parent
+here = pathlib.Path(__file__).parent.parent
 with (here / "calls").open("a") as file:
     file.write(" ".join(sys.argv[3:]) + "\\n")
 name = "warm_start" if "--variants" not in sys.argv else f"{sys.argv[-1]}/seed{sys.argv[4]}"
@@ -223,11 +223,13 @@ def test_the_comparison_repeats_what_failed_and_what_has_other_settings_and_noth
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tasks, learning_run, curves = load("learning_tasks"), load("learning_run"), load("learning_curves")
+    tasks, learning_run, curves = load("learning.tasks"), load("learning.run"), load("learning_curves")
     task = tasks.TASKS["frozenlake"]
     here = tmp_path / "here"
     here.mkdir()
-    (here / "learning_run.py").write_text(FAKE)
+    (here / "learning").mkdir()
+    (here / "learning" / "__init__.py").touch()
+    (here / "learning" / "run.py").write_text(FAKE)
     results = {"held out": {name: {"success": 0.5} for name in ("random", "oracle", "warm_start")}}
     prepared = {"settings": learning_run.prepare_settings(task), "results": results}
     (here / "warm_start.json").write_text(json.dumps(prepared))
@@ -265,7 +267,7 @@ def test_the_comparison_repeats_what_failed_and_what_has_other_settings_and_noth
 def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_level(
     load: Callable[[str], ModuleType],
 ) -> None:
-    summary, tables = load("learning_summary"), load("learning_tables")
+    summary, tables = load("learning.summary"), load("learning.tables")
     runs = [run([0.1, 0.9], [0, 1000]), run([0.1, 0.3], [0, 1000], seed=1)]
     rate = {"success": 0.25, "success_low": 0.2, "success_high": 0.31}
     task = {
@@ -279,7 +281,7 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
         "astar_po_to_starpo": None,
     }
     lines = tables.learning_tables(
-        {"tasks": {"lake": task}, "training_minutes": 12.3, "commit": "0123456789abc+changes"}
+        {"tasks": {"lake": task}, "training_minutes": 12.3, "commits": ["0123456789abc+changes"]}
     ).splitlines()
     assert [line.split(" | ")[0] for line in lines[4:8]] == ["| random", "| warm start", "| oracle", "| StarPO"]
     assert lines[4].startswith("| random | 0.25 [0.20, 0.31] |")

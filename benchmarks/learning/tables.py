@@ -14,9 +14,8 @@ def learning_tables(content: Mapping[str, Any]) -> str:
         parts += [_caption(name, task), "", *_table(task), ""]
         if task["astar_po_to_starpo"] is not None:
             parts += [_equal(task["astar_po_to_starpo"]), ""]
-    minutes = content["training_minutes"]
-    commit = (content["commit"] or "unknown")[:9]
-    parts.append(f"{minutes:.0f} minutes of training in all, on one thread each. Commit `{commit}`.")
+    minutes, commits = content["training_minutes"], ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
+    parts.append(f"{minutes:.0f} minutes of training in all, on one thread each. Runs made with {commits}.")
     return "\n".join(parts) + "\n"
 
 

@@ -163,7 +163,7 @@ VARIANTS: dict[str, Variant] = {
         f"{_REPORTS}:SecondReportTrainer",
         {"per_device_train_batch_size": 8, "num_generations": 4},
         trajectories=2400,
-        reward_funcs=("learning_tasks:words_of_the_page",),
+        reward_funcs=("learning.tasks:words_of_the_page",),
     ),
 }
 

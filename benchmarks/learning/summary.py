@@ -1,4 +1,4 @@
-"""What several seeds of a variant say together: pure functions on the JSON of ``learning_run.py``.
+"""What several seeds of a variant say together: pure functions on the JSON of ``run.py``.
 
 Three seeds are too few for an interval of their mean that anyone should trust; shown are the mean and the range.
 """

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-from learning_summary import Run, mean_curve
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from learning.summary import Run, mean_curve
 
 _COLOUR, _OTHERS, _RANDOM, _ORACLE = "#0072b2", "#c4c4c4", "#777777", "#2b8a3e"
 _SETTINGS = {
@@ -75,12 +76,11 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Any], named: bool) -> No
     for name, colour, style in (("random", _RANDOM, (5, 3)), ("oracle", _ORACLE, (1, 1.5))):
         axes.axhline(baselines[name], color=colour, lw=1.1, ls=(0, style), zorder=1.5)
         if named:
-            above = baselines[name] < 0.5
             axes.annotate(
                 name,
                 (1.0, baselines[name]),
                 xycoords=("axes fraction", "data"),
-                xytext=(-2, -3 if above else -3),
+                xytext=(-2, -3),
                 textcoords="offset points",
                 ha="right",
                 va="top",

@@ -1,7 +1,8 @@
 """The training runs behind ``learning_curves.py``, each call of this script a process of its own.
 
-    python benchmarks/learning_run.py TASK FOLDER                                  # the warm start and the baselines
-    python benchmarks/learning_run.py TASK FOLDER --variants astar_po --seeds 0    # one run
+    cd benchmarks
+    python -m learning.run TASK FOLDER                                  # the warm start and the baselines
+    python -m learning.run TASK FOLDER --variants astar_po --seeds 0    # one run
 
 A process with one thread and one run in it has times and a peak of memory that are the run's own. What is finished is
 not done again: ``FOLDER/TASK/warm_start.json`` and ``FOLDER/TASK/VARIANT/seedN.json`` carry the settings they were made
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learning_curve import Curve, distance
-from learning_tasks import TASKS, VARIANTS, Evaluation, Task, run_trajectories, small, training_options
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from learning.measure import Curve, distance
+from learning.tasks import TASKS, VARIANTS, Evaluation, Task, run_trajectories, small, training_options
 from ragen_trl.astar_po_trainer import AStarPOTrainer
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
