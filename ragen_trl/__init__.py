@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from ragen_trl.env_pool import EnvSpec
     from ragen_trl.evaluation import EvaluationResult, evaluate
     from ragen_trl.experience import Experience
+    from ragen_trl.imitation import WarmStartConfig, warm_start
     from ragen_trl.rewards import consistency_reward, format_reward, length_reward
     from ragen_trl.rollout import play
     from ragen_trl.starpo_trainer import StarPOTrainer
     from ragen_trl.trajectory import Trajectory, Turn
     from ragen_trl.trajectory_trainer import TrajectoryTrainer
-    from ragen_trl.warm_start import WarmStartConfig, warm_start
 
 _MODULES = {
     "AStarPOConfig": "astar_po_config",
@@ -33,13 +33,13 @@ _MODULES = {
     "Trajectory": "trajectory",
     "TrajectoryTrainer": "trajectory_trainer",
     "Turn": "trajectory",
-    "WarmStartConfig": "warm_start",
+    "WarmStartConfig": "imitation",
     "consistency_reward": "rewards",
     "evaluate": "evaluation",
     "format_reward": "rewards",
     "length_reward": "rewards",
     "play": "rollout",
-    "warm_start": "warm_start",
+    "warm_start": "imitation",
 }
 
 __all__ = [

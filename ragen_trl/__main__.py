@@ -60,8 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _train(argv: list[str]) -> int:
     from ragen_trl import experiment
+    from ragen_trl.imitation import WarmStartConfig
     from ragen_trl.report import results_table
-    from ragen_trl.warm_start import WarmStartConfig
 
     run, warm, args = _parse("train", argv, experiment.RunArguments, WarmStartConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -83,9 +83,9 @@ def _warm_start(argv: list[str]) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from ragen_trl.experiment import ModelArguments
+    from ragen_trl.imitation import WarmStartConfig, warm_start
     from ragen_trl.model_loading import check_model
     from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
-    from ragen_trl.warm_start import WarmStartConfig, warm_start
 
     run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
     if run.model is None:
@@ -162,6 +162,7 @@ class _Chosen:
 
     env: str | None = field(default=None)
     algo: str = field(default="starpo-s")
+    advantage: str = field(default="group")
     model: str | None = field(default=None)
 
 
@@ -175,7 +176,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
 
     given, rest = _yaml(argv)
     first = TrlParser([_Chosen], add_help=False)
-    first.set_defaults(**{name: given[name] for name in ("env", "algo", "model") if name in given})
+    first.set_defaults(**{name: given[name] for name in ("env", "algo", "advantage", "model") if name in given})
     chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
     chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
@@ -186,13 +187,18 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     config = ALGORITHMS[chosen.algo][0]
     parser = TrlParser([*dataclasses, config], prog=f"python -m ragen_trl {command}")
     # "" is no folder yet: transformers would put "trainer_output" in the place of None.
-    recipe = defaults(chosen.env, chosen.model, chosen.algo)
+    if not isinstance(chosen.env, str):
+        raise SystemExit(_fail(f"env is {chosen.env!r}; the commands take one environment, a script takes several"))
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     parser.set_defaults(**{"output_dir": "", **recipe, **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise SystemExit(_fail(f"the --config file has options that do not exist: {' '.join(unknown)}"))
     try:
         parsed = parser.parse_args_into_dataclasses(rest)
+        for name in ("env_weights", "reward_weights"):
+            if getattr(parsed[-1], name) is not None:
+                raise ValueError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
         make_turns(chosen.env, parsed[-1]).close()
     except (ValueError, TypeError) as error:
         raise SystemExit(_fail(str(error))) from None

@@ -59,6 +59,7 @@ class AStarPOTrainer(StarPOTrainer):
 
     _tag_names = ["trl", "ragen", "astar-po"]
     _name = "A*-PO"
+    _min_group_size = 1
     _paper = {
         "title": _TITLE,
         "id": "2505.20686",

@@ -46,6 +46,10 @@ class EnvSpec:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.env, str) and (isinstance(self.env, gymnasium.Env) or not callable(self.env)):
+            raise EnvSpecError(
+                f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment at every call"
+            )
         if not isinstance(self.env, str) and self.kwargs:
             raise EnvSpecError(f"env_kwargs is {self.kwargs}, but env is a function; let the function set them")
         try:

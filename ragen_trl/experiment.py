@@ -5,6 +5,7 @@ command goes on behind the last one that is there.
 """
 
 import json
+import math
 import re
 import statistics
 import time
@@ -23,6 +24,7 @@ from ragen_trl.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.config import StarPOConfig, StarPOSConfig
 from ragen_trl.environments import about, save_play_options
 from ragen_trl.evaluation import EvaluationResult, evaluate
+from ragen_trl.imitation import WarmStartConfig, warm_start
 from ragen_trl.model_loading import check_model
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.provenance import provenance
@@ -33,7 +35,6 @@ from ragen_trl.stages import Stages
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
-from ragen_trl.warm_start import WarmStartConfig, warm_start
 
 ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "starpo": (StarPOConfig, StarPOTrainer),
@@ -115,6 +116,9 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on.
     """
+    training_rows(args)  # mistakes in seeds or names show before hours are spent, or a folder made
+    if run.model is not None:
+        check_model(run.model)
     folder = Path(args.output_dir)
     stages = Stages(folder, _settings(run, warm, args), run.overwrite)
 
@@ -125,9 +129,6 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say(f"{name:>8}: {found.in_words()}")
         return found
 
-    training_rows(args)  # mistakes in seeds or names, and an environment without oracle, show before hours are spent
-    if run.model is not None:
-        check_model(run.model)
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, stages, say))
     stop = StopOnInterrupt()
@@ -151,7 +152,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
         "seconds": _seconds(stages, history, results),
-        "trajectories": _trajectories(args, history),
+        "trajectories": _trajectories(args, trainer.state.global_step, history),
     }
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
@@ -223,7 +224,7 @@ def _config(args: StarPOConfig) -> dict[str, Any]:
     return {name: value for name, value in plain.items() if name in ours or value != inherited[name]}
 
 
-def _trajectories(args: StarPOConfig, history: list[dict[str, Any]]) -> dict[str, int]:
+def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]]) -> dict[str, int]:
     """How many were sampled, refills included, and how many were trained on (from means over logging windows).
 
     A*-PO's episodes of the reference are counted apart.
@@ -231,7 +232,7 @@ def _trajectories(args: StarPOConfig, history: list[dict[str, Any]]) -> dict[str
 
     def over_the_run(name: str) -> int:
         found = [row[f"filter/{name}"] for row in history if f"filter/{name}" in row]
-        return round(statistics.mean(found) * args.num_rollouts) if found else 0
+        return round(statistics.mean(found) * math.ceil(steps / args.steps_per_rollout)) if found else 0
 
     counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
     reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]

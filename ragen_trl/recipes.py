@@ -6,6 +6,8 @@ A recipe only replaces defaults. Whatever is given on the command line or in a Y
 
 from typing import Any
 
+from ragen_trl.config_checks import CRITIC_ADVANTAGES
+
 # The embedded model has no use for the memory savers and learning rates of a pretrained one.
 EMBEDDED: dict[str, Any] = {
     "think": False,
@@ -53,7 +55,16 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def defaults(env: str, model: str | None, algo: str = "starpo-s") -> dict[str, Any]:
-    """Defaults of training options for an environment, a model (``None``: the embedded one) and an algorithm."""
+def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
+    """Defaults of training options.
+
+    Args:
+        env: Gymnasium id.
+        model: The model; ``None`` for the embedded one.
+        algo: Name of the algorithm.
+        advantage: Its advantage; those of a critic need a learning rate for it.
+    """
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if model is None else {}
+    if model is None and advantage in CRITIC_ADVANTAGES:
+        embedded["critic_learning_rate"] = 1e-3
     return {**EVERY_RUN, **embedded, **ENVIRONMENTS.get(env, {})}

@@ -35,12 +35,14 @@ from ragen_trl.errors import UserError
 from ragen_trl.experience import Experience, Outline
 from ragen_trl.model_loading import check_policy
 from ragen_trl.policies import TransformersPolicy
+from ragen_trl.returns import raw_returns
 from ragen_trl.rollout import Policy, Start, play
 from ragen_trl.rollout_metrics import rollout_metrics
 from ragen_trl.sampling import Sampling
-from ragen_trl.scoring import score_trajectories
 from ragen_trl.tasks import EnvLike, Tasks
 from ragen_trl.trajectory import Trajectory
+
+RewardFunction = Callable[..., list[float]]
 
 
 class LaunchError(UserError, RuntimeError):
@@ -85,14 +87,18 @@ class RolloutTrainer(GRPOTrainer, ABC):
         env: EnvLike | Sequence[EnvLike] | None = None,
         args: StarPOConfig | None = None,
         processing_class: PreTrainedTokenizerBase | None = None,
-        reward_funcs: list[Callable[..., list[float]]] | None = None,
+        reward_funcs: RewardFunction | list[RewardFunction] | None = None,
         callbacks: list[TrainerCallback] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
         peft_config: PeftConfig | None = None,
         train_dataset: Dataset | None = None,
     ) -> None:
-        if args is None:
-            raise ValueError("args is missing; pass a StarPOConfig, which says where the run goes and how it plays")
+        if not isinstance(args, StarPOConfig):
+            raise ValueError(f"args is {args!r}; pass a StarPOConfig, which says where the run goes and how it plays")
+        functions = [environment_return, *([reward_funcs] if callable(reward_funcs) else reward_funcs or [])]
+        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
+            names = ", ".join(getattr(function, "__name__", str(function)) for function in functions)
+            raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         check_policy(model, None if peft_config is not None else args.beta)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
@@ -102,7 +108,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
         self._rewards = torch.empty(0)
         super().__init__(
             model=model,
-            reward_funcs=[environment_return, *(reward_funcs or [])],
+            reward_funcs=functions,
             args=args,
             train_dataset=self._tasks.rows,
             eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
@@ -116,6 +122,11 @@ class RolloutTrainer(GRPOTrainer, ABC):
             raise LaunchError(
                 f"launched as {os.environ['WORLD_SIZE']} processes, which do not see one another: each would train "
                 "alone, into the same folder; on the CPU set use_cpu=True and launch with torchrun"
+            )
+        if self.is_fsdp_enabled:
+            raise LaunchError(
+                "FSDP gathers weights in every forward pass, and rollouts take another number of passes on each "
+                "process; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
         self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
 
@@ -223,7 +234,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
         rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
         decode = partial(self._tokenizer.decode, skip_special_tokens=True)
-        return score_trajectories(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
+        return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 
     def _record(self, mode: str, values: dict[str, float]) -> None:
         for name, value in values.items():

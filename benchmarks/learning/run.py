@@ -29,6 +29,7 @@ from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_chat, make_turns
 from ragen_trl.evaluation import play_held_out, summarise
+from ragen_trl.imitation import WarmStartConfig, warm_start
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.provenance import provenance
 from ragen_trl.recipes import defaults
@@ -37,7 +38,6 @@ from ragen_trl.rollout import Policy
 from ragen_trl.sampling import Sampling
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory
-from ragen_trl.warm_start import WarmStartConfig, warm_start
 
 # What demonstrations and evaluations depend on, of a recipe's options.
 _PLAY = ("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length")

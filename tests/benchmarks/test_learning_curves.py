@@ -287,4 +287,4 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
     assert lines[4].startswith("| random | 0.25 [0.20, 0.31] |")
     cells = "0.60 (0.30 to 0.90) | 0.60 (0.30 to 0.90) | 100 % | 1,000 (1 of 2) | 1.00 | 0.25 | 0.1 | 600"
     assert lines[7] == f"| StarPO | {cells} |"
-    assert lines[-1] == "12 minutes of training in all, on one thread each. Commit `012345678`."
+    assert lines[-1] == "12 minutes of training in all, on one thread each. Runs made with `012345678`."

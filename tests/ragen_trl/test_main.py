@@ -70,6 +70,34 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     assert "loss_type was 'grpo', now 'dapo'" in error
 
 
+BANDIT = ["--env", "ragen/Bandit-v0", "--demonstrations", "768", "--max_steps", "2", "--per_device_train_batch_size", "16"]
+
+
+def test_the_ppo_form_from_the_command_line(tmp_path: Path) -> None:
+    """The critic of the embedded model needs a learning rate of its size: at a big model's 1e-5 it stays at 0."""
+    assert train(tmp_path / "run", *BANDIT, "--algo", "starpo", "--advantage", "gae") == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["config"]["critic_learning_rate"] == 1e-3
+    assert summary["trajectories"] == {"sampled": 32, "used": 32}
+    assert (tmp_path / "run" / "critic" / "critic.json").is_file()
+    assert not list((tmp_path / "run" / "model").glob("*critic*"))
+
+
+def test_a_star_po_from_the_command_line(tmp_path: Path) -> None:
+    options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8"]
+    assert train(tmp_path / "run", *BANDIT, "--algo", "a-star-po", *options) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["trajectories"] == {"sampled": 32, "used": 32, "reference": 128}
+    assert summary["config"]["beta2"] == 1e-2
+
+
+def test_options_that_no_command_can_use_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", "--reward_weights", "1", "2")
+    assert "reward_weights is [1.0, 2.0]; it is for scripts" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
     model = str(finished / "model")

@@ -14,7 +14,7 @@ from ragen_trl.trajectory import Trajectory
 _NO_LOG: dict[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
-def score_trajectories(
+def raw_returns(
     trajectories: Sequence[Trajectory],
     functions: Sequence[Callable[..., list[float | None]]],
     weights: Sequence[float],

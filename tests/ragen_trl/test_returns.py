@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.returns import raw_returns
 from ragen_trl.rollout_trainer import environment_return
-from ragen_trl.scoring import score_trajectories
 from ragen_trl.trajectory import Trajectory
 from tests.ragen_trl.trainers import lottery, made_up, small_trainer
 
@@ -25,7 +25,7 @@ def only_long(trajectory: list[Trajectory], **_: Any) -> list[float | None]:
 
 def test_the_weighted_sum_by_hand() -> None:
     """Completions begin behind the first prompt: 5 and 2 tokens. What a function does not give counts as nothing."""
-    scores = score_trajectories(PLAYED, [environment_return, tokens, only_long], [2.0, 0.1, -1.0], str)
+    scores = raw_returns(PLAYED, [environment_return, tokens, only_long], [2.0, 0.1, -1.0], str)
     assert scores == pytest.approx([2 * 1.5 + 0.5 - 1.0, 2 * -0.1 + 0.2])
 
 
@@ -36,7 +36,7 @@ def test_functions_see_what_trl_shows_them() -> None:
         seen.update(columns)
         return [0.0, 0.0]
 
-    score_trajectories(PLAYED, [spy], [1.0], str)
+    raw_returns(PLAYED, [spy], [1.0], str)
     assert seen["trajectory"] == PLAYED
     assert seen["episode_return"] == [1.5, -0.1]
     assert seen["seed"] == [3, 4]
@@ -51,19 +51,19 @@ async def later(**_: Any) -> list[float | None]:
 @pytest.mark.parametrize("function", [later, torch.nn.Linear(1, 1)])
 def test_what_only_trl_can_call_is_refused(function: Any) -> None:
     with pytest.raises(ValueError, match="only TRL's own loop can call; wrap it"):
-        score_trajectories(PLAYED, [function], [1.0], str)
+        raw_returns(PLAYED, [function], [1.0], str)
 
 
 def test_one_weight_for_each_function() -> None:
     with pytest.raises(ValueError, match="shorter|longer"):
-        score_trajectories(PLAYED, [environment_return, tokens], [1.0], str)
+        raw_returns(PLAYED, [environment_return, tokens], [1.0], str)
 
 
 def test_a_trainers_trajectories_get_the_scores_that_trl_gave_them(tmp_path: Path) -> None:
     class Spy(StarPOTrainer):
         def advantages(self, experience: Any) -> torch.Tensor:
             functions = [environment_return, tokens, only_long]
-            scores = score_trajectories(experience.trajectories, functions, experience.weights.tolist(), str)
+            scores = raw_returns(experience.trajectories, functions, experience.weights.tolist(), str)
             found.append((scores, experience.returns.tolist()))
             return super().advantages(experience)
 

@@ -13,10 +13,10 @@ from trl import SFTTrainer
 from ragen_trl import StarPOConfig
 from ragen_trl.chat import Chat
 from ragen_trl.evaluation import evaluate
+from ragen_trl.imitation import WarmStartConfig, demonstrate, to_examples, warm_start
 from ragen_trl.seeds import EVALUATION_END, WARM_START
 from ragen_trl.tiny_model import build_tiny_model
 from ragen_trl.trajectory import Trajectory, Turn
-from ragen_trl.warm_start import WarmStartConfig, demonstrate, to_examples, warm_start
 
 LAKE = "ragen/FrozenLake-v0"
 FIRM: dict[str, Any] = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}}
