@@ -70,7 +70,7 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     assert "loss_type was 'grpo', now 'dapo'" in error
 
 
-BANDIT = ["--env", "ragen/Bandit-v0", "--demonstrations", "768", "--max_steps", "2", "--per_device_train_batch_size", "16"]
+BANDIT = "--env ragen/Bandit-v0 --demonstrations 768 --max_steps 2 --per_device_train_batch_size 16".split()
 
 
 def test_the_ppo_form_from_the_command_line(tmp_path: Path) -> None:
