@@ -123,6 +123,10 @@ class RolloutTrainer(GRPOTrainer, ABC):
                 f"launched as {os.environ['WORLD_SIZE']} processes, which do not see one another: each would train "
                 "alone, into the same folder; on the CPU set use_cpu=True and launch with torchrun"
             )
+        # Not accelerator.autocast: making another configuration resets the state that it looks up.
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        device = self.accelerator.device.type
+        self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
         if self.is_fsdp_enabled:
             raise LaunchError(
                 "FSDP gathers weights in every forward pass, and rollouts take another number of passes on each "
@@ -149,7 +153,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
         """
         sampling = Sampling(self.args.max_reply_length, temperature, self.top_k, self.top_p)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
-        return TransformersPolicy(unwrapped, self.chat, sampling, self.accelerator.autocast)
+        return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
 
     def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> Experience:
         """Play the rows and let TRL score what was played."""

@@ -118,6 +118,24 @@ def test_the_paper_scale_is_the_unit_scale_times_two_beta2(tmp_path: Path) -> No
     assert logged(paper, "loss") == pytest.approx([0.2 * loss for loss in logged(unit, "loss")], rel=1e-4)
 
 
+def test_the_kl_term_does_not_look_at_what_the_environment_wrote(tmp_path: Path) -> None:
+    """Regression: e^100 overflows, and times a mask of 0 it is NaN, in the loss and in every gradient."""
+
+    class Far(Spy):
+        def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+            environment = (inputs["completion_mask"] * inputs["tool_mask"]) == 0
+            assert environment.any()
+            far = inputs["ref_per_token_logps"] + 100.0 * environment
+            return super().policy_loss(model, {**inputs, "ref_per_token_logps": far})
+
+    options: dict[str, Any] = {**STEP, "beta2": 0.1, "kl_coef": 0.5, "max_steps": 2, "learning_rate": 0.1}
+    near, far = (astar(tmp_path / kind.__name__, draws(), trainer=kind, **options) for kind in (Spy, Far))
+    assert_same_step(step(near), step(far))
+    for name in ("loss", "kl", "grad_norm"):
+        assert logged(far, name) == pytest.approx(logged(near, name), rel=1e-6), name
+    assert logged(near, "kl")[1] > 0
+
+
 def test_a_residual_cap_bounds_what_one_trajectory_can_do(tmp_path: Path) -> None:
     """Huber: an advantage of 0.3 or −0.7 beyond a cap of 0.1 pulls like one of ±0.1."""
     trainer = astar(tmp_path, residual_cap=0.1, **STEP)

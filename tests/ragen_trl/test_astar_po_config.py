@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig
+from ragen_trl.reference import ReferenceWeightsError
 from tests.ragen_trl.astar_runs import astar, logged
-from tests.ragen_trl.trainers import lottery, small_trainer
+from tests.ragen_trl.trainers import lottery, small_model, small_trainer
 
 
 def config(**changes: Any) -> AStarPOConfig:
@@ -137,3 +138,16 @@ def test_evaluation_during_training_needs_no_v_star_of_its_seeds(tmp_path: Path)
     assert set(trainer.values[0].starts) == set(range(10_000, 10_008))
     with_cache = astar(tmp_path)
     assert with_cache.estimate_values()[0].played == 0
+
+
+def test_a_run_does_not_go_on_from_a_checkpoint_without_its_reference(tmp_path: Path) -> None:
+    """That of another algorithm holds none; that of a run from another model was made with another."""
+    saved = {"max_steps": 1, "save_strategy": "steps", "save_steps": 1}
+    small_trainer(tmp_path / "starpo", lottery(), **saved).train()
+    with pytest.raises(ReferenceWeightsError, match="astar_po.json does not exist; resume from a checkpoint of an A"):
+        astar(tmp_path / "starpo", max_steps=2).train(resume_from_checkpoint=True)
+    astar(tmp_path / "astar", **saved).train()
+    other = astar(tmp_path / "astar", model=small_model(7), max_steps=2)
+    with pytest.raises(ReferenceWeightsError, match="checkpoint-1 belongs to a run with another reference; make the"):
+        other.train(resume_from_checkpoint=True)
+    assert other.state.global_step == 0

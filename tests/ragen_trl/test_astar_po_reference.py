@@ -215,16 +215,23 @@ def test_a_checkpoint_holds_the_reference_only_once_it_was_moved(tmp_path: Path)
     assert (state["last_refresh"], state["reanchored"]) == (2, True)
 
 
+def paid(trajectory: Any, reward: float) -> Any:
+    """The trajectory with another reward of its last turn."""
+    return replace(trajectory, turns=(*trajectory.turns[:-1], replace(trajectory.turns[-1], reward=reward)))
+
+
+class Solved(Spy):
+    """From the third update on, lotteries that pay 1 are always won, by policy and reference."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        played = super().rollout(starts, envs, policy)
+        if self.state.global_step < 2:
+            return played
+        return [paid(t, 1.0) if env.unwrapped.win == 1.0 else t for t, env in zip(played, envs, strict=True)]
+
+
 def test_a_policy_that_has_solved_every_start_trains_on(tmp_path: Path) -> None:
     """At a refresh the new reference always wins: no V* can be told from another, and the old one is kept."""
-
-    class Solved(Spy):
-        def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
-            played = super().rollout(starts, envs, policy)
-            if self.state.global_step < 2:
-                return played
-            return [replace(t, turns=(*t.turns[:-1], replace(t.turns[-1], reward=1.0))) for t in played]
-
     trainer = astar(tmp_path, lottery(), trainer=Solved, refresh_steps=2, max_steps=4)
     trainer.train()
     assert trainer.state.global_step == 4
@@ -232,3 +239,51 @@ def test_a_policy_that_has_solved_every_start_trains_on(tmp_path: Path) -> None:
     values = [value for value in logged(trainer, "astar/value")]
     assert max(values) < 1.0
     assert logged(trainer, "astar/log_ratio")[2] == 0.0
+
+
+def test_a_solved_run_resumes_as_an_unbroken_one(tmp_path: Path) -> None:
+    """Regression: V* was estimated anew for the moved reference, which had nothing to learn, and the run ended."""
+    options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
+    assert_resumes(tmp_path, 3, lambda run: astar(run, lottery(), trainer=Solved, **options))
+
+
+@pytest.mark.parametrize("solved", [0, 1])
+def test_a_solved_environment_keeps_its_values_and_the_other_gets_new_ones(tmp_path: Path, solved: int) -> None:
+    """Regression: the first environment without anything to learn left all of them with their old V*."""
+    envs = [lottery(win=10.0), lottery(win=10.0)]
+    envs[solved] = lottery(win=1.0)
+    options = {**SAVED, "refresh_steps": 2, "per_device_train_batch_size": 16, "num_train_seeds": 16}
+    trainer = astar(tmp_path, envs, trainer=Solved, max_steps=3, **options)
+    trainer.train()
+    assert trainer.estimated_at == [0, 2]
+    first = json.loads((tmp_path / "checkpoint-2" / "astar_po.json").read_text())["values"]
+    means = [{int(seed): start["mean"] for seed, start in first[str(task)]["starts"].items()} for task in (0, 1)]
+    now = [{seed: start.mean for seed, start in trainer.values[task].starts.items()} for task in (0, 1)]
+    assert now[solved] == means[solved]
+    again: dict[int, list[float]] = {}
+    refresh = trainer.reference_played[64:]  # 8 starts of 4 episodes in each environment, the first one's first
+    for trajectory in refresh[32:] if solved == 0 else refresh[:32]:
+        again.setdefault(trajectory.seed, []).append(trajectory.episode_return)
+    assert now[1 - solved] == pytest.approx({seed: sum(again[seed]) / 4 for seed in means[1 - solved]})
+    assert now[1 - solved] != means[1 - solved]
+
+
+class Halved(Spy):
+    """From the third update on, lotteries pay half."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        played = super().rollout(starts, envs, policy)
+        return [paid(t, t.episode_return / 2) for t in played] if self.state.global_step >= 2 else played
+
+
+def test_a_refresh_keeps_the_unit_of_the_first_estimate(tmp_path: Path) -> None:
+    """Regression: it was measured anew, so that a reference with less spread blew advantages up."""
+    trainer = astar(tmp_path, lottery(win=8.0), trainer=Halved, refresh_steps=2, max_steps=3)
+    trainer.train()
+    values = trainer.values[0]
+    assert trainer.estimated_at == [0, 2]
+    assert max(start.mean for start in values.starts.values()) <= 4.0
+    assert (values.return_range, values.beta1) == (8.0, 4.0)
+    advantages = trainer.batches[2]["advantages"].tolist()
+    expected = [(t.episode_return - values.value(t.seed)) / 8 for t in trainer.played[-8:]]
+    assert sorted(advantages) == pytest.approx(sorted(expected), abs=1e-6)

@@ -82,6 +82,7 @@ OTHER: list[dict[str, Any]] = [
     {"max_completion_length": 100},
     {"format_penalty": -0.2},
     {"reward_weights": [2.0]},
+    {"reward_version": "2"},
     {"temperature": 0.9},
     {"top_k": 100},
     {"top_p": 0.9},
@@ -113,6 +114,18 @@ def test_whatever_changes_v_star_misses_the_cache(filled: str, tmp_path: Path, c
     options = {**changes, "model": small_model(changes["model"])} if "model" in changes else changes
     trainer = astar(tmp_path, value_cache=filled, **options)
     assert trainer.estimate_values()[0].played == 32
+
+
+def test_functions_of_one_name_count_with_their_weights(tmp_path: Path) -> None:
+    """Regression: the key held names and weights as a mapping, in which the last function of a name stood for all."""
+    functions = [lambda trajectory, **_: [1.0] * len(trajectory), lambda trajectory, **_: [3.0] * len(trajectory)]
+    means = []
+    for weights in ([1.0, 5.0, 1.0], [1.0, 0.0, 1.0]):
+        options = {"reward_funcs": functions, "reward_weights": weights, "value_cache": str(tmp_path / "one.sqlite")}
+        values = astar(tmp_path / str(weights[1]), **options).estimate_values()[0]
+        assert values.played == 32
+        means.append([start.mean for start in values.starts.values()])
+    assert means[0] == pytest.approx([mean + 5.0 for mean in means[1]])
 
 
 def test_more_samples_join_the_stored_ones(filled: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Several environments in one run: names, shared instances, and means per environment."""
 
 import random
+import re
 from functools import partial
 from typing import Any
 
@@ -69,6 +70,18 @@ def test_keyword_arguments_that_make_no_difference_give_one_key() -> None:
 def test_a_function_takes_no_keyword_arguments() -> None:
     with pytest.raises(EnvSpecError, match=r"env_kwargs is \{'win': 2\}, but env is a function"):
         EnvSpec(small_lottery, {"win": 2})
+
+
+@pytest.mark.parametrize(
+    "env", [Lottery(), AgentTurns(Lottery()), {"env": LAKE}, None, 3], ids=["env", "turns", "dict", "None", "3"]
+)
+def test_what_makes_no_new_environment_is_refused(env: Any) -> None:
+    """An environment itself cannot play many episodes side by side, and no other object says how to make one."""
+    message = re.escape(f"env is {env!r}; pass a Gymnasium id, or a function that makes a new environment")
+    with pytest.raises(EnvSpecError, match=message):
+        EnvSpec(env)
+    with pytest.raises(EnvSpecError, match=message):
+        env_specs([LAKE, env], config())
 
 
 def test_keyword_arguments_that_json_cannot_hold_are_refused() -> None:

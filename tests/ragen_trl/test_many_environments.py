@@ -11,7 +11,7 @@ from ragen_trl import EnvSpec, StarPOTrainer
 from ragen_trl.env_pool import EnvSpecError
 from ragen_trl.seeds import StartStateError
 from ragen_trl.trajectory import Trajectory
-from tests.ragen_trl.trainers import AnyReply, Lottery, small_trainer
+from tests.ragen_trl.trainers import AnyReply, Lottery, lottery, small_trainer
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
 
@@ -107,6 +107,13 @@ def test_the_filter_works_in_each_environment(tmp_path: Path) -> None:
     trainer = run(tmp_path, [cheap, dear], filter_ratio=0.5, max_steps=3)
     assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
     assert [row["filter/kept_groups"] for row in trainer.state.log_history[:3]] == [2, 2, 2]
+
+
+def test_the_filter_tells_environments_of_one_name_apart(tmp_path: Path) -> None:
+    """Regression: two functions of one name were one environment to it, and the dear lottery took every place."""
+    trainer = run(tmp_path, [lottery(1.0), lottery(1000.0)], filter_ratio=0.5, max_steps=3)
+    assert {outline.env for experience in trainer.learnt for outline in experience.outlines} == {"<lambda>"}
+    assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
 
 
 def test_normalised_by_group_all_environments_weigh_the_same(tmp_path: Path) -> None:

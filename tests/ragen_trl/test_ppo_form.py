@@ -25,12 +25,12 @@ def lora() -> LoraConfig:
 
 
 class Spy(StarPOTrainer):
-    """Keeps experiences and advantages, and counts what the critic is taught."""
+    """Keeps experiences and advantages, and in which updates the policy learns."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.learnt: list[Experience] = []
         self.credited: list[torch.Tensor] = []
-        self.losses = 0
+        self.losses: list[int] = []
         super().__init__(*args, **kwargs)
 
     def advantages(self, experience: Experience) -> torch.Tensor:
@@ -39,7 +39,7 @@ class Spy(StarPOTrainer):
         return self.credited[-1]
 
     def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        self.losses += 1
+        self.losses.append(self.state.global_step)
         return super().policy_loss(model, inputs)
 
 
@@ -148,16 +148,18 @@ def test_in_warm_up_the_critic_learns_alone(tmp_path: Path, peft: bool, rollouts
     trainer.train()
     assert all(torch.equal(value, policy[name]) for name, value in parameters(trainer).items())
     assert all(not torch.equal(*pair) for pair in zip(critic_weights(trainer), critic, strict=True))
-    assert trainer.losses == 0
+    assert trainer.losses == []
     assert all("critic/value_loss" in row for row in rows(trainer))
     assert trainer.state.global_step == 2
 
 
-def test_after_the_warm_up_the_policy_learns(tmp_path: Path) -> None:
-    trainer = make(tmp_path, critic_warmup_steps=1, max_steps=2)
+@pytest.mark.parametrize("iterations", [1, 2, 4])
+def test_after_the_warm_up_the_policy_learns_in_every_update(tmp_path: Path, iterations: int) -> None:
+    """Regression: all updates on a rollout from the warm-up were left out, with four iterations all of this run."""
+    trainer = make(tmp_path, critic_warmup_steps=1, num_iterations=iterations, max_steps=4)
     before = parameters(trainer)
     trainer.train()
-    assert trainer.losses == 1
+    assert trainer.losses == [1, 2, 3]
     assert any(not torch.equal(value, before[name]) for name, value in parameters(trainer).items())
 
 
@@ -198,7 +200,7 @@ def test_a_warm_up_that_was_stopped_goes_on(tmp_path: Path) -> None:
     first.train()
     resumed = make(tmp_path, **options)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert resumed.losses == 0
+    assert resumed.losses == []
     assert all(torch.equal(value, before[name]) for name, value in parameters(resumed).items())
     assert all(torch.equal(*pair) for pair in zip(critic_weights(resumed), critic_weights(first), strict=True))
 
@@ -248,7 +250,7 @@ def test_several_epochs_and_minibatches_for_both(tmp_path: Path) -> None:
     trainer.critic._optimizer.step = lambda *args: taken.append(1) or step(*args)
     trainer.train()
     assert len(trainer.learnt) == 2
-    assert trainer.losses == 8
+    assert len(trainer.losses) == 8
     assert len(taken) == 8
     deviations = [row["sampling/ratio_deviation_max"] for row in trainer.state.log_history[:8]]
     assert deviations[0] < 1e-3 < deviations[3]

@@ -1,5 +1,6 @@
-"""Selection: the filter of a configuration, for one environment, for several, and with refills."""
+"""Selection: the filter of a configuration, for one environment, for several, with refills, and its filler rows."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from ragen_trl import StarPOConfig
 from ragen_trl.experience import Experience
 from ragen_trl.selection import uncertain_groups
-from tests.ragen_trl.trainers import experience_of, made_up
+from tests.ragen_trl.astar_runs import astar, logged
+from tests.ragen_trl.trainers import experience_of, lottery, made_up, small_trainer
 
 
 def config(groups: int, **options: Any) -> StarPOConfig:
@@ -86,3 +88,21 @@ def test_where_every_group_has_spread_a_rollout_needs_no_refill(envs: str, ratio
     args = config(8, filter_ratio=ratio, max_refills=1)
     kept = uncertain_groups(groups_of([1.0 + place for place in range(8)], envs), args)
     assert len(kept) >= args.groups_per_update
+
+
+@pytest.mark.parametrize("make", [small_trainer, astar])
+def test_a_micro_batch_of_filler_is_not_in_the_logged_entropy(tmp_path: Path, make: Any) -> None:
+    """One of three groups is kept: with three micro-batches the last holds filler alone, whose entropy would be 0.
+
+    Replies of one token, so that the mean over micro-batches is the mean over tokens.
+    """
+    options = {"filter_ratio": 1 / 3, "max_reply_length": 1, "num_generations": 4, "max_steps": 1}
+    entropies = []
+    for size, count in ((12, 1), (4, 3)):
+        batches = {"per_device_train_batch_size": size, "gradient_accumulation_steps": count}
+        trainer = make(tmp_path / str(count), lottery(), **options, **batches)
+        trainer.train()
+        assert logged(trainer, "filter/trajectories_used") == [4]
+        entropies += logged(trainer, "entropy")
+    assert entropies[1] == pytest.approx(entropies[0], rel=1e-5)
+    assert entropies[0] > 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 
-from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer
+from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
 from tests.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model, small_trainer
 
 
@@ -169,6 +169,13 @@ def test_evaluation_during_training_reports_success_on_held_out_seeds(tmp_path: 
     evaluated = [t for t in trainer.trajectories if t.seed < 10_000]
     assert len(evaluated) == 16
     assert row["eval_success"] == pytest.approx(np.mean([t.success for t in evaluated]))
+
+
+def test_a_trainers_policy_outlives_another_configuration(tmp_path: Path) -> None:
+    """Making one resets Accelerate's global state, which `accelerator.autocast` looks up."""
+    trainer = small_trainer(tmp_path / "a", lottery())
+    args = StarPOConfig(output_dir=str(tmp_path / "b"), use_cpu=True, max_turns=1)
+    assert evaluate(trainer.policy(), lottery(), args, episodes=4).n == 4
 
 
 def test_completions_are_logged_as_in_trl(tmp_path: Path) -> None:
