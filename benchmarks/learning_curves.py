@@ -225,9 +225,9 @@ def collect(tasks: Mapping[str, Task], options: argparse.Namespace) -> dict[str,
     }
     for name, task in tasks.items():
         prepared = finished(options.folder / name / "warm_start.json", prepare_settings(task))
-        if prepared is None:
-            continue
         runs = results(name, task, options)
+        if prepared is None or not runs:
+            continue
         content["tasks"][name] = {
             "prepared": prepared,
             "trajectories": task.trajectories,
