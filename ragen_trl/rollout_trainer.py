@@ -118,21 +118,24 @@ class RolloutTrainer(GRPOTrainer, ABC):
             peft_config=peft_config,
             rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
         )
+        self._check_launch()
+        # Not accelerator.autocast: making another configuration resets the state that it looks up.
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        device = self.accelerator.device.type
+        self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
+        self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
+
+    def _check_launch(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > self.accelerator.num_processes:
             raise LaunchError(
                 f"launched as {os.environ['WORLD_SIZE']} processes, which do not see one another: each would train "
                 "alone, into the same folder; on the CPU set use_cpu=True and launch with torchrun"
             )
-        # Not accelerator.autocast: making another configuration resets the state that it looks up.
-        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
-        device = self.accelerator.device.type
-        self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
         if self.is_fsdp_enabled:
             raise LaunchError(
                 "FSDP gathers weights in every forward pass, and rollouts take another number of passes on each "
                 "process; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
-        self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
         """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
