@@ -1,5 +1,6 @@
 """What a run plays: its environments, and the start states of every rollout."""
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -92,7 +93,7 @@ class Tasks:
             return
         for place, row in enumerate(self.rows):
             first = self.row(self.index(row), row["seed"])
-            if first != row:
+            if _as_text(first) != _as_text(row):
                 raise StartStateError(
                     f"row {place} of the training rows has environment and seed {row['seed']} of another row, but "
                     "other columns differ, and a start state has one V*; give it one row"
@@ -110,3 +111,8 @@ class Tasks:
             attempt: Which extra rollout of it, from 0 on.
         """
         return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset)
+
+
+def _as_text(row: Mapping[str, Any]) -> str:
+    """For comparing rows: a NaN, as an empty cell becomes, is not equal to itself."""
+    return json.dumps(row, sort_keys=True, default=repr)
