@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns
+from ragen_envs.toy_shop import ToyShop
 from ragen_trl.chat import Chat
 from ragen_trl.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer, save_tiny_model
 
@@ -50,6 +51,15 @@ def test_the_same_seed_gives_the_same_bytes_in_every_process(root: Path, tmp_pat
     first, second = fingerprints(root, tmp_path, ("1", "2"))
     assert first == second
     assert first.count("\n") == 3
+
+
+def test_the_common_tokenizer_is_the_one_that_published_runs_were_made_with() -> None:
+    """The vocabulary's numbers are rows of saved models: a change here makes every published figure another one."""
+    text = TOKENIZER.backend_tokenizer.to_str()
+    found = hashlib.sha256(text.encode()).hexdigest()
+    assert found == "677bc28fd95f202bebd85a59393cbc1957b42622e5a829ea8d21da184d707e62"
+    assert build_tiny_tokenizer(640, env="ragen/FrozenLake-v0").backend_tokenizer.to_str() == text
+    assert build_tiny_tokenizer(env="my/Own-v3").backend_tokenizer.to_str() == text
 
 
 def test_weights_depend_on_the_seed(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
@@ -103,6 +113,51 @@ def test_messages_are_short(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     second, *_ = turns.step("<answer>Left</answer>")
     assert len(tiny_tokenizer(first)["input_ids"]) < 50
     assert len(tiny_tokenizer(second)["input_ids"]) < 35
+
+
+def test_a_room_of_sokoban_is_short_and_a_place_in_it_a_place_in_the_sequence() -> None:
+    tokenizer = build_tiny_tokenizer(env="ragen/Sokoban-v0")
+    turns = AgentTurns(gymnasium.make("ragen/Sokoban-v0", disable_env_checker=True), think=False)
+    lengths = {len(tokenizer(turns.reset(seed=seed)[0])["input_ids"]) for seed in range(20)}
+    assert lengths == {51}
+    assert len(TOKENIZER(turns.reset(seed=0)[0])["input_ids"]) > 150
+    assert len(tokenizer(turns.step("<answer>Left</answer>")[0])["input_ids"]) == 46
+
+
+@pytest.fixture(scope="module")
+def shop_tokenizer() -> PreTrainedTokenizerFast:
+    return build_tiny_tokenizer(env="ragen/ToyShop-v0")
+
+
+def test_every_product_of_the_toy_shop_has_a_token(shop_tokenizer: PreTrainedTokenizerFast) -> None:
+    """The same one in a line of results and in the reply that buys: copying is then one step."""
+    turns = AgentTurns(gymnasium.make("ragen/ToyShop-v0", disable_env_checker=True), think=False)
+    shop = turns.unwrapped
+    assert isinstance(shop, ToyShop)
+    seen = set()
+    turns.reset(seed=0)
+    for colour in ("black", "blue", "green", "orange", "pink", "purple", "white", "yellow"):
+        for kind in ("backpack", "desk lamp", "plant pot"):
+            for size in ("mini", "small", "medium", "large"):
+                turns.reset(seed=0)
+                page, *_ = turns.step(turns.format_reply([f"search:{size} {colour} {kind}"]))
+                tokens = shop_tokenizer(page)["input_ids"]
+                at = [tokens.index(shop_tokenizer.convert_tokens_to_ids(hit.asin)) for hit in shop.hits]
+                assert at == list(range(at[0], at[0] + 2 * len(at), 2))  # the rest of a result's line is a token, too
+                best = shop_tokenizer(f"<answer>buy:{shop.hits[0].asin}</answer>")["input_ids"]
+                assert best[-2] == tokens[at[0]]
+                seen.add(shop.hits[0].asin)
+    assert len(seen) == 96
+
+
+def test_words_of_an_instruction_are_tokens_and_the_instruction_is_not(
+    shop_tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    wanted = shop_tokenizer("Wanted: find me a large pink desk lamp with swing arm, and price lower")["input_ids"]
+    words = [shop_tokenizer.decode([token]) for token in wanted]
+    assert words[2:] == " find| me| a| large| pink| desk| lamp| with| swing| arm|,| and| price| lower".split("|")
+    searched = shop_tokenizer("<answer>search:large pink desk lamp</answer>")["input_ids"]
+    assert searched[-4:-1] == wanted[6:9]
 
 
 @settings(max_examples=200, deadline=None)
