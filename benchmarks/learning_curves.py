@@ -111,7 +111,7 @@ def main() -> int:
         f"{name}/{variant}/seed{seed}"
         for name, task in tasks.items()
         for variant in variants[name]
-        for seed in options.seeds
+        for seed in options.seeds or task.seeds
         if result(name, task, variant, seed, options) is None
     ]
     if missing:
@@ -124,7 +124,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", help="of all tasks; three, each task its own")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time, with one thread each")
     parser.add_argument("--budget-minutes", type=float, default=90.0, help="no run begins after that")
     parser.add_argument("--smoke", action="store_true", help="two rollouts of everything with a seed, in runs/ only")
@@ -152,12 +152,12 @@ def run_all(
         for name, task in tasks.items()
         if finished(options.folder / name / "warm_start.json", prepare_settings(task)) is None
     ]
+    seeds = [(at, name, seed) for name in tasks for at, seed in enumerate(options.seeds or tasks[name].seeds)]
     runs = [
         Job(name, (variant,), seed)
-        for seed in options.seeds
-        for name, task in tasks.items()
+        for _, name, seed in sorted(seeds, key=lambda each: each[0])  # one seed of everything before the next one
         for variant in variants[name]
-        if result(name, task, variant, seed, options) is None
+        if result(name, tasks[name], variant, seed, options) is None
     ]
     if options.smoke:  # most of so short a run is its process's start, so all of a task share one
         first, runs = [], [Job(name, tuple(variants[name])) for name in dict.fromkeys(job.task for job in runs)]

@@ -13,7 +13,7 @@ from ragen_envs.consistency import consistency
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import NoOracleError, best_action, plan, random_action
+from ragen_envs.oracles import NoOracleError, best_action, demonstration, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.toy_shop import ToyShop
@@ -36,6 +36,7 @@ __all__ = [
     "WebShop",
     "best_action",
     "consistency",
+    "demonstration",
     "episode_seeds",
     "openenv_environment",
     "plan",

@@ -1,12 +1,13 @@
 """Policies that know the environment: the best action, a uniformly random one, and plans made of both.
 
 They give the two rows that every result is read against, data for a warm start, and proofs of solvability.
-Both policies are `functools.singledispatch` functions on the type of the unwrapped environment: a new
-environment joins with ``@best_action.register``, beside it or here. Left out: learned or approximate policies.
+They are `functools.singledispatch` functions on the type of the unwrapped environment: a new environment joins with
+``@best_action.register``, beside it or here. Left out: learned or approximate policies.
 """
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,13 @@ from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
-from ragen_envs.shop_policies import best_shop_action, best_toy_action, random_shop_action, random_toy_action
+from ragen_envs.shop_policies import (
+    best_shop_action,
+    best_toy_action,
+    careless_toy_action,
+    random_shop_action,
+    random_toy_action,
+)
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban_solver import solver_for
 from ragen_envs.text_env import TextEnv
@@ -149,15 +156,54 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         ValueError: If `noise` is no probability.
         NoOracleError: If no policy is registered for the environment.
     """
+    return _planned(env, actions_left, length, rng, noise, uniformly_noisy_action)
+
+
+def uniformly_noisy_action(env: TextGym, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+    """The best action or, with probability `noise`, a uniformly random one; arguments and errors as those of both."""
+    at_random = noise > 0.0 and rng.random() < noise
+    return random_action(env, rng) if at_random else best_action(env, actions_left)
+
+
+# What demonstrations are made of. An environment whose actions are texts registers noise of its own: where whole
+# searches are at random, a model learns that nothing is to be read from the request.
+demonstrated_action = functools.singledispatch(uniformly_noisy_action)
+
+
+@demonstrated_action.register
+def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+    return careless_toy_action(env, rng, noise)
+
+
+def demonstration(
+    env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
+) -> list[str]:
+    """The next few actions of somebody to learn from: `plan`, with the noise that suits the environment.
+
+    That is `demonstrated_action`: in general the best action or a uniformly random one; in ToyShop a search some of
+    whose words are mistaken, each with probability `noise`, and the purchase of the first result.
+
+    Arguments, value and errors are those of `plan`.
+    """
+    return _planned(env, actions_left, length, rng, noise, demonstrated_action)
+
+
+def _planned(
+    env: TextGym,
+    actions_left: int,
+    length: int,
+    rng: np.random.Generator,
+    noise: float,
+    choose: Callable[[TextEnv, int, np.random.Generator, float], str],
+) -> list[str]:
+    """Actions chosen one after the other on a copy."""
     if not 0.0 <= noise <= 1.0:
         raise ValueError(f"noise={noise} is not a probability; use a number from 0 to 1")
     imagined = _imagine(env.unwrapped, rng)
     actions: list[str] = []
     for done in range(min(length, actions_left)):
-        at_random = noise > 0.0 and rng.random() < noise
-        action = random_action(imagined, rng) if at_random else best_action(imagined, actions_left - done)
-        actions.append(action)
-        if imagined.step(action)[2]:
+        actions.append(choose(imagined, actions_left - done, rng, noise))
+        if imagined.step(actions[-1])[2]:
             break
     return actions
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ragen_envs.local_store import LocalStore, local_store
-from ragen_envs.toy_shop import ToyShop
+from ragen_envs.toy_shop import TASKS, ToyShop
 from ragen_envs.webshop import WebShop, search_for
 
 BUTTONS = frozenset(
@@ -178,11 +178,11 @@ def scripted_toy_action(env: ToyShop) -> str:
 
 
 def best_toy_action(env: ToyShop, actions_left: int) -> str:
-    """Searches so that the wanted product comes up, and buys it.
+    """Searches for size, color and kind of the wanted product, which no other product shares, and buys it.
 
     Args:
         env: After `reset`, with its store in this process. It is not changed.
-        actions_left: Not asked: the way is as short as the search allows.
+        actions_left: Not asked: there is no shorter way.
 
     Returns:
         An action.
@@ -190,8 +190,42 @@ def best_toy_action(env: ToyShop, actions_left: int) -> str:
     Raises:
         HiddenGoalError: If the store is elsewhere.
     """
-    local = _store_behind(env)
-    goal = local.shop().goal(env.session.goal)
+    goal = _store_behind(env).shop().goal(env.session.goal)
     if any(hit.asin == goal.asin for hit in env.hits):
         return f"buy:{goal.asin}"
-    return f"search:{_best_query(local, goal)}"
+    return f"search:{' '.join(_looks(goal.name))}"
+
+
+def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) -> str:
+    """Searches like the oracle but for words that are mistaken, and buys the first result, whatever it is.
+
+    What to learn from: the words of a search are noisy one by one, so that a model sees what a search is made of, where
+    whole searches at random would show it that nothing is to be read from the request.
+
+    Args:
+        env: After `reset`, with its store in this process. It is not changed.
+        rng: Source of the mistakes.
+        noise: Probability that size, color or kind, each for itself, is that of a product at random.
+
+    Returns:
+        An action.
+
+    Raises:
+        HiddenGoalError: If the store is elsewhere.
+    """
+    if env.hits:
+        return f"buy:{env.hits[0].asin}"
+    shop = _store_behind(env).shop()
+    right = _looks(shop.goal(env.session.goal).name)
+    mistaken = zip(*(_looks(shop.goal(int(goal)).name) for goal in rng.integers(TASKS, size=len(right))), strict=True)
+    words = [
+        drawn[slot] if rng.random() < noise else word
+        for slot, (word, drawn) in enumerate(zip(right, mistaken, strict=True))
+    ]
+    return f"search:{' '.join(words)}"
+
+
+def _looks(title: str) -> tuple[str, str, str]:
+    """Size, color and kind in the title of a toy product; between them stands the material."""
+    size, color, _, kind = title.lower().split(maxsplit=3)
+    return size, color, kind

@@ -172,7 +172,8 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
 
     from ragen_trl.environments import load_play_options, make_turns
     from ragen_trl.experiment import ALGORITHMS
-    from ragen_trl.recipes import defaults
+    from ragen_trl.imitation import WarmStartConfig
+    from ragen_trl.recipes import defaults, warm_start_defaults
 
     given, rest = _yaml(argv)
     first = TrlParser([_Chosen], add_help=False)
@@ -190,6 +191,8 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     if not isinstance(chosen.env, str):
         raise SystemExit(_fail(f"env is {chosen.env!r}; the commands take one environment, a script takes several"))
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    if WarmStartConfig in dataclasses:
+        recipe |= warm_start_defaults(chosen.env, chosen.model)
     parser.set_defaults(**{"output_dir": "", **recipe, **recorded, "env": chosen.env})
     unknown = parser.set_defaults_with_config(**given)
     if unknown:

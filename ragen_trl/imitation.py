@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import SFTConfig, SFTTrainer
 
-from ragen_envs import AgentTurns, plan
+from ragen_envs import AgentTurns, demonstration
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_chat, make_turns, save_play_options
@@ -65,7 +65,7 @@ def demonstrate(
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
-        return turns.format_reply(plan(turns, turns.actions_left, count, random, config.noise))
+        return turns.format_reply(demonstration(turns, turns.actions_left, count, random, config.noise))
 
     policy = ScriptedPolicy(script, chat)
     envs = [make_turns(env, args) for _ in range(min(batch_size, config.demonstrations))]

@@ -54,6 +54,21 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
+# What the embedded model learns from first, where that is not what ``WarmStartConfig`` says.
+WARM_STARTS: dict[str, dict[str, Any]] = {
+    "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
+}
+
+
+def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
+    """Defaults of the warm start: of the embedded model only, a larger one needs fewer demonstrations.
+
+    Args:
+        env: Gymnasium id.
+        model: The model; ``None`` for the embedded one.
+    """
+    return WARM_STARTS.get(env, {}) if model is None else {}
+
 
 def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
     """Defaults of training options.

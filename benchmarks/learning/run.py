@@ -115,6 +115,7 @@ def prepare(task: Task, folder: Path) -> None:
     for name, evaluation in task.evaluations.items():
         policies: dict[str, Policy | str] = {"random": "random", "oracle": "oracle"}
         policies["warm_start"] = model_policy(folder / "warm_start", evaluation, args)
+        policies["warm_start_greedy"] = model_policy(folder / "warm_start", evaluation, args, temperature=0.0)
         results[name] = {
             policy: summarise(play_held_out(player, evaluation.make, args, task.episodes)).as_dict()
             for policy, player in policies.items()
@@ -192,10 +193,13 @@ def play_args(task: Task, folder: Path, env_kwargs: dict[str, Any] | None) -> St
     return StarPOConfig(output_dir=str(folder), seed=0, **settings)
 
 
-def model_policy(model: Path, evaluation: Evaluation, args: StarPOConfig) -> TransformersPolicy:
-    """A saved model as a policy that samples as training does."""
+def model_policy(
+    model: Path, evaluation: Evaluation, args: StarPOConfig, temperature: float = 1.0
+) -> TransformersPolicy:
+    """A saved model as a policy; at temperature 1 it samples as training does."""
     chat = make_chat(AutoTokenizer.from_pretrained(model), make_turns(evaluation.make, args), args)
-    return TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, Sampling(args.max_reply_length))
+    sampling = Sampling(args.max_reply_length, temperature)
+    return TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, sampling)
 
 
 def origin() -> dict[str, Any]:

@@ -5,6 +5,12 @@ from statistics import fmean
 from typing import Any
 
 _HEAD = ("success at the end", "best", "kept", "trajectories to {level}", "KL", "smallest loss", "minutes", "peak MiB")
+_BASELINES = (
+    ("random", "random"),
+    ("warm_start", "warm start"),
+    ("warm_start_greedy", "warm start, greedy"),
+    ("oracle", "oracle"),
+)
 
 
 def learning_tables(content: Mapping[str, Any]) -> str:
@@ -33,7 +39,7 @@ def _table(task: Mapping[str, Any]) -> list[str]:
     first, *others = results
     head = [column.format(level=f"{100 * task['level']:.0f} %") for column in _HEAD]
     lines = [_row(["", *head, *others]), "|---" * (1 + len(head) + len(others)) + "|"]
-    for policy, label in (("random", "random"), ("warm_start", "warm start"), ("oracle", "oracle")):
+    for policy, label in _BASELINES:
         rates = [_interval(results[name][policy]) for name in (first, *others)]
         lines.append(_row([label, rates[0], *[""] * (len(head) - 1), *rates[1:]]))
     for variant in task["variants"].values():

@@ -14,7 +14,7 @@ import gymnasium
 
 from ragen_envs import consistency
 from ragen_envs.bandit import DEFAULT_NAMES, TEST_PAIRS, TRAIN_PAIRS
-from ragen_trl.recipes import defaults
+from ragen_trl.recipes import defaults, warm_start_defaults
 from ragen_trl.trajectory import Trajectory
 
 
@@ -79,6 +79,7 @@ class Task:
         episodes: Of one evaluation.
         smoke_demonstrations: Of the smoke run's warm start; few where none would make its episodes succeed.
         evaluations_per_run: Evaluations after the one before training, equally spaced in sampled trajectories.
+        seeds: Of the runs, where the command line names none.
     """
 
     env: str
@@ -93,6 +94,7 @@ class Task:
     episodes: int = 256
     smoke_demonstrations: int = 64
     evaluations_per_run: int = 8
+    seeds: tuple[int, ...] = (0, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -234,10 +236,13 @@ TASKS: dict[str, Task] = {
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
         evaluations={"256 prompts": Evaluation("ragen/ToyShop-v0", {"split": "eval"}, by_number=True)},
-        warm_start=WarmStart({"demonstrations": 6000, "noise": 0.5, "demo_actions_per_turn": 1}, {"split": "train"}),
-        trajectories=128 * 60,
+        warm_start=WarmStart(
+            warm_start_defaults("ragen/ToyShop-v0", None), {"split": "train"}, {"hidden_size": 96, "num_layers": 2}
+        ),
+        trajectories=128 * 36,
         level=0.8,
         variants=("starpo", "starpo_s", "astar_po", "first_report", "second_report"),
+        seeds=(42, 43, 44),
     ),
 }
 

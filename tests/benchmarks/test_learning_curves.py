@@ -230,7 +230,7 @@ def test_the_comparison_repeats_what_failed_and_what_has_other_settings_and_noth
     (here / "learning").mkdir()
     (here / "learning" / "__init__.py").touch()
     (here / "learning" / "run.py").write_text(FAKE)
-    results = {"held out": {name: {"success": 0.5} for name in ("random", "oracle", "warm_start")}}
+    results = {"held out": {name: {"success": 0.5} for name in ("random", "oracle", "warm_start", "warm_start_greedy")}}
     prepared = {"settings": learning_run.prepare_settings(task), "results": results}
     (here / "warm_start.json").write_text(json.dumps(prepared))
     for variant in ("starpo", "astar_po"):
@@ -273,7 +273,7 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
     task = {
         "prepared": {
             "settings": {"env": "ragen/FrozenLake-v0", "evaluations": {"held out": {}}, "episodes": 256},
-            "results": {"held out": dict.fromkeys(("random", "warm_start", "oracle"), rate)},
+            "results": {"held out": dict.fromkeys(("random", "warm_start", "warm_start_greedy", "oracle"), rate)},
         },
         "trajectories": 1000,
         "level": 0.5,
@@ -283,8 +283,10 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
     lines = tables.learning_tables(
         {"tasks": {"lake": task}, "training_minutes": 12.3, "commits": ["0123456789abc+changes"]}
     ).splitlines()
-    assert [line.split(" | ")[0] for line in lines[4:8]] == ["| random", "| warm start", "| oracle", "| StarPO"]
+    assert [line.split(" | ")[0] for line in lines[4:9]] == [
+        *("| random", "| warm start", "| warm start, greedy", "| oracle", "| StarPO")
+    ]
     assert lines[4].startswith("| random | 0.25 [0.20, 0.31] |")
     cells = "0.60 (0.30 to 0.90) | 0.60 (0.30 to 0.90) | 100 % | 1,000 (1 of 2) | 1.00 | 0.25 | 0.1 | 600"
-    assert lines[7] == f"| StarPO | {cells} |"
+    assert lines[8] == f"| StarPO | {cells} |"
     assert lines[-1] == "12 minutes of training in all, on one thread each. Runs made with `012345678`."

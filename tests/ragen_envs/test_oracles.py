@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv, best_action, plan
+from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv, ToyShop, best_action, demonstration, plan
 from ragen_envs.frozen_lake_maps import ACTIONS, Lake, has_path, neighbours
 from ragen_envs.oracles import NoOracleError, lake_policy, random_action
 
@@ -98,6 +98,26 @@ def test_plan_counts_the_actions_left_down() -> None:
             if imagined.step(expected[-1])[2]:
                 break
         assert plan(env, 4, 4, np.random.default_rng(seed)) == expected
+
+
+def test_demonstrations_are_plans_but_for_the_noise_of_texts() -> None:
+    lake, shop = FrozenLake(), ToyShop()
+    for noise in (0.0, 0.5, 1.0):
+        for seed in range(20):
+            lake.reset(seed=seed)
+            twice = [np.random.default_rng(seed) for _ in range(2)]
+            assert demonstration(lake, 5, 4, twice[0], noise) == plan(lake, 5, 4, twice[1], noise)
+            assert twice[0].random() == twice[1].random()
+        shop.reset(seed=0)
+        search, purchase = demonstration(shop, 5, 5, np.random.default_rng(0), noise)  # ends with the purchase
+        assert len(search.removeprefix("search:").split()) in (3, 4) and purchase.startswith("buy:")
+    shop.reset(seed=0)
+    rng = np.random.default_rng(0)
+    assert demonstration(shop, 5, 1, rng, 0.0) == plan(shop, 5, 1, rng, 0.0)
+    lengths = {len(plan(shop, 1, 1, rng, 1.0)[0].removeprefix("search:").split()) for _ in range(200)}
+    assert lengths == {1, 2, 3, 4}  # a random search is of any words of the request
+    with pytest.raises(ValueError, match=r"noise=1\.5 is not a probability"):
+        demonstration(shop, 5, 1, rng, 1.5)
 
 
 def ragen_lakes(seeds: range) -> list[tuple[Lake, int]]:

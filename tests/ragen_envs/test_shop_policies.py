@@ -1,5 +1,6 @@
 """Policies for the store: what they do, page by page, and how far they get."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ragen_envs.shop_policies import (
     HiddenGoalError,
     best_shop_action,
     best_toy_action,
+    careless_toy_action,
     random_shop_action,
     random_toy_action,
     scripted_shop_action,
@@ -130,6 +132,30 @@ def test_toy_policies() -> None:
     for verb in ("click", "buy"):
         for hit in env.hits:
             assert drawn.count(f"{verb}:{hit.asin}") / 2200 == pytest.approx(1 / 11, abs=0.03)
+
+
+def test_careless_shoppers_mistake_single_words() -> None:
+    env, rng = ToyShop(split="all"), np.random.default_rng(0)
+    store = local_store(env.settings).shop()
+    same, of_all = [], []
+    for goal in range(384):
+        env.reset(options={"goal": goal})
+        size, color, _, kind = store.goal(goal).name.lower().split(maxsplit=3)
+        assert best_toy_action(env, 5) == careless_toy_action(env, rng, 0.0) == f"search:{size} {color} {kind}"
+        searched = careless_toy_action(env, rng, 0.4).removeprefix("search:")
+        found = searched.split(maxsplit=2)
+        same.append([found[0] == size, found[1] == color, found[2] == kind])
+        of_all.append(careless_toy_action(env, rng, 1.0).removeprefix("search:").split(maxsplit=2))
+        env.step(f"search:{size} {color} {kind}")
+        assert careless_toy_action(env, rng, 1.0) == f"buy:{env.hits[0].asin}"
+        assert env.step(careless_toy_action(env, rng, 0.4))[4]["success"], goal  # the first result is the right one
+    # A mistaken word is drawn from all, the right one among them: 4 sizes, 8 colors, 3 kinds.
+    expected = [0.6 + 0.4 / 4, 0.6 + 0.4 / 8, 0.6 + 0.4 / 3]
+    assert np.mean(same, axis=0) == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 384))
+    for slot, values in enumerate((4, 8, 3)):
+        counts = Counter(words[slot] for words in of_all)
+        assert len(counts) == values
+        assert all(count / 384 == pytest.approx(1 / values, abs=4 * np.sqrt(0.25 / 384)) for count in counts.values())
 
 
 def test_the_rule_reaches_its_published_score_on_the_real_test_set(real_data: Path) -> None:
