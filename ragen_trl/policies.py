@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ragen_trl.errors import UserError
 from ragen_trl.kv_cache import SlotCache
-from ragen_trl.rollout import Reply, Request, TurnEnv
+from ragen_trl.rollout import Policy, Reply, Request, TurnEnv
 from ragen_trl.sampling import Sampling, sample_tokens
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class _Row:
         self.open = token not in stop_ids and len(self.ids) < self.budget
 
 
-class TransformersPolicy:
+class TransformersPolicy(Policy):
     """Samples replies from a causal language model.
 
     What ends a reply: the template's end-of-turn token, the tokenizer's end-of-sequence token, and those the model's
@@ -116,6 +116,8 @@ class TransformersPolicy:
             self.model.train(was_training)
 
     def _reply(self, requests: Sequence[Request]) -> list[Reply]:
+        if not requests:
+            return []
         rows = [self._rows[request.row] for request in requests]
         for row, request in zip(rows, requests, strict=True):
             row.begin_turn(request, self.sampling.max_tokens)
@@ -207,7 +209,7 @@ def _context_length(model: PreTrainedModel) -> int | None:
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Policy):
     """Answers by a script that may look at the environment: oracles, random play, demonstrations.
 
     Args:

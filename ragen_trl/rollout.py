@@ -1,7 +1,8 @@
 """Play episodes: environments on one side, a policy on the other, whole trajectories out. No torch here.
 
-Turns are taken in step: all unfinished rows ask the policy together, and rows that finish leave. Nothing is
-gathered across processes, so that ranks with different numbers of turns cannot hang one another.
+Turns are taken in step: all unfinished rows ask the policy together, and rows that finish leave. Nothing is gathered
+across processes here; a policy that must do so says how long (`Policy.goes_on`), so that ranks with different numbers
+of turns cannot hang one another.
 """
 
 from collections.abc import Sequence
@@ -61,7 +62,7 @@ class Reply:
 
 
 class Policy(Protocol):
-    """Anything that answers user messages.
+    """Anything that answers user messages; inherit from it to have `goes_on`.
 
     Attributes:
         chat: Turns messages into token ids; ``None`` for a policy that only reads and writes text.
@@ -79,6 +80,14 @@ class Policy(Protocol):
 
     def end(self, rows: Sequence[int]) -> None:
         """These rows are finished and will not ask again."""
+
+    def goes_on(self, playing: bool) -> bool:
+        """Whether another turn is due, given whether any row of this process still plays.
+
+        A policy whose replies take all processes together answers for all of them, and is then asked for replies to
+        no requests where everything is over already. This one answers for itself.
+        """
+        return playing
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ def play(
     episodes = [_reset(env, start) for env, start in zip(envs, starts, strict=True)]
     policy.begin([start.sampling_seed for start in starts])
     playing = list(range(len(episodes)))
-    while playing:
+    while policy.goes_on(bool(playing)):
         requests = []
         for row in playing:
             request = episodes[row].request(row, policy, max_length)
@@ -161,7 +170,7 @@ def play(
                 requests.append(request)
             else:
                 _end_without_room(episodes[row], request, policy.max_context)
-        for request, reply in zip(requests, policy.reply(requests) if requests else [], strict=True):
+        for request, reply in zip(requests, policy.reply(requests), strict=True):
             _take_turn(episodes[request.row], request, reply)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]

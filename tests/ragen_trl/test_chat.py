@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from trl.chat_template_utils import qwen3_6_chat_template, qwen3_training_chat_template
 
 from ragen_trl.chat import Chat, ChatTemplateError
-from ragen_trl.rollout import Reply, Request, Start, play
+from ragen_trl.rollout import Policy, Reply, Request, Start, play
 from ragen_trl.trajectory import Trajectory
 from tests.ragen_trl.chat_families import (
     CHATML,
@@ -45,7 +45,7 @@ class Corridor:
         return OBSERVATIONS[self.turn], 0.0, self.turn == 3, False, {}
 
 
-class Dice:
+class Dice(Policy):
     """A policy of random token ids that closes every second turn itself and is cut off in the others."""
 
     max_context = None

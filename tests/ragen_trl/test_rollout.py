@@ -9,7 +9,7 @@ from gymnasium import make
 import ragen_envs
 from ragen_trl.chat import Chat
 from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.rollout import Reply, Request, Start, play
+from ragen_trl.rollout import Policy, Reply, Request, Start, play
 from ragen_trl.trajectory import Trajectory
 from tests.ragen_trl.chat_families import FAMILIES
 from tests.ragen_trl.fake_envs import Quiz, quizzes
@@ -17,7 +17,7 @@ from tests.ragen_trl.fake_envs import Quiz, quizzes
 CHAT = Chat(FAMILIES["chatml"].tokenizer())
 
 
-class Spy:
+class Spy(Policy):
     """Answers with its row and keeps a diary of what a rollout asks of a policy."""
 
     def __init__(self, chat: Chat | None = None, max_context: int | None = None, reply_tokens: int = 3) -> None:
@@ -233,3 +233,20 @@ def test_scripts_get_the_environment_and_dice_of_their_row() -> None:
     (trajectory,) = play([Quiz(2)], policy, [Start(0, sampling_seed=9)])
     dice = np.random.default_rng(9)
     assert [turn.reply for turn in trajectory.turns] == [f"0 {dice.integers(1000)}", f"1 {dice.integers(1000)}"]
+
+
+class Shared(Spy):
+    """Replies for two processes: the other one plays five turns."""
+
+    turns = 0
+
+    def goes_on(self, playing: bool) -> bool:
+        self.turns += 1
+        return playing or self.turns <= 5
+
+
+def test_a_policy_of_several_processes_is_asked_until_all_of_them_are_done() -> None:
+    policy = Shared()
+    trajectories = play(quizzes((2, 1)), policy, starts(2))
+    assert policy.asked == [[0, 1], [0], [], [], []]
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1]
