@@ -12,12 +12,7 @@ from typing import Any, Literal
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-from ragen_trl.config_checks import CRITIC_ADVANTAGES, check_combinations
-
-ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
-BASELINES = ("mean", "leave_one_out")
-FILTERS = ("top_k", "top_p")
-BOOTSTRAPS = ("unseen", "all", "none")
+from ragen_trl.config_checks import ADVANTAGES, check_combinations, check_values
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
 _NOT_HONOURED: dict[str, Any] = {
@@ -192,36 +187,13 @@ class StarPOConfig(GRPOConfig):
                 ) from error
             else:
                 raise
-        self._check_ours()
+        check_values(self)
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
         for name, only in _NOT_HONOURED.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
-
-    def _check_ours(self) -> None:
-        for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("critic_warmup_steps", "max_refills", "step_weight", "critic_learning_rate", "entropy_coef"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
-        for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be in [0, 1]")
-        choices = {"advantage": ADVANTAGES, "baseline": BASELINES, "filter_strategy": FILTERS, "bootstrap": BOOTSTRAPS}
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}")
-        if self.format_penalty > 0:
-            raise ValueError(f"format_penalty is {self.format_penalty}; a penalty is a number up to 0")
-        if not 0 < self.filter_ratio <= 1:
-            raise ValueError(f"filter_ratio is {self.filter_ratio}; it must be in (0, 1], 1 keeps every group")
-        if self.value_clip is not None and self.value_clip <= 0:
-            raise ValueError(f"value_clip is {self.value_clip}; give a positive number, or leave it unset for no clip")
-        if isinstance(self.env_kwargs, str):
-            raise ValueError(f"env_kwargs is {self.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
 
     @property
     def groups_per_generation(self) -> int:

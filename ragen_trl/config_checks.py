@@ -1,4 +1,4 @@
-"""Options that are right alone but not together, or that would be accepted and do nothing."""
+"""Options that are out of their range, right alone but not together, or accepted to do nothing."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,10 @@ if TYPE_CHECKING:
     from ragen_trl.config import StarPOConfig
 
 CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
+ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
+BASELINES = ("mean", "leave_one_out")
+FILTERS = ("top_k", "top_p")
+BOOTSTRAPS = ("unseen", "all", "none")
 
 _OF_A_CRITIC = ("whiten_advantages", "bootstrap", "critic_learning_rate", "critic_warmup_steps", "value_clip")
 # Which of these options each advantage reads; the others would be accepted and do nothing.
@@ -17,6 +21,31 @@ READ: dict[str, tuple[str, ...]] = {
     "gigpo": ("turn_gamma", "step_weight", "scale_rewards"),
     "mt_grpo": ("step_weight",),
 }
+
+
+def check_values(args: "StarPOConfig") -> None:
+    """Raise ``ValueError``, with the value and what is allowed, for an option that is out of its range."""
+    for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
+    for name in ("critic_warmup_steps", "max_refills", "step_weight", "critic_learning_rate", "entropy_coef"):
+        if getattr(args, name) < 0:
+            raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
+    for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
+        if not 0 <= getattr(args, name) <= 1:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")
+    choices = {"advantage": ADVANTAGES, "baseline": BASELINES, "filter_strategy": FILTERS, "bootstrap": BOOTSTRAPS}
+    for name, allowed in choices.items():
+        if getattr(args, name) not in allowed:
+            raise ValueError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
+    if args.format_penalty > 0:
+        raise ValueError(f"format_penalty is {args.format_penalty}; a penalty is a number up to 0")
+    if not 0 < args.filter_ratio <= 1:
+        raise ValueError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
+    if args.value_clip is not None and args.value_clip <= 0:
+        raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
+    if isinstance(args.env_kwargs, str):
+        raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
 
 
 def check_combinations(args: "StarPOConfig") -> None:

@@ -133,6 +133,7 @@ _REPORTS = "ragen_trl.student_reports"
 VARIANTS: dict[str, Variant] = {
     "vanilla": Variant("vanilla, 4 epochs", options=_VANILLA),
     "starpo": Variant("StarPO, group"),
+    "starpo_std": Variant("StarPO, group / std", options={"scale_rewards": "group"}),
     "starpo_gae": Variant("StarPO, GAE", options={"advantage": "gae", **_CRITIC}),
     "starpo_s": Variant("StarPO-S, group", _STARPO_S),
     "starpo_s_gae": Variant("StarPO-S, GAE", _STARPO_S, options={"advantage": "gae", **_CRITIC}),
@@ -220,17 +221,14 @@ TASKS: dict[str, Task] = {
         env_kwargs=_ROOM,
         evaluations={"held out": Evaluation("ragen/Sokoban-v0", _ROOM)},
         warm_start=WarmStart({"demonstrations": 10_000, "noise": 0.3}, _ROOM, {"hidden_size": 64, "num_layers": 3}),
-        trajectories=128 * 24,
-        level=0.5,
-        variants=_ALL,
+        trajectories=128 * 32,
+        level=0.45,
+        variants=(*_ALL, "starpo_std"),
         smoke_demonstrations=256,
-        evaluations_per_run=6,
-        # At 5e-4 success falls from the start.
-        options={
-            **{"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10},
-            **{"per_device_train_batch_size": 64, "learning_rate": 2e-4},
-        },
-        changes={"vanilla": {"per_device_train_batch_size": 16}},
+        options={"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10, "learning_rate": 4e-4},
+        # Where all of a group fail, returns differ by how far each one walked: divided by their std, that teaches to
+        # stand still (docs/decisions.md), as the two variants show that are left out here.
+        changes=dict.fromkeys(_GROUPS, {"scale_rewards": "none"}),
     ),
     "toyshop": Task(
         env="ragen/ToyShop-v0",
