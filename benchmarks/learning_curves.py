@@ -238,8 +238,8 @@ def collect(tasks: Mapping[str, Task], options: argparse.Namespace) -> dict[str,
     every = [run for task in content["tasks"].values() for run in each_run(task)]
     content["seeds"] = sorted({run["seed"] for run in every})
     content["commits"] = sorted({run["commit"] for run in every})
-    spent = [run["final"]["seconds"] for run in every]
-    content["training_minutes"] = sum(spent) / 60
+    spent = [run["final"]["cpu_seconds"] for run in every]
+    content["cpu_minutes"] = sum(spent) / 60
     return content
 
 

@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-_HEAD = ("success at the end", "best", "kept", "trajectories to {level}", "KL", "smallest loss", "minutes", "peak MiB")
+_HEAD = (
+    *("success at the end", "best", "kept", "trajectories to {level}", "KL", "smallest loss"),
+    *("CPU minutes", "peak MiB"),
+)
 _BASELINES = (
     ("random", "random"),
     ("warm_start", "warm start"),
@@ -20,8 +23,8 @@ def learning_tables(content: Mapping[str, Any]) -> str:
         parts += [_caption(name, task), "", *_table(task), ""]
         if task["astar_po_to_starpo"] is not None:
             parts += [_equal(task["astar_po_to_starpo"]), ""]
-    minutes, commits = content["training_minutes"], ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
-    parts.append(f"{minutes:.0f} minutes of training in all, on one thread each. Runs made with {commits}.")
+    minutes, commits = content["cpu_minutes"], ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
+    parts.append(f"{minutes:.0f} minutes of CPU in training in all. Runs made with {commits}.")
     return "\n".join(parts) + "\n"
 
 
@@ -59,7 +62,7 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
         spent,
         f"{summary['kl']['mean']:.2f}",
         f"{summary['loss_min']:.3g}",
-        f"{summary['seconds']['mean'] / 60:.1f}",
+        f"{summary['cpu_seconds']['mean'] / 60:.1f}",
         f"{summary['peak_mib']['mean']:,.0f}",
     ]
 
@@ -80,8 +83,8 @@ def _equal(found: Mapping[str, Any]) -> str:
 
     return (
         f"At {100 * found['level']:.0f} % success, A\\*-PO against StarPO (group), means over seeds: trajectories of "
-        f"the policy {ratio('policy_trajectories')}; with those of the reference {ratio('trajectories')}; seconds "
-        f"{ratio('seconds')}; peak MiB {ratio('peak_mib')}; KL {found['kl']['ours']:.2f} against "
+        f"the policy {ratio('policy_trajectories')}; with those of the reference {ratio('trajectories')}; CPU "
+        f"seconds {ratio('cpu_seconds')}; peak MiB {ratio('peak_mib')}; KL {found['kl']['ours']:.2f} against "
         f"{found['kl']['theirs']:.2f} nats."
     )
 

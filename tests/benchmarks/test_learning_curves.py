@@ -281,7 +281,7 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
         "astar_po_to_starpo": None,
     }
     lines = tables.learning_tables(
-        {"tasks": {"lake": task}, "training_minutes": 12.3, "commits": ["0123456789abc+changes"]}
+        {"tasks": {"lake": task}, "cpu_minutes": 12.3, "commits": ["0123456789abc+changes"]}
     ).splitlines()
     assert [line.split(" | ")[0] for line in lines[4:9]] == [
         *("| random", "| warm start", "| warm start, greedy", "| oracle", "| StarPO")
@@ -289,4 +289,4 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
     assert lines[4].startswith("| random | 0.25 [0.20, 0.31] |")
     cells = "0.60 (0.30 to 0.90) | 0.60 (0.30 to 0.90) | 100 % | 1,000 (1 of 2) | 1.00 | 0.25 | 0.1 | 600"
     assert lines[8] == f"| StarPO | {cells} |"
-    assert lines[-1] == "12 minutes of training in all, on one thread each. Runs made with `012345678`."
+    assert lines[-1] == "12 minutes of CPU in training in all. Runs made with `012345678`."
