@@ -29,6 +29,7 @@ class AStarPOConfig(StarPOConfig):
     """
 
     _min_group_size = 1
+    _trainer = "AStarPOTrainer"
 
     learning_rate: float = field(default=1e-6, metadata={"help": "Learning rate; about 1e-5 with LoRA."})
     num_generations: int | None = field(default=1, metadata={"help": "Trajectories per start state and update."})
@@ -103,6 +104,10 @@ class AStarPOConfig(StarPOConfig):
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which A*-PO does not read; leave it unset")
         if self.loss_scale not in ("unit", "paper"):
             raise ValueError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
+        if self.stale_window != type(self).stale_window and not self.refresh_when_stale:
+            raise ValueError(
+                f"stale_window is {self.stale_window}, which is read with refresh_when_stale=True alone; set that, too"
+            )
         if self.max_reference_samples < self.reference_samples:
             raise ValueError(
                 f"max_reference_samples is {self.max_reference_samples}, below reference_samples "

@@ -59,7 +59,6 @@ class AStarPOTrainer(StarPOTrainer):
 
     _tag_names = ["trl", "ragen", "astar-po"]
     _name = "A*-PO"
-    _min_group_size = 1
     _paper = {
         "title": _TITLE,
         "id": "2505.20686",
@@ -91,10 +90,13 @@ class AStarPOTrainer(StarPOTrainer):
 
     # Stage 1
 
-    def estimate_values(self) -> dict[int, ReferenceValues]:
+    def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
         """Stage 1: V* of every start state under the present reference; played, or looked up in the cache.
 
         An environment in which the reference has nothing to learn any more keeps the values that it had.
+
+        Args:
+            progress: Show a progress bar; unset: unless ``args.disable_tqdm``.
 
         Returns:
             V* by the place of the environment in the run's list.
@@ -102,15 +104,18 @@ class AStarPOTrainer(StarPOTrainer):
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint = self.reference.fingerprint()
         cache = ValueCache(path) if self.accelerator.is_main_process else None
+        progress = not self.args.disable_tqdm if progress is None else progress
         try:
             for task, seeds in self._tasks.starts().items():
-                self._estimate(task, seeds, cache, fingerprint)
+                self._estimate(task, seeds, cache, fingerprint, progress)
         finally:
             if cache is not None:
                 cache.close()
         return self.values
 
-    def _estimate(self, task: int, seeds: list[int], cache: ValueCache | None, fingerprint: str) -> None:
+    def _estimate(
+        self, task: int, seeds: list[int], cache: ValueCache | None, fingerprint: str, progress: bool
+    ) -> None:
         args, known, spec = self.args, self.values.get(task), self._tasks.specs[task]
         processes = Processes(self.accelerator.process_index, self.accelerator.num_processes, gather_object)
         accuracy = Accuracy(
@@ -126,12 +131,13 @@ class AStarPOTrainer(StarPOTrainer):
         size = args.per_device_train_batch_size * args.steps_per_generation
         player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
         try:
-            self.values[task] = estimate_values(seeds, player, accuracy, not args.disable_tqdm)
+            self.values[task] = estimate_values(seeds, player, accuracy, progress)
+            self._reference_episodes += self.values[task].episodes  # those of the cache, too: somebody played them
         except NothingToLearnError as error:
             if known is None:
                 raise
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
-        self._reference_episodes += player.num_played
+            self._reference_episodes += player.num_played
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
         if not requests:
@@ -169,6 +175,7 @@ class AStarPOTrainer(StarPOTrainer):
                 "astar/advantage": advantages.mean().item(),
                 "astar/advantage_std": advantages.std(correction=0).item(),
                 "astar/reference_episodes": float(self._reference_episodes),
+                "astar/trainable_starts": float(sum(len(values.trainable) for values in self.values.values())),
             },
         )
         return advantages

@@ -6,13 +6,15 @@ are refused, never ignored.
 """
 
 import math
+import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-from ragen_trl.config_checks import ADVANTAGES, check_combinations, check_values
+from ragen_trl.config_checks import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
 _NOT_HONOURED: dict[str, Any] = {
@@ -47,6 +49,7 @@ class StarPOConfig(GRPOConfig):
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
     _min_group_size = 2
+    _trainer: ClassVar[str | None] = None  # the only one that reads these options; unset: any
 
     loss_type: str = field(
         default="grpo",
@@ -54,6 +57,9 @@ class StarPOConfig(GRPOConfig):
     )
     bf16: bool | None = field(
         default=None, metadata={"help": "Mixed precision in bfloat16; unset: on where the hardware has it."}
+    )
+    dataloader_pin_memory: bool | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "As in transformers; unset: where there is a GPU."}
     )
     per_device_train_batch_size: int = field(
         default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
@@ -67,7 +73,7 @@ class StarPOConfig(GRPOConfig):
         default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
     )
     num_generations: int | None = field(
-        default=16, metadata={"help": "Trajectories per start state: the group size, at least 2."}
+        default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 will do."}
     )
     max_completion_length: int | None = field(
         default=3600,
@@ -170,12 +176,16 @@ class StarPOConfig(GRPOConfig):
     def __post_init__(self) -> None:
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
-        if self.num_generations is not None and self.num_generations < self._min_group_size:
+        if self.dataloader_pin_memory is None:
+            self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
+        if self.num_generations is not None and self.num_generations < self.min_group_size:
             raise ValueError(
-                f"num_generations is {self.num_generations}; a group needs at least {self._min_group_size} trajectories"
+                f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
             )
         try:
-            super().__post_init__()
+            with warnings.catch_warnings():  # TRL's own default for it, whose name transformers is about to change
+                warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
+                super().__post_init__()
         except ValueError as error:
             if self.num_generations == 1 and "at least 2 generations" in str(error):
                 pass  # its trainer takes groups of one; all that its configuration still checks is about vLLM
@@ -194,6 +204,11 @@ class StarPOConfig(GRPOConfig):
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
+
+    @property
+    def min_group_size(self) -> int:
+        """Trajectories per start state at least: one where a critic, and not the group, gives the baseline."""
+        return 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
 
     @property
     def groups_per_generation(self) -> int:

@@ -10,6 +10,16 @@ ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
 BASELINES = ("mean", "leave_one_out")
 FILTERS = ("top_k", "top_p")
 BOOTSTRAPS = ("unseen", "all", "none")
+# TRL looks at the last three only when it needs them, which may be hours later.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "advantage": ADVANTAGES,
+    "baseline": BASELINES,
+    "filter_strategy": FILTERS,
+    "bootstrap": BOOTSTRAPS,
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+}
 
 _OF_A_CRITIC = ("whiten_advantages", "bootstrap", "critic_learning_rate", "critic_warmup_steps", "value_clip")
 # Which of these options each advantage reads; the others would be accepted and do nothing.
@@ -28,16 +38,23 @@ def check_values(args: "StarPOConfig") -> None:
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
-    for name in ("critic_warmup_steps", "max_refills", "step_weight", "critic_learning_rate", "entropy_coef"):
+    for name in ("critic_warmup_steps", "max_refills", "step_weight", "entropy_coef", "epsilon"):
         if getattr(args, name) < 0:
             raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
+    for name in ("temperature", "critic_learning_rate"):
+        if not 0 < getattr(args, name) < float("inf"):
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be above 0 and finite")
     for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")
-    choices = {"advantage": ADVANTAGES, "baseline": BASELINES, "filter_strategy": FILTERS, "bootstrap": BOOTSTRAPS}
-    for name, allowed in choices.items():
+    for name, allowed in CHOICES.items():
         if getattr(args, name) not in allowed:
             raise ValueError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
+    if args.delta is not None and args.delta <= 1 + args.epsilon:
+        raise ValueError(
+            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins behind it: "
+            "take 3, or leave it unset"
+        )
     if args.format_penalty > 0:
         raise ValueError(f"format_penalty is {args.format_penalty}; a penalty is a number up to 0")
     if not 0 < args.filter_ratio <= 1:
@@ -58,6 +75,11 @@ def check_combinations(args: "StarPOConfig") -> None:
             )
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
         raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
+    if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps <= args.critic_warmup_steps:
+        raise ValueError(
+            f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
+            "learn; lower the first or raise the second"
+        )
     _check_updates(args)
     filters = args.filter_ratio < 1 or args.max_refills > 0
     if filters and args.loss_type == "bnpo":
@@ -73,6 +95,11 @@ def check_combinations(args: "StarPOConfig") -> None:
         raise ValueError(
             "fp16 is True, whose loss scaler cannot pass over an update, as a filter that keeps nothing and a critic's "
             "warm-up do; use bf16, or float32"
+        )
+    if args.num_generations == 1 and args.advantage in CRITIC_ADVANTAGES and filters:
+        raise ValueError(
+            f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
+            "groups; raise the first, or leave the others alone"
         )
     if args.filter_strategy == "top_p" and args.filter_ratio == 1:
         raise ValueError("filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2")

@@ -62,10 +62,7 @@ class EnvSpec:
 
     @property
     def name(self) -> str:
-        """For metrics: the id without its namespace, or the function's name.
-
-        Specs that differ in their keyword arguments alone share a name, and so their metrics.
-        """
+        """The id without its namespace, or the function's name; `unique_names` tells several of one name apart."""
         if isinstance(self.env, str):
             return self.env.rpartition("/")[2].rpartition(":")[2]
         maker: Any = self.env
@@ -112,6 +109,26 @@ def env_specs(envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec
                 "env_weights how often it is played"
             )
     return specs
+
+
+def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
+    """Names for metrics, all different: of one name, the keyword arguments that are not the same tell them apart.
+
+    Args:
+        specs: The environments of a run.
+
+    Example:
+        >>> unique_names([EnvSpec("ragen/FrozenLake-v0", {"size": 4}), EnvSpec("ragen/FrozenLake-v0", {"size": 5})])
+        ['FrozenLake-v0(size=4)', 'FrozenLake-v0(size=5)']
+    """
+    names = []
+    for spec in specs:
+        others = [dict(other.kwargs) for other in specs if other.name == spec.name and other is not spec]
+        told = {key: value for key, value in spec.kwargs.items() if any(other.get(key) != value for other in others)}
+        text = ",".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in told.items())
+        names.append(f"{spec.name}({text})" if text else spec.name)
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name}#{place}" for place, name in enumerate(names)]
 
 
 class EnvPool:

@@ -154,6 +154,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         "seconds": _seconds(stages, history, results),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
     }
+    if isinstance(trainer, AStarPOTrainer):
+        summary["reference"] = trainer.values[0].summary()
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
@@ -182,6 +184,8 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, stages: Stages, say:
         say(f"going on from {checkpoint}")
     began = time.perf_counter()
     try:
+        if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
+            say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()

@@ -4,6 +4,8 @@ A recipe only replaces defaults. Whatever is given on the command line or in a Y
 ``summary.json`` records what was used.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 from ragen_trl.config_checks import CRITIC_ADVANTAGES
@@ -21,7 +23,6 @@ EMBEDDED: dict[str, Any] = {
     "entropy_coef": 0.0,
     "gradient_checkpointing": False,
     "bf16": False,
-    "dataloader_pin_memory": False,
     "max_steps": 300,
 }
 
@@ -55,9 +56,23 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
 }
 
 # What the embedded model learns from first, where that is not what ``WarmStartConfig`` says.
+_NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
 WARM_STARTS: dict[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": _NAMES,
+    "ragen/BanditRev-v0": _NAMES,
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
+
+
+def is_embedded(model: str | None) -> bool:
+    """Whether this is the embedded model: none is named, or a folder that was made from it."""
+    if model is None:
+        return True
+    config = Path(model).expanduser() / "config.json"
+    try:
+        return bool(json.loads(config.read_text(encoding="utf-8")).get("ragen_embedded", False))
+    except (OSError, ValueError):  # a hub id, or no model at all, which is said elsewhere
+        return False
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
@@ -67,7 +82,7 @@ def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
         env: Gymnasium id.
         model: The model; ``None`` for the embedded one.
     """
-    return WARM_STARTS.get(env, {}) if model is None else {}
+    return WARM_STARTS.get(env, {}) if is_embedded(model) else {}
 
 
 def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
@@ -75,11 +90,12 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
 
     Args:
         env: Gymnasium id.
-        model: The model; ``None`` for the embedded one.
+        model: The model; ``None`` for the embedded one. A folder with a descendant of it counts as that, too.
         algo: Name of the algorithm.
         advantage: Its advantage; those of a critic need a learning rate for it.
     """
-    embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if model is None else {}
-    if model is None and advantage in CRITIC_ADVANTAGES:
+    known = is_embedded(model)
+    embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
+    if known and advantage in CRITIC_ADVANTAGES:
         embedded["critic_learning_rate"] = 1e-3
     return {**EVERY_RUN, **embedded, **ENVIRONMENTS.get(env, {})}

@@ -110,6 +110,15 @@ class ReferenceValues:
         """Start seeds where the reference's returns differ, in order."""
         return [seed for seed, start in self.starts.items() if not start.zero_variance]
 
+    def in_words(self) -> str:
+        """Success of the reference, episodes (and how many of them were looked up), start states that can teach."""
+        looked_up = self.episodes - self.played
+        cached = f" ({looked_up:,} of them from the cache)" if looked_up else ""
+        return (
+            f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}], {self.episodes:,} episodes"
+            f"{cached}, {len(self.trainable)} of {len(self.starts)} start states have returns that differ"
+        )
+
     def summary(self) -> dict[str, float]:
         """Figures for logs and JSON."""
         starts = list(self.starts.values())

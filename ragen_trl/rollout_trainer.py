@@ -11,10 +11,12 @@ Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
 
 import os
 import time
+import warnings
 from abc import ABC
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +35,7 @@ from ragen_trl.env_pool import EnvPool
 from ragen_trl.environments import make_chat
 from ragen_trl.errors import UserError
 from ragen_trl.experience import Experience, Outline
+from ragen_trl.hook_checks import check_played, checked_rewards
 from ragen_trl.model_loading import check_policy
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.returns import raw_returns
@@ -95,7 +98,13 @@ class RolloutTrainer(GRPOTrainer, ABC):
     ) -> None:
         if not isinstance(args, StarPOConfig):
             raise ValueError(f"args is {args!r}; pass a StarPOConfig, which says where the run goes and how it plays")
-        functions = [environment_return, *([reward_funcs] if callable(reward_funcs) else reward_funcs or [])]
+        if args._trainer not in (None, *(kind.__name__ for kind in type(self).__mro__)):
+            raise ValueError(
+                f"args is a {type(args).__name__}, most of whose options {type(self).__name__} does not read; make a "
+                f"{args._trainer} with it"
+            )
+        extra = [reward_funcs] if callable(reward_funcs) else reward_funcs or []
+        functions = [environment_return, *map(checked_rewards, extra)]
         if args.reward_weights is not None and len(args.reward_weights) != len(functions):
             names = ", ".join(getattr(function, "__name__", str(function)) for function in functions)
             raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
@@ -106,18 +115,20 @@ class RolloutTrainer(GRPOTrainer, ABC):
             args.shuffle_dataset = False  # TRL would mix rows that belong to one rollout with those of others
         self._played: list[Trajectory] = []
         self._rewards = torch.empty(0)
-        super().__init__(
-            model=model,
-            reward_funcs=functions,
-            args=args,
-            train_dataset=self._tasks.rows,
-            eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
-            processing_class=processing_class,
-            callbacks=callbacks,
-            optimizers=optimizers,
-            peft_config=peft_config,
-            rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
-        )
+        with warnings.catch_warnings():  # of a seam that may change: the release is pinned, and contract tests watch it
+            warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
+            super().__init__(
+                model=model,
+                reward_funcs=functions,
+                args=args,
+                train_dataset=self._tasks.rows,
+                eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
+                processing_class=processing_class,
+                callbacks=callbacks,
+                optimizers=optimizers,
+                peft_config=peft_config,
+                rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
+            )
         self._check_launch()
         # Not accelerator.autocast: making another configuration resets the state that it looks up.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
@@ -168,6 +179,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
             self._played = self.rollout(
                 self._starts(rows, mode, attempt), envs, self.policy(self.temperature, model)
             )
+        check_played(self._played, len(rows))
         seconds = self._metrics[mode]["rollout/seconds"]
         seconds.append(time.perf_counter() - started + (seconds.pop() if attempt else 0.0))
         shown = [
@@ -224,6 +236,14 @@ class RolloutTrainer(GRPOTrainer, ABC):
             gather_deepspeed3_params=self.args.ds3_gather_for_generation,
             gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         )
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """As in TRL; a model from a folder has no page on the hub to be a fine-tuned version of."""
+        super().create_model_card(*args, **kwargs)
+        path = Path(self.args.output_dir) / "README.md"
+        if self.is_world_process_zero() and path.is_file():
+            text = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
+            path.write_text(text.replace('model="None"', 'model="path/to/this/folder"'), encoding="utf-8")
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so that batches hold as many of each, and means are means."""

@@ -36,7 +36,6 @@ class StarPOTrainer(TrajectoryTrainer):
 
     _tag_names = ["trl", "ragen", "starpo"]
     _name = "StarPO"
-    _min_group_size = 2
     _paper = {
         "title": _TITLE,
         "id": "2504.20073",
@@ -51,11 +50,6 @@ class StarPOTrainer(TrajectoryTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.num_generations < self._min_group_size:
-            raise ValueError(
-                f"num_generations is {self.num_generations}; {self._name} compares trajectories of one start state, so "
-                f"give at least {self._min_group_size}"
-            )
         self.critic = self._make_critic() if self.args.advantage in CRITIC_ADVANTAGES else None
 
     def _make_critic(self) -> Critic:

@@ -75,6 +75,8 @@ def _check(args: StarPOConfig, dataset: Dataset) -> None:
     for name in _WRITTEN_BY_TRAINER:
         if name in dataset.column_names:
             raise StartStateError(f"train_dataset has a column {name!r}, which the trainer writes itself; rename it")
+    if "env_kwargs" in dataset.column_names:
+        raise StartStateError("train_dataset has a column 'env_kwargs'; arguments of environments go into 'kwargs'")
     for name in _SAID_BY_ROWS:
         if getattr(args, name) != getattr(type(args), name):
             raise StartStateError(

@@ -51,6 +51,7 @@ class FirstReportConfig(StarPOConfig):
     """
 
     _min_group_size = 1
+    _trainer = "FirstReportTrainer"
 
     learning_rate: float = field(default=3e-7, metadata={"help": "Learning rate."})
     max_steps: int = field(default=100, metadata={"help": "Updates."})
@@ -86,6 +87,8 @@ class SecondReportConfig(StarPOConfig):
     Raises:
         ValueError: As ``StarPOConfig``; and for options that this loss does not have.
     """
+
+    _trainer = "SecondReportTrainer"
 
     learning_rate: float = field(default=3e-5, metadata={"help": "Learning rate."})
     max_steps: int = field(default=300, metadata={"help": "Updates."})

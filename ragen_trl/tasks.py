@@ -8,7 +8,7 @@ from typing import Any
 from datasets import Dataset
 
 from ragen_trl.config import StarPOConfig
-from ragen_trl.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs
+from ragen_trl.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
 from ragen_trl.seeds import StartStateError, evaluation_rows, refill_rows, training_rows
 from ragen_trl.start_dataset import dataset_rows
 
@@ -57,7 +57,7 @@ class Tasks:
     @property
     def names(self) -> list[str]:
         """Names of the environments, for metrics."""
-        return [spec.name for spec in self.specs]
+        return unique_names(self.specs)
 
     def index(self, row: Mapping[str, Any]) -> int:
         """Place of a row's environment in ``specs``."""

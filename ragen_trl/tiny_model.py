@@ -135,6 +135,7 @@ def build_tiny_model(
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
+        ragen_embedded=True,  # saved with it: the commands know their own model again, and its recipe
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators as well

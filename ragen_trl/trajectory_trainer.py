@@ -25,6 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from ragen_trl.accumulation import add_window_totals
 from ragen_trl.checkpoints import resumable_checkpoint
 from ragen_trl.experience import Experience
+from ragen_trl.hook_checks import check_advantages, check_loss, checked_groups
 from ragen_trl.losses import entropy_bonus
 from ragen_trl.rollout_metrics import filter_metrics, shown_advantages
 from ragen_trl.rollout_trainer import RolloutTrainer
@@ -120,13 +121,13 @@ class TrajectoryTrainer(RolloutTrainer):
         if not self.model.training:
             return self._sample(inputs).batch
         experience = self._sample(inputs)
-        kept = self.select_groups(experience)
+        kept = checked_groups(self.select_groups(experience), experience.num_groups)
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
             more = self._sample(self._refill_rows(attempt), attempt)
             experience = Experience.joined([experience, more], self._tokenizer.pad_token_id)
-            kept = self.select_groups(experience)
+            kept = checked_groups(self.select_groups(experience), experience.num_groups)
         return self._learn_from(experience, kept)
 
     def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
@@ -143,11 +144,7 @@ class TrajectoryTrainer(RolloutTrainer):
             return {**batch, "advantages": torch.zeros(rows, device=self.accelerator.device)}
         advantages = self.advantages(chosen)
         here = len(chosen.trajectories)
-        if advantages.shape not in ((len(chosen.outlines),), (here, width)):
-            raise ValueError(
-                f"advantages has shape {tuple(advantages.shape)}; give one for each of the {len(chosen.outlines)} "
-                f"trajectories, or ({here}, {width}) for every completion token of this process"
-            )
+        check_advantages(advantages, len(chosen.outlines), (here, width))
         self._log_advantages(experience, kept, shown_advantages(chosen, advantages, gather_object))
         local = advantages[chosen.rows] if advantages.ndim == 1 else advantages
         batch["advantages"] = torch.cat([local, local.new_zeros((rows - here, *local.shape[1:]))])
@@ -176,6 +173,7 @@ class TrajectoryTrainer(RolloutTrainer):
         metrics = self._metrics["train"]
         logged = {name: len(values) for name, values in metrics.items()}
         loss = self.policy_loss(model, inputs)
+        check_loss(loss)
         logprobs, entropies = self._scored
         mask = inputs["completion_mask"] * inputs["tool_mask"]
         self._log_ratio(logprobs, inputs["sampling_per_token_logps"], mask.bool())

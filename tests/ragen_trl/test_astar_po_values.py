@@ -140,7 +140,8 @@ def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> No
     second = astar(tmp_path, max_steps=1)
     second.train()
     assert logged(first, "astar/reference_episodes") == [32]
-    assert logged(second, "astar/reference_episodes") == [0]
+    assert logged(second, "astar/reference_episodes") == [32]  # what V* rests on, whoever played it
+    assert second.values[0].played == 0
     assert first.values[0].starts == second.values[0].starts
     for name, value in parameters(first).items():
         assert torch.equal(value, parameters(second)[name]), name
@@ -175,7 +176,9 @@ def test_a_run_killed_in_stage_1_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sum(map(len, cached(tmp_path).values())) == 16
     resumed = astar(tmp_path, max_steps=1)
     resumed.train()
-    assert logged(resumed, "astar/reference_episodes") == [16]
+    assert resumed.values[0].played == 16
+    assert logged(resumed, "astar/reference_episodes") == [32]  # the killed run's are paid for, too
+    assert "32 episodes (16 of them from the cache), " in resumed.values[0].in_words()
     unbroken = astar(tmp_path / "unbroken", max_steps=1)
     unbroken.train()
     assert resumed.values[0].starts == unbroken.values[0].starts

@@ -1,5 +1,7 @@
 """What a configuration or a trainer refuses before anything is played: with the value, and a remedy."""
 
+import inspect
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -7,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig
-from trl import GRPOConfig
+from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import AStarPOConfig, StarPOConfig, StarPOTrainer, format_reward
 from ragen_trl.config import ADVANTAGES
-from ragen_trl.config_checks import CRITIC_ADVANTAGES, READ
+from ragen_trl.config_checks import CHOICES, CRITIC_ADVANTAGES, READ
 from ragen_trl.credit import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.model_loading import NoReferenceError
 from ragen_trl.rollout_trainer import LaunchError
+from ragen_trl.student_reports import FirstReportConfig
 from tests.ragen_trl.trainers import SMALL, TOKENIZER, experience_of, lottery, made_up, small_model, small_trainer
 
 # Another value than the default for every option that not all advantages read.
@@ -150,12 +153,50 @@ def test_a_single_reward_function_needs_no_list(tmp_path: Path) -> None:
     assert trainer._rewards.shape == (8, 2)
 
 
-def test_a_trainer_that_compares_trajectories_needs_two(tmp_path: Path) -> None:
-    """A configuration of A*-PO may have one; in StarPO's hands every advantage would be 0."""
+def test_a_trainer_that_compares_trajectories_needs_two() -> None:
     with pytest.raises(ValueError, match="num_generations is 1; a group needs at least 2"):
         config(num_generations=1)
-    with pytest.raises(ValueError, match="num_generations is 1; StarPO compares trajectories.*give at least 2"):
-        small_trainer(tmp_path, lottery(), AStarPOConfig, StarPOTrainer, num_generations=1)
+    assert config(num_generations=1, advantage="gae").num_generations == 1  # a critic compares with itself
+    with pytest.raises(ValueError, match="num_generations is 1, but filter_ratio 0.5 and max_refills 0 need groups"):
+        config(num_generations=1, advantage="gae", filter_ratio=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "only"), [(AStarPOConfig, "AStarPOTrainer"), (FirstReportConfig, "FirstReportTrainer")]
+)
+def test_options_of_one_trainer_are_not_ignored_by_another(kind: Any, only: str, tmp_path: Path) -> None:
+    """StarPO once took the options of A*-PO, and trained StarPO."""
+    with pytest.raises(ValueError, match=f"{kind.__name__}, most of whose options StarPOTrainer .* make a {only}"):
+        small_trainer(tmp_path, lottery(), kind, StarPOTrainer, num_generations=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ({"loss_type": "grop"}, "loss_type is 'grop'; choose one of grpo, bnpo"),
+        ({"epsilon": -1.0}, "epsilon is -1.0; it cannot be negative"),
+        ({"delta": 0.5}, "delta is 0.5, inside the clip range of epsilon 0.2"),
+        ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
+        ({"multi_objective_aggregation": "foo"}, "choose one of sum_then_normalize, normalize_then_sum"),
+        ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),
+        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 5}, "the policy would never learn"),
+    ],
+)
+def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
+
+
+def test_the_choices_of_trls_options_are_those_of_its_code() -> None:
+    """Contract: TRL looks at them late, so the lists are ours to keep."""
+    code = inspect.getsource(GRPOTrainer)
+    for name in ("loss_type", "scale_rewards", "multi_objective_aggregation"):
+        assert all(f'"{choice}"' in code for choice in CHOICES[name]), name
+    named = set(re.findall(r'self\.loss_type == "(\w+)"', code))
+    for listed in re.findall(r"self\.loss_type in \[([^\]]*)\]", code):
+        named |= set(re.findall(r'"(\w+)"', listed))
+    assert named == set(CHOICES["loss_type"])
 
 
 def test_processes_that_do_not_see_one_another_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from ragen_trl.env_pool import (
     env_specs,
     environment_means,
     per_environment,
+    unique_names,
 )
 from tests.ragen_trl.trainers import Lottery
 
@@ -229,6 +230,17 @@ def test_the_sums_of_two_processes_add_up_to_the_whole() -> None:
 def test_environments_of_one_name_are_counted_together() -> None:
     sums = per_environment(["Lake", "Lake"], ["Lake", "Lake"], [{"success": 1.0}, {"success": 0.0}])
     assert sums == {"Lake/episodes": 2.0, "Lake/success": 1.0}
+
+
+def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:
+    lakes = [{"size": 4, "is_slippery": False}, {"size": 5, "is_slippery": False}, {"is_slippery": False}]
+    specs = [EnvSpec("ragen/FrozenLake-v0", kwargs) for kwargs in lakes]
+    names = ["FrozenLake-v0(size=4)", "FrozenLake-v0(size=5)", "FrozenLake-v0"]
+    assert unique_names(specs) == names
+    assert unique_names([EnvSpec("ragen/Bandit-v0", {}), *specs]) == ["Bandit-v0", *names]
+    assert unique_names([EnvSpec(lambda: gymnasium.make("ragen/Bandit-v0")) for _ in range(2)]) == [
+        *("<lambda>#0", "<lambda>#1")
+    ]
 
 
 def test_rows_that_nobody_can_place_are_refused() -> None:

@@ -83,12 +83,16 @@ def test_the_ppo_form_from_the_command_line(tmp_path: Path) -> None:
     assert not list((tmp_path / "run" / "model").glob("*critic*"))
 
 
-def test_a_star_po_from_the_command_line(tmp_path: Path) -> None:
+def test_a_star_po_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8"]
     assert train(tmp_path / "run", *BANDIT, "--algo", "a-star-po", *options) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["trajectories"] == {"sampled": 32, "used": 32, "reference": 128}
     assert summary["config"]["beta2"] == 1e-2
+    assert summary["reference"]["episodes"] == summary["reference"]["played"] == 128
+    said = capsys.readouterr()
+    assert "reference: success " in said.out and ", 128 episodes, " in said.out
+    assert "reference: " in said.err  # its progress bar
 
 
 def test_options_that_no_command_can_use_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,10 +122,11 @@ def test_report_of_finished_runs(finished: Path, tmp_path: Path) -> None:
 def test_warm_start_then_train_from_it(tmp_path: Path) -> None:
     start = str(tmp_path / "start")
     assert main(["warm-start", "--demonstrations", "16", "--output_dir", start]) == 0
-    small = ["--think", "false", "--max_reply_length", "8", "--gradient_accumulation_steps", "1", "--bf16", "false"]
-    assert train(tmp_path / "run", "--model", start, *small, "--algo", "starpo", "--max_steps", "1") == 0
+    assert train(tmp_path / "run", "--model", start, "--algo", "starpo", "--max_steps", "1") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["algo"], summary["warm_started"], summary["config"]["filter_ratio"]) == ("starpo", False, 1.0)
+    assert summary["config"]["learning_rate"] == 5e-4  # its recipe goes with the embedded model, not that of large ones
+    assert "a local model" in (tmp_path / "run" / "README.md").read_text()
 
 
 def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:

@@ -138,6 +138,12 @@ def test_options_that_rows_make_void_are_refused(tmp_path: Path, option: dict[st
         dataset_rows(config(tmp_path, **option), dataset())
 
 
+def test_a_column_that_would_be_overlooked_is_refused(tmp_path: Path) -> None:
+    given = Dataset.from_dict({"env": [LAKE] * 2, "seed": [20_000, 20_001], "env_kwargs": [{"size": 5}] * 2})
+    with pytest.raises(StartStateError, match="a column 'env_kwargs'; arguments of environments go into 'kwargs'"):
+        dataset_rows(config(tmp_path), given)
+
+
 def test_rows_may_repeat_a_start_state(tmp_path: Path) -> None:
     given = Dataset.from_dict({"env": [LAKE] * 3, "seed": [20_000, 20_000, 20_001]})
     rows, _ = dataset_rows(config(tmp_path), given)

@@ -1,0 +1,106 @@
+"""What a trainer's hooks and reward functions hand back, checked where it comes in: a subclass is somebody's first try.
+
+Left out: values that are wrong but possible; nobody but the subclass knows what they should be.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ragen_trl.errors import UserError
+
+
+class HookError(UserError, ValueError):
+    """A hook or a reward function returned what a trainer cannot use."""
+
+
+def check_played(trajectories: Sequence[Any], count: int) -> None:
+    """Raise `HookError` unless ``rollout`` returned one trajectory per start."""
+    if len(trajectories) != count:
+        raise HookError(f"rollout returned {len(trajectories)} trajectories for {count} starts; return one each")
+
+
+def checked_groups(groups: Any, count: int) -> list[int]:
+    """What ``select_groups`` returned, as a list.
+
+    Args:
+        groups: Indices; a tensor or an array will do.
+        count: How many groups there are.
+
+    Raises:
+        HookError: If these are no ascending indices of groups.
+    """
+    listed = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
+    if not right or listed != sorted(set(listed)):
+        raise HookError(
+            f"select_groups returned {listed}; return ascending, different indices of groups, 0 to {count - 1}"
+        )
+    return listed
+
+
+def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]) -> None:
+    """Raise `HookError` unless ``advantages`` returned finite numbers in one of its two shapes.
+
+    Args:
+        advantages: What was returned.
+        trajectories: B, trajectories of all processes.
+        tokens: (L, T), completion tokens of this process.
+    """
+    shape = tuple(getattr(advantages, "shape", ()))
+    if not isinstance(advantages, torch.Tensor) or shape not in ((trajectories,), tokens):
+        found = f"shape {shape}" if isinstance(advantages, torch.Tensor) else f"type {type(advantages).__name__}"
+        raise HookError(
+            f"advantages has {found}; give a tensor with one for each of the {trajectories} trajectories, or {tokens} "
+            "for every completion token of this process"
+        )
+    if not bool(torch.isfinite(advantages).all()):
+        bad = int((~torch.isfinite(advantages)).sum())
+        raise HookError(
+            f"advantages has {bad} of {advantages.numel()} values that are NaN or infinite; one is enough to turn "
+            "every weight of the model into NaN"
+        )
+
+
+def check_loss(loss: Any) -> None:
+    """Raise `HookError` unless ``policy_loss`` returned one number that depends on the model."""
+    if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
+        found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
+        raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
+
+
+def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reward function that names itself when it returns what TRL would stumble over, or take for "no reward".
+
+    ``None`` stays: TRL's word for a function that does not apply to a trajectory. What is not a plain function of ours
+    to call (a coroutine function, a model) is handed on as it is.
+
+    Args:
+        function: As TRL takes it.
+    """
+    if not callable(function) or isinstance(function, torch.nn.Module) or inspect.iscoroutinefunction(function):
+        return function
+    name = getattr(function, "__name__", type(function).__name__)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> list[float | None]:
+        rewards = function(*args, **kwargs)
+        listed = rewards.tolist() if hasattr(rewards, "tolist") else rewards
+        count = len(kwargs["completions"])
+        if not isinstance(listed, list | tuple) or len(listed) != count:
+            raise HookError(f"reward function {name} returned {rewards!r}; return a list of {count} numbers")
+        plain = [value.item() if hasattr(value, "item") else value for value in listed]
+        for row, value in enumerate(plain):
+            if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+                raise HookError(
+                    f"reward function {name} returned {value!r} for trajectory {row}; return a finite number, or None "
+                    "where it does not apply"
+                )
+        return plain
+
+    checked.__name__ = name
+    return checked
