@@ -75,7 +75,7 @@ def check_combinations(args: "StarPOConfig") -> None:
             )
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
         raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
-    if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps <= args.critic_warmup_steps:
+    if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps < args.critic_warmup_steps:
         raise ValueError(
             f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
             "learn; lower the first or raise the second"

@@ -55,8 +55,8 @@ def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]
     if not isinstance(advantages, torch.Tensor) or shape not in ((trajectories,), tokens):
         found = f"shape {shape}" if isinstance(advantages, torch.Tensor) else f"type {type(advantages).__name__}"
         raise HookError(
-            f"advantages has {found}; give a tensor with one for each of the {trajectories} trajectories, or {tokens} "
-            "for every completion token of this process"
+            f"advantages has {found}; give one for each of the {trajectories} trajectories, or {tokens} for every "
+            "completion token of this process, as a tensor"
         )
     if not bool(torch.isfinite(advantages).all()):
         bad = int((~torch.isfinite(advantages)).sum())

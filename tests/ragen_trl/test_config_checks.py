@@ -180,7 +180,7 @@ def test_options_of_one_trainer_are_not_ignored_by_another(kind: Any, only: str,
         ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
         ({"multi_objective_aggregation": "foo"}, "choose one of sum_then_normalize, normalize_then_sum"),
         ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),
-        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 5}, "the policy would never learn"),
+        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
     ],
 )
 def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:

@@ -9,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import gymnasium
 import pytest
+from transformers import Trainer
 
 from ragen_trl.__main__ import main
 from ragen_trl.report import results_table
-from tests.ragen_trl.trainers import TOKENIZER, small_model
+from tests.ragen_trl.trainers import TOKENIZER, Lottery, small_model
 
 SMALL_RUN = [
     *("--demonstrations", "32", "--demo_batch_size", "16", "--eval_episodes", "8", "--max_turns", "2"),
@@ -211,10 +213,6 @@ def test_a_template_that_rewrites_history(tmp_path: Path, capsys: pytest.Capture
 def test_an_environment_without_oracle_is_told_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import gymnasium
-
-    from tests.ragen_trl.trainers import Lottery
-
     spec = gymnasium.envs.registration.EnvSpec("me/Lottery-v0", Lottery)
     monkeypatch.setitem(gymnasium.registry, "me/Lottery-v0", spec)
     assert train(tmp_path / "run", "--env", "me/Lottery-v0") == 2
@@ -232,8 +230,6 @@ def test_an_environment_without_oracle_is_told_before_the_work(
 def test_a_full_disk_in_the_words_of_torch_and_safetensors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    from transformers import Trainer
-
     def full(self: Trainer, *args: object, **kwargs: object) -> None:
         raise error
 
@@ -244,8 +240,6 @@ def test_a_full_disk_in_the_words_of_torch_and_safetensors(
 
 def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint fails in the middle; the next run goes on from the one before it."""
-    from transformers import Trainer
-
     save = Trainer._save_optimizer_and_scheduler
 
     def full(self: Trainer, folder: str) -> None:

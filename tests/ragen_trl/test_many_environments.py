@@ -112,7 +112,8 @@ def test_the_filter_works_in_each_environment(tmp_path: Path) -> None:
 def test_the_filter_tells_environments_of_one_name_apart(tmp_path: Path) -> None:
     """Regression: two functions of one name were one environment to it, and the dear lottery took every place."""
     trainer = run(tmp_path, [lottery(1.0), lottery(1000.0)], filter_ratio=0.5, max_steps=3)
-    assert {outline.env for experience in trainer.learnt for outline in experience.outlines} == {"<lambda>#0", "<lambda>#1"}
+    names = {outline.env for experience in trainer.learnt for outline in experience.outlines}
+    assert names == {"<lambda>#0", "<lambda>#1"}
     assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
 
 
