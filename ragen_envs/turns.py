@@ -5,7 +5,6 @@ cannot drift apart. Left out: chat templates and tokens, and echoing a wrong rep
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -14,27 +13,10 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_integer
 from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.turn_record import TurnRecord
 
 MAX_REPLY_LENGTH = 8192  # what action_space declares; step reads longer replies all the same
 MESSAGE_ROOM = 2048  # characters of a message besides instruction, action names and observation
-
-
-@dataclass
-class _Turn:
-    """What became of one reply."""
-
-    actions: list[str] = field(default_factory=list)
-    invalid: list[str] = field(default_factory=list)
-    surplus: list[str] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    env_reward: float = 0.0
-    is_readable: bool = False
-    is_effective: bool = False
-    penalty: float = 0.0
-
-    @property
-    def is_good(self) -> bool:
-        return self.is_readable and bool(self.actions) and not self.invalid
 
 
 class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
@@ -166,6 +148,17 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         """What every well-formed reply starts with; a rollout may force it."""
         return self.reply_format.prefix
 
+    @property
+    def opening(self) -> str:
+        """The last message as the first of a conversation, behind the rules: for contexts that begin at this turn.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first `reset`.
+        """
+        if self._message is None:
+            raise ResetNeeded("AgentTurns.opening was read before reset; call reset first")
+        return "\n".join([*self._rules(), "", self._latest])
+
     def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
         """Writes the canonical reply with these actions; see `ReplyFormat.write`."""
         return self.reply_format.write(actions, thought)
@@ -180,8 +173,9 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self._turns_taken = self._actions_used = 0
         self._terminated = self._env_truncated = self._truncated = False
         self._limit = ""
-        self._message = "\n".join([*self._rules(), "", f"Turn 1 of {self.max_turns}", *self._state()])
-        return self._message, self._info(_Turn())
+        self._latest = "\n".join([f"Turn 1 of {self.max_turns}", *self._state()])
+        self._message = "\n".join([*self._rules(), "", self._latest])
+        return self._message, self._info(TurnRecord())
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Takes one turn.
@@ -199,7 +193,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         if self._message is None:
             raise ResetNeeded("AgentTurns.step was called before reset; call reset first")
         if self._terminated or self._truncated:
-            return self._message, 0.0, self._terminated, self._truncated, self._info(_Turn())
+            return self._message, 0.0, self._terminated, self._truncated, self._info(TurnRecord())
         turn = self._play(action)
         turn.penalty = 0.0 if turn.is_good else self.format_penalty
         self._turns_taken += 1
@@ -207,12 +201,13 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self._truncated = self._env_truncated or self._limit != ""
         ended = self._terminated or self._truncated
         title = "The end" if ended else f"Turn {self._turns_taken + 1} of {self.max_turns}"
-        self._message = "\n".join([title, *self._problem(turn), f"Reward: {turn.env_reward:g}", *self._state()])
+        reward_line = f"Reward: {turn.env_reward:g}"
+        self._message = self._latest = "\n".join([title, *self._problem(turn), reward_line, *self._state()])
         reward = turn.env_reward + turn.penalty
         return self._message, reward, self._terminated, self._truncated, self._info(turn)
 
-    def _play(self, reply: str) -> _Turn:
-        turn = _Turn()
+    def _play(self, reply: str) -> TurnRecord:
+        turn = TurnRecord()
         texts = self.reply_format.read(reply)
         if texts is None:
             return turn
@@ -235,7 +230,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         wanted = text.casefold()
         return next((name for name in self.actions if name.casefold() == wanted), None)
 
-    def _act(self, name: str, text: str, turn: _Turn) -> None:
+    def _act(self, name: str, text: str, turn: TurnRecord) -> None:
         before = self._observation
         self._observation, reward, self._terminated, self._env_truncated, self._env_info = self.env.step(name)
         turn.env_reward += float(reward)
@@ -270,7 +265,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     def _state(self) -> list[str]:
         return ["State:", self._observation, f"Actions left: {self.actions_left}"]
 
-    def _problem(self, turn: _Turn) -> list[str]:
+    def _problem(self, turn: TurnRecord) -> list[str]:
         """One line that lets a model recover from a bad turn; it never repeats what the model wrote."""
         if turn.is_good:
             return []
@@ -279,7 +274,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         fault = "Unknown action ignored." if turn.invalid else "No action found."
         return [f"{fault} Use: {', '.join(self.actions)}" if self.actions else fault]
 
-    def _info(self, turn: _Turn) -> dict[str, Any]:
+    def _info(self, turn: TurnRecord) -> dict[str, Any]:
         return {
             **self._env_info,
             "success": bool(self._env_info.get("success", False)),

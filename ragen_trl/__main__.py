@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
   train       warm-start the embedded tiny model (or take --model), train it, evaluate, report
   warm-start  fine-tune a model on oracle play and save it
-  eval        success of a saved model on held-out start states, next to the random policy and the oracle
+  eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
   report      one HTML page from finished runs
 
 `python -m ragen_trl COMMAND --help` lists the options. For example:
@@ -26,6 +26,7 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
   python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
   python -m ragen_trl train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5
   python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed42/model
+  OPENAI_API_KEY=... python -m ragen_trl eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api
   python -m ragen_trl report runs/*
 """
 
@@ -100,41 +101,11 @@ def _warm_start(argv: list[str]) -> int:
 
 
 def _eval(argv: list[str]) -> int:
-    import json
-    from functools import partial
-
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from ragen_trl.atomic import write_atomically
-    from ragen_trl.environments import about, make_chat, make_turns
-    from ragen_trl.evaluation import evaluate
+    from ragen_trl.eval_command import ApiArguments, run_eval
     from ragen_trl.experiment import EvalArguments
-    from ragen_trl.model_loading import check_model
-    from ragen_trl.policies import TransformersPolicy
-    from ragen_trl.provenance import provenance
-    from ragen_trl.sampling import Sampling
 
-    run, args = _parse("eval", argv, EvalArguments)
-    policies: dict[str, Any] = {"random": "random"}
-    if run.model is not None:
-        check_model(run.model)
-        model = AutoModelForCausalLM.from_pretrained(run.model, dtype="float32").to(args.device)  # as it was trained
-        chat = make_chat(AutoTokenizer.from_pretrained(run.model), make_turns(run.env, args), args)
-        sampling = Sampling(args.max_reply_length, run.eval_temperature)
-        precision = partial(torch.autocast, args.device.type, torch.bfloat16, enabled=bool(args.bf16))
-        policies[run.model] = TransformersPolicy(model, chat, sampling, precision)
-    policies["oracle"] = "oracle"
-    results = {}
-    for name, policy in policies.items():
-        found = evaluate(policy, run.env, args, run.eval_episodes, progress=True)
-        results[name] = found.as_dict()
-        print(f"{name}: {found.in_words()}")
-    if args.output_dir:
-        target = Path(args.output_dir) / "summary.json"
-        summary = {**provenance(), "env": run.env, "environment": about(run.env, args), "results": results}
-        write_atomically(target, json.dumps(summary, indent=2))
-        print(f"summary: {target}")
+    run, api, args = _parse("eval", argv, EvalArguments, ApiArguments)
+    run_eval(run, api, args, _say)
     return 0
 
 
@@ -164,6 +135,7 @@ class _Chosen:
     algo: str = field(default="starpo-s")
     advantage: str = field(default="group")
     model: str | None = field(default=None)
+    api_model: str | None = field(default=None)
 
 
 def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
@@ -177,7 +149,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
 
     given, rest = _yaml(argv)
     first = TrlParser([_Chosen], add_help=False)
-    first.set_defaults(**{name: given[name] for name in ("env", "algo", "advantage", "model") if name in given})
+    first.set_defaults(**{option.name: given[option.name] for option in fields(_Chosen) if option.name in given})
     chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
     chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
@@ -190,7 +162,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
     # "" is no folder yet: transformers would put "trainer_output" in the place of None.
     if not isinstance(chosen.env, str):
         raise SystemExit(_fail(f"env is {chosen.env!r}; the commands take one environment, a script takes several"))
-    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    recipe = defaults(chosen.env, chosen.model or chosen.api_model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
     parser.set_defaults(**{"output_dir": "", **recipe, **recorded, "env": chosen.env})

@@ -26,32 +26,45 @@ def add_window_totals(
     Keys added:
         num_items_in_batch: What TRL's token-normalised losses divide by, such that they divide by the window's tokens.
         window_tokens: Sampled tokens, a process's share.
-        window_trajectories: Trajectories without filler, a process's share.
-        fill: Rows per trajectory, by which a mean over rows has to be multiplied.
+        window_trajectories: Trajectories without filler, a process's share; of rows that are parts of trajectories
+            the sum of these parts.
+        fill: Rows per trajectory, by which a mean over rows has to be multiplied to be one over trajectories.
         empty: No process has a token in this micro-batch; means over its tokens say nothing.
+        token_share: By what a mean over this micro-batch's tokens has to be multiplied, such that the mean of the
+            window's non-empty micro-batches is the mean over its tokens.
         skip: The window has nothing to train on. Only where it is a whole step: otherwise it counts as zeros.
 
     Args:
         micro_batches: What one rollout was split into, all of one size; ``completion_mask`` is 0 in filler rows.
+            ``trajectory_share``, if there is one, says which part of a trajectory a row is; otherwise it is all of it.
         accumulation_steps: Micro-batches per optimiser step; divides their number, or is a multiple of it.
         processes: Number of processes.
         total: Adds a tensor up over all processes.
     """
-    windows = max(1, len(micro_batches) // accumulation_steps)
+    size = window_size(len(micro_batches), accumulation_steps)
+    windows = len(micro_batches) // size
     repeats = max(1, accumulation_steps // len(micro_batches))
-    size = len(micro_batches) // windows
     masks = [batch["completion_mask"] for batch in micro_batches]
     tokens_of = [(batch["completion_mask"] * batch["tool_mask"]).sum() for batch in micro_batches]
-    local = [[tokens, mask.any(dim=1).sum()] for tokens, mask in zip(tokens_of, masks, strict=True)]
+    whole = [batch.get("trajectory_share", mask.any(dim=1)) for batch, mask in zip(micro_batches, masks, strict=True)]
+    local = [[tokens, shares.sum()] for tokens, shares in zip(tokens_of, whole, strict=True)]
     counts = total(torch.tensor(local, dtype=torch.float64, device=masks[0].device)).float()  # (micro-batches, 2)
     rows = torch.tensor(float(size * processes * len(masks[0])), device=masks[0].device)
     for index, batch in enumerate(micro_batches):
         first = index // size * size
-        tokens, trajectories = counts[first : first + size].sum(dim=0)
+        window = counts[first : first + size]
+        tokens, trajectories = window.sum(dim=0)
         share = repeats / processes
         batch["num_items_in_batch"] = tokens * windows
         batch["window_tokens"] = tokens.clamp(min=1) * share
-        batch["window_trajectories"] = trajectories.clamp(min=1) * share
-        batch["fill"] = rows / trajectories.clamp(min=1)
+        divisor = torch.where(trajectories > 0, trajectories, 1.0)  # parts of trajectories may be less than one
+        batch["window_trajectories"] = divisor * share
+        batch["fill"] = rows / divisor
         batch["empty"] = counts[index, 0] == 0
+        batch["token_share"] = counts[index, 0] * (window[:, 0] > 0).sum() / tokens.clamp(min=1)
         batch["skip"] = (trajectories == 0) & torch.tensor(repeats == 1)
+
+
+def window_size(micro_batches: int, accumulation_steps: int) -> int:
+    """Micro-batches in each window of a rollout: those of an optimiser step, or all where a step takes several."""
+    return min(micro_batches, accumulation_steps)

@@ -14,6 +14,8 @@ _OF_OTHER_LOSSES = (
     *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation"),
     *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "off_policy_mask_threshold"),
     *("use_bias_correction_kl", "sync_ref_model", "top_entropy_quantile", "use_adaptive_entropy"),
+    *("vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
+    *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"),
 )
 
 
@@ -22,7 +24,9 @@ class AStarPOConfig(StarPOConfig):
     r"""A\*-PO (arXiv 2505.20686) over multi-turn trajectories: V* from a reference policy, then least squares.
 
     Defaults that differ from ``StarPOConfig``: one trajectory per start state, 256 start states (each needs a V*), no
-    entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper.
+    entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper, no importance
+    ratios for what vLLM computes differently: they belong to losses that are an expectation over the policy's samples,
+    while a regression to the exact V* has its optimum at the same policy whatever it is sampled from.
 
     Raises:
         ValueError: If a value is out of its range; the message carries the value.
@@ -40,6 +44,9 @@ class AStarPOConfig(StarPOConfig):
     beta: float = field(default=0.0, metadata={"help": "TRL's KL term; stays 0, see beta2 and kl_coef."})
     entropy_coef: float = field(
         default=0.0, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    )
+    vllm_importance_sampling_correction: bool = field(
+        default=False, metadata={"help": "Stays off: a regression takes no importance ratios."}
     )
     reference_samples: int = field(default=8, metadata={"help": "Episodes of the reference from each start state (N)."})
     max_reference_samples: int = field(

@@ -101,6 +101,9 @@ class AStarPOTrainer(StarPOTrainer):
         Returns:
             V* by the place of the environment in the run's list.
         """
+        if self.use_vllm:
+            self.reference.check_sendable()
+        self._last_loaded_step = -1  # vLLM has the policy's weights: it gets the reference's, and then those again
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint = self.reference.fingerprint()
         cache = ValueCache(path) if self.accelerator.is_main_process else None
@@ -109,6 +112,7 @@ class AStarPOTrainer(StarPOTrainer):
             for task, seeds in self._tasks.starts().items():
                 self._estimate(task, seeds, cache, fingerprint, progress)
         finally:
+            self._last_loaded_step = -1
             if cache is not None:
                 cache.close()
         return self.values
@@ -140,13 +144,13 @@ class AStarPOTrainer(StarPOTrainer):
             self._reference_episodes += player.num_played
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
-        if not requests:
+        if not requests and not self.use_vllm:  # behind a vLLM server all processes take their turns together
             return []
         envs = self._envs.take([self._tasks.specs[task]] * len(requests))
         with self.reference.model() as model:
             policy = self.policy(self.temperature, model)
             played = self.rollout([reference_start(*request) for request in requests], envs, policy)
-        returns = self._raw_returns(played, [task] * len(played))
+        returns = self._raw_returns(played, [task] * len(played)) if played else []
         return list(zip(returns, [trajectory.success for trajectory in played], strict=True))
 
     # Stage 2: the hooks

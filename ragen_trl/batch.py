@@ -71,14 +71,25 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
         is_rows = isinstance(value, torch.Tensor) and value.ndim > 0
         selected[key] = value[filled.to(value.device)] if is_rows else value
     selected["completion_mask"][len(rows) :] = 0
-    prompt = int(selected["prompt_mask"].sum(dim=1).max())
-    completion = max(1, int(selected["completion_mask"].sum(dim=1).max()))
+    return cut_to_longest(selected)
+
+
+def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Take away the columns in which no row has a token: of prompts on the left, of completions on the right.
+
+    Filler rows, whose ``completion_mask`` is 0, hold no column. At least one of the prompt and one of the completion
+    stay, so that every row can be computed.
+    """
+    cut = dict(batch)
+    completions = batch["completion_mask"].sum(dim=1)
+    prompt = max(1, int((batch["prompt_mask"].sum(dim=1) * (completions > 0)).max()))
+    completion = max(1, int(completions.max()))
     for key in _PROMPT_KEYS:
-        selected[key] = selected[key][:, selected[key].shape[1] - prompt :]
+        cut[key] = batch[key][:, batch[key].shape[1] - prompt :]
     for key in _COMPLETION_KEYS:
-        if key in selected and selected[key].ndim == 2 and selected[key].shape[1] > 1:  # (B,), (B, 1): whole sequences
-            selected[key] = selected[key][:, :completion]
-    return selected
+        if key in batch and batch[key].ndim == 2 and batch[key].shape[1] > 1:  # (B,), (B, 1): whole sequences
+            cut[key] = batch[key][:, :completion]
+    return cut
 
 
 def concatenate_batches(batches: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Chat:
         self.reply_prefix = reply_prefix
         self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._template = self._append_only_template()
+        self._around = self._fixed_text()
         between = self._between("")
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1): once is enough.
         opened = between.rstrip().endswith(reply_prefix)
@@ -99,6 +100,23 @@ class Chat:
 
     def _between(self, observation: str) -> str:
         """What the template writes after one assistant reply and before the next."""
+        # Templates that look into a user's message look for a tag at its start (Qwen3: <tool_response>).
+        if self._around is None or observation.startswith("<"):
+            return self._rendered_between(observation)
+        return observation.join(self._around)
+
+    def _fixed_text(self) -> tuple[str, str] | None:
+        """What stands before and after an observation, so that not every turn has to be rendered; None if that varies.
+
+        A template that strips or changes what it is given is found out by the probes, and rendered every time.
+        """
+        head, marker, tail = self._rendered_between(_NEXT).rpartition(_NEXT)
+        probes = ("", "a", f"\n {_NEXT} \n", "P_\n_G\n")
+        if not marker or any(self._rendered_between(probe) != head + probe + tail for probe in probes):
+            return None
+        return head, tail
+
+    def _rendered_between(self, observation: str) -> str:
         text = self._render(
             [
                 {"role": "user", "content": "?"},

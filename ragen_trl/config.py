@@ -15,10 +15,12 @@ from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
 from ragen_trl.config_checks import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+from ragen_trl.stepping import DEFAULT_WORKERS
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
 _NOT_HONOURED: dict[str, Any] = {
-    "use_vllm": False,
+    "vllm_enable_sleep_mode": False,
+    "vllm_structured_outputs_regex": None,
     "use_transformers_continuous_batching": False,
     "min_p": None,
     "repetition_penalty": 1.0,
@@ -38,7 +40,8 @@ class StarPOConfig(GRPOConfig):
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
     3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
-    trained beside the policy (the PPO form).
+    trained beside the policy (the PPO form). With ``use_vllm`` every token's importance ratio is cut off at 3
+    (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
 
     ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script runs on a laptop;
     TRL itself refuses to start there.
@@ -88,6 +91,13 @@ class StarPOConfig(GRPOConfig):
     delta: float | None = field(
         default=3.0, metadata={"help": "Dual clip: bound of the ratio where the advantage is negative; unset: none."}
     )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
+            "whole trajectories, nearly all of them if they are long."
+        },
+    )
     env_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "Keyword arguments (JSON) of the environment, as for gymnasium.make."}
     )
@@ -99,6 +109,28 @@ class StarPOConfig(GRPOConfig):
         default=-0.1, metadata={"help": "Reward of a turn whose reply cannot be read or holds an invalid action."}
     )
     max_reply_length: int = field(default=400, metadata={"help": "Tokens sampled per reply."})
+    window_turns: int | None = field(
+        default=None,
+        metadata={"help": "Turns that the model sees at most, the present one included; unset: all of them."},
+    )
+    stop_at_answer: bool = field(
+        default=False,
+        metadata={"help": "A reply ends with its </answer>; the end of the turn is then added and not trained."},
+    )
+    cut_penalty: float = field(
+        default=0.0, metadata={"help": "Reward added to a turn whose reply was cut by a limit of tokens."}
+    )
+    env_workers: int = field(
+        default=DEFAULT_WORKERS,
+        metadata={"help": "Threads at most that step waiting environments side by side; 0 steps all in the main one."},
+    )
+    env_timeout: float | None = field(
+        default=None, metadata={"help": "Seconds a step or reset of an environment may take; unset: no limit."}
+    )
+    env_failure_penalty: float = field(
+        default=-1.0,
+        metadata={"help": "Reward of a turn in which the environment crashed or took too long; its episode ends."},
+    )
     system_prompt: str | None = field(
         default=None, metadata={"help": "System message; unset leaves it to the chat template."}
     )

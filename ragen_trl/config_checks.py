@@ -1,5 +1,6 @@
 """Options that are out of their range, right alone but not together, or accepted to do nothing."""
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,14 +56,31 @@ def check_values(args: "StarPOConfig") -> None:
             f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins behind it: "
             "take 3, or leave it unset"
         )
-    if args.format_penalty > 0:
-        raise ValueError(f"format_penalty is {args.format_penalty}; a penalty is a number up to 0")
+    for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
+        if not -math.inf < getattr(args, name) <= 0:
+            raise ValueError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
+    if args.window_turns is not None and args.window_turns < 1:
+        raise ValueError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
+    _check_stepping(args)
     if not 0 < args.filter_ratio <= 1:
         raise ValueError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
     if args.value_clip is not None and args.value_clip <= 0:
         raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
     if isinstance(args.env_kwargs, str):
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+
+
+def _check_stepping(args: "StarPOConfig") -> None:
+    workers, timeout = args.env_workers, args.env_timeout
+    if workers < 0:
+        raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
+    if timeout is not None and not workers:
+        raise ValueError(
+            f"env_timeout is {timeout} and env_workers 0, but only a thread of its own can be left behind; set "
+            "env_workers to 1 or more"
+        )
 
 
 def check_combinations(args: "StarPOConfig") -> None:
@@ -81,6 +99,11 @@ def check_combinations(args: "StarPOConfig") -> None:
             "learn; lower the first or raise the second"
         )
     _check_updates(args)
+    _check_vllm(args)
+    if args.window_turns is not None:
+        from ragen_trl.windows import check_segments_trainable  # which needs the configurations
+
+        check_segments_trainable(args)
     filters = args.filter_ratio < 1 or args.max_refills > 0
     if filters and args.loss_type == "bnpo":
         raise ValueError(
@@ -133,4 +156,21 @@ def _check_updates(args: "StarPOConfig") -> None:
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+        )
+
+
+def _check_vllm(args: "StarPOConfig") -> None:
+    if not args.use_vllm:
+        return
+    if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
+        raise ValueError(
+            f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
+            "share an engine would have to play equally many turns; give the model a server of its own "
+            "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
+        )
+    longest = args.vllm_max_model_length
+    if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:
+        raise ValueError(
+            f"vllm_max_model_length is {longest}, and max_completion_length {args.max_completion_length} does not fit "
+            "into it with a prompt; raise the one, leave it unset, or lower the other"
         )

@@ -17,6 +17,7 @@ from ragen_trl.critic import Critic
 from ragen_trl.experience import Experience
 from ragen_trl.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
 from ragen_trl.step_groups import gigpo_advantages, mt_grpo_advantages
+from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
 
 # Limits that no message to the model speaks of: the episode could have gone on as far as the model can know.
@@ -166,6 +167,8 @@ def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
     actions): it is part of the state, and what comes behind it earns nothing.
     """
     if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
+        return False
+    if trajectory.limit in FAILURES:  # no message came back, so there is no state to be worth anything
         return False
     return bootstrap == "all" or trajectory.limit in _UNSEEN_LIMITS
 

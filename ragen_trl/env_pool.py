@@ -6,6 +6,8 @@ because one chat serves them all.
 """
 
 import json
+import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,11 @@ from ragen_envs import AgentTurns
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import about, make_turns
 from ragen_trl.errors import UserError
+from ragen_trl.rollout import Penalties, Policy, Start, TurnEnv, play
+from ragen_trl.stepping import Failure, Stepper
+from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 EnvMaker = Callable[[], gymnasium.Env[str, str]]
 
@@ -135,11 +142,13 @@ class EnvPool:
     """Environments that are made once and played again in every rollout.
 
     Args:
-        args: Turn limits, penalty and reply format of all of them.
+        args: Turn limits, penalties and reply format of all of them, and how they are stepped.
+        adapt: Called with each one that is made.
     """
 
-    def __init__(self, args: StarPOConfig) -> None:
-        self._args = args
+    def __init__(self, args: StarPOConfig, adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
+        self._args, self._adapt = args, adapt
+        self._stepper = Stepper(args.env_workers, args.env_timeout)
         self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
         self._prefix: str | None = None
 
@@ -164,6 +173,35 @@ class EnvPool:
             used[spec.key] += 1
         return taken
 
+    def play(self, envs: Sequence[TurnEnv], policy: Policy, starts: Sequence[Start]) -> list[Trajectory]:
+        """`rollout.play` in environments of this pool, as the configuration says; those that fail are replaced."""
+        penalties = Penalties(self._args.cut_penalty, self._args.env_failure_penalty)
+        length, window = self._args.max_completion_length, self._args.window_turns
+        return play(envs, policy, starts, length, self._stepper, penalties, self.replace, window)
+
+    def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
+        """Make a new environment in the place of one that failed, and hand it out from now on.
+
+        One that crashed is closed, by a thread of its own because nobody knows how long that takes now. One that hangs
+        is not: another thread is still inside.
+
+        Args:
+            failed: One that `take` returned.
+            failure: What happened to it.
+
+        Raises:
+            EnvSpecError: If a function does not make a new environment.
+            ValueError: If ``failed`` is none of this pool's.
+        """
+        for key, made in self._made.items():
+            for index, turns in enumerate(made):
+                if turns is failed:
+                    made[index] = self._make(EnvSpec(key[0], json.loads(key[1])))
+                    if failure.error is not None:
+                        threading.Thread(target=_close, args=(turns,), daemon=True).start()
+                    return made[index]
+        raise ValueError(f"{failed} was not taken from this pool, so nobody knows how to make another one")
+
     def close(self) -> None:
         """Close all environments. The pool can be used again; it makes new ones."""
         while self._made:
@@ -185,7 +223,15 @@ class EnvPool:
                 f"replies to {spec.label} start with {turns.reply_prefix}, those to the other environments with "
                 f"{self._prefix}, and one prefix is forced on all; make them alike, or set force_reply_prefix=False"
             )
+        self._adapt(turns)
         return turns
+
+
+def _close(turns: AgentTurns) -> None:
+    try:
+        turns.close()
+    except Exception as error:  # it crashed before, which was recorded
+        logger.info("an environment that had crashed could not be closed: %s", error)
 
 
 def about_each(specs: Sequence[EnvSpec], args: StarPOConfig) -> list[dict[str, Any]]:

@@ -79,10 +79,14 @@ _PLAY_OPTIONS = (
     "max_actions_per_turn",
     "max_actions",
     "format_penalty",
+    "cut_penalty",
+    "env_failure_penalty",
     "max_reply_length",
     "max_completion_length",
     "system_prompt",
     "force_reply_prefix",
+    "stop_at_answer",
+    "window_turns",
 )
 
 

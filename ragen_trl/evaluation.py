@@ -6,8 +6,9 @@ carries n and a 95 % interval, and the same call gives the two rows to put next 
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import gymnasium
 import numpy as np
@@ -15,11 +16,20 @@ from tqdm.auto import tqdm
 
 from ragen_envs import AgentTurns, best_action, episode_seeds, random_action, wilson_interval
 from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import make_turns
+from ragen_trl.env_pool import EnvPool, env_specs
+from ragen_trl.errors import UserError
 from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.rollout import Policy, Start, TurnEnv, play
+from ragen_trl.rollout import Policy, Start, TurnEnv
 from ragen_trl.seeds import evaluation_seeds
+from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
+
+# How an episode ends that no policy is to blame for: its environment failed, or the API behind the policy.
+FAILED = (*FAILURES, "error")
+
+
+class EvaluationError(UserError, RuntimeError):
+    """Nothing was left to evaluate."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,8 @@ class EvaluationResult:
         reply_tokens: Sampled tokens per episode; 0 for scripts.
         truncated: Share of episodes that a limit ended.
         seconds: Wall-clock time.
+        left_out: Episodes that are not among the ``n``, because an environment or an API failed in them: they say
+            nothing about the policy.
     """
 
     n: int
@@ -52,10 +64,12 @@ class EvaluationResult:
     reply_tokens: float
     truncated: float
     seconds: float
+    left_out: int = 0
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
-        return f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] (n={self.n})"
+        note = f"n={self.n}, {self.left_out} left out after failures" if self.left_out else f"n={self.n}"
+        return f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] ({note})"
 
     def as_dict(self) -> dict[str, float]:
         """The fields, for JSON."""
@@ -125,11 +139,31 @@ def evaluate(
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
+        EvaluationError: If environments, or an API, failed in every episode.
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    trajectories = play_held_out(policy, env, args, episodes, batch_size, progress)
-    return summarise(trajectories, time.perf_counter() - began)
+    return judged(play_held_out(policy, env, args, episodes, batch_size, progress), began)
+
+
+def judged(played: Sequence[Trajectory], began: float) -> EvaluationResult:
+    """The result over the episodes in which nothing but the policy failed.
+
+    Args:
+        played: All episodes.
+        began: When, by ``time.perf_counter``.
+
+    Raises:
+        EvaluationError: If none is left.
+    """
+    whole = [trajectory for trajectory in played if trajectory.limit not in FAILED]
+    if not whole:
+        reasons = Counter(str(trajectory.turns[-1].info["error"]).strip() for trajectory in played)
+        reason, count = reasons.most_common(1)[0]
+        raise EvaluationError(
+            f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
+        )
+    return replace(summarise(whole, time.perf_counter() - began), left_out=len(played) - len(whole))
 
 
 def play_held_out(
@@ -143,20 +177,22 @@ def play_held_out(
     """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
     player = _scripted(policy) if isinstance(policy, str) else policy
     starts = [Start(seed, *episode_seeds(seed)) for seed in evaluation_seeds(episodes)]
-    envs = [make_turns(env, args) for _ in range(min(batch_size, episodes))]
-    if isinstance(policy, str):
-        for turns in envs:  # the baselines' own rhythm of turns, with the same budget of actions
-            turns.max_actions = min(turns.max_actions, turns.max_turns * turns.max_actions_per_turn)
-            turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
+    specs = env_specs(env, args)
+    pool = EnvPool(args, _in_single_actions) if isinstance(policy, str) else EnvPool(args)
     trajectories: list[Trajectory] = []
     with tqdm(total=episodes, desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
         for first in range(0, episodes, batch_size):
             batch = starts[first : first + batch_size]
-            trajectories += play(envs[: len(batch)], player, batch, args.max_completion_length)
+            trajectories += pool.play(pool.take(specs * len(batch)), player, batch)
             bar.update(len(batch))
-    for made in envs:
-        made.close()
+    pool.close()
     return trajectories
+
+
+def _in_single_actions(turns: AgentTurns) -> None:
+    """The baselines' own rhythm of turns, with the same budget of actions."""
+    turns.max_actions = min(turns.max_actions, turns.max_turns * turns.max_actions_per_turn)
+    turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
 
 
 def _scripted(name: str) -> ScriptedPolicy:

@@ -29,6 +29,7 @@ class Outline:
         success: Whether it succeeded.
         anchors: Digest of the environment's observation before each turn: equal ones are the same state as far as the
             environment shows (GiGPO's anchor states).
+        segments: Token sequences that the model read, see `Trajectory.segments`.
     """
 
     env: str
@@ -37,13 +38,15 @@ class Outline:
     turn_rewards: tuple[float, ...]
     success: bool
     anchors: tuple[str, ...]
+    segments: int = 1
 
     @classmethod
     def of(cls, trajectory: Trajectory, env: str, task: int) -> "Outline":
         """What other processes are told of a trajectory."""
         anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
         rewards = tuple(turn.reward for turn in trajectory.turns)
-        return cls(env, task, trajectory.seed, rewards, trajectory.success, anchors)
+        segments = len(trajectory.segments)
+        return cls(env, task, trajectory.seed, rewards, trajectory.success, anchors, segments)
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,13 @@ class Experience:
             outlines=[self.outlines[row] for row in chosen],
             batch=select_rows(self.batch, here, -(-largest // multiple) * multiple),
         )
+
+    def segment_rows(self, multiple: int) -> int:
+        """Rows that every process needs for its token sequences: those of the one with most, up to a multiple."""
+        counts: Counter[int] = Counter()
+        for owner, outline in zip(self.owners, self.outlines, strict=True):
+            counts[owner] += outline.segments
+        return -(-max(counts.values(), default=1) // multiple) * multiple
 
     @classmethod
     def joined(cls, rollouts: Sequence["Experience"], pad_id: int) -> "Experience":

@@ -12,14 +12,22 @@ from typing import Any
 import torch
 
 from ragen_trl.errors import UserError
+from ragen_trl.stepping import FAILURES
 
 
 class HookError(UserError, ValueError):
     """A hook or a reward function returned what a trainer cannot use."""
 
 
+class EnvironmentsFailError(UserError, RuntimeError):
+    """Not one episode of a rollout came to an end of its own: there is nothing to learn, but something to mend."""
+
+
 def check_played(trajectories: Sequence[Any], count: int) -> None:
-    """Raise `HookError` unless ``rollout`` returned one trajectory per start."""
+    """Raise `HookError` unless ``rollout`` returned one trajectory per start, `EnvironmentsFailError` if all failed."""
+    if trajectories and all(trajectory.limit in FAILURES for trajectory in trajectories):
+        reason = str(trajectories[0].turns[-1].info["error"]).strip()
+        raise EnvironmentsFailError(f"all {len(trajectories)} episodes failed in the environment, first with: {reason}")
     if len(trajectories) != count:
         raise HookError(f"rollout returned {len(trajectories)} trajectories for {count} starts; return one each")
 

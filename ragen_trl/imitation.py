@@ -23,11 +23,16 @@ from ragen_envs import AgentTurns, demonstration
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import make_chat, make_turns, save_play_options
+from ragen_trl.errors import UserError
 from ragen_trl.policies import ScriptedPolicy
 from ragen_trl.progress import TrainingBar, show_progress
 from ragen_trl.rollout import Start, TurnEnv, play
 from ragen_trl.seeds import WARM_START
 from ragen_trl.trajectory import Trajectory
+
+
+class DemonstrationsError(UserError, ValueError):
+    """There is nothing to learn from, or it is not in tokens."""
 
 
 @dataclass
@@ -94,39 +99,39 @@ def warm_start(
     args: StarPOConfig,
     config: WarmStartConfig,
     output_dir: str | os.PathLike[str],
+    demonstrations: Sequence[Trajectory] | None = None,
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
     The folder appears whole or not at all: everything is written beside it and renamed at the end.
 
+    Args:
+        model: The model, which is changed.
+        tokenizer: Its tokenizer.
+        env: A Gymnasium id or a function, as for the trainer.
+        args: Limits and format of play, seed, precision.
+        config: How demonstrations are played and learnt.
+        output_dir: Where the model goes.
+        demonstrations: Episodes to learn from instead of oracle play, in this tokenizer's tokens
+            (`collected.demonstrations_from`); ``config`` then says only how they are learnt.
+
     Returns:
         ``output_dir``. Its ``warm_start.json`` says what was learnt from.
+
+    Raises:
+        DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
     """
     target = Path(output_dir)
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
+    note: dict[str, Any] = {}
+    if demonstrations is None:
+        demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
+        note["noise"] = config.noise
+    _check_learnable(demonstrations)
     trainer = SFTTrainer(
         model,
-        args=SFTConfig(
-            output_dir=str(partial),
-            per_device_train_batch_size=config.demo_batch_size,
-            learning_rate=config.demo_learning_rate,
-            num_train_epochs=config.demo_epochs,
-            lr_scheduler_type="cosine",
-            warmup_steps=20,
-            adam_beta2=0.99,
-            max_length=None,
-            gradient_checkpointing=False,
-            save_strategy="no",
-            logging_steps=10,
-            report_to="none",
-            seed=args.seed,
-            bf16=args.bf16,
-            use_cpu=args.use_cpu,
-            disable_tqdm=True,
-            dataloader_pin_memory=args.dataloader_pin_memory,
-        ),
+        args=_sft_config(partial, args, config),
         train_dataset=to_examples(demonstrations),
         processing_class=tokenizer,
     )
@@ -134,12 +139,45 @@ def warm_start(
     trainer.train()
     trainer.save_model(str(partial))  # with the tokenizer
     successes = sum(trajectory.success for trajectory in demonstrations)
-    note = {"demonstrations": len(demonstrations), "noise": config.noise, "successes": successes}
+    note = {"demonstrations": len(demonstrations), **note, "successes": successes}
     if isinstance(env, str):
         save_play_options(partial, env, args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     _replace(partial, target)
     return target
+
+
+def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
+    return SFTConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=config.demo_batch_size,
+        learning_rate=config.demo_learning_rate,
+        num_train_epochs=config.demo_epochs,
+        lr_scheduler_type="cosine",
+        warmup_steps=20,
+        adam_beta2=0.99,
+        max_length=None,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        logging_steps=10,
+        report_to="none",
+        seed=args.seed,
+        bf16=args.bf16,
+        use_cpu=args.use_cpu,
+        disable_tqdm=True,
+        dataloader_pin_memory=args.dataloader_pin_memory,
+    )
+
+
+def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
+    if not demonstrations:
+        raise DemonstrationsError("there are no demonstrations; play more episodes, or keep more of them")
+    for trajectory in demonstrations:
+        if not all(turn.prompt_ids and turn.reply_ids for turn in trajectory.turns):
+            raise DemonstrationsError(
+                f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
+                "ragen_trl.collected.demonstrations_from and the chat of the model that learns"
+            )
 
 
 def _replace(partial: Path, target: Path) -> None:

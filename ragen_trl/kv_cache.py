@@ -2,65 +2,86 @@
 
 Token ``p`` of a row always lies in slot ``p``, whatever the other rows do, so a row's attention mask is just
 "slots up to my position" and nothing ever has to be shifted or compacted along the time axis. Padding inside a
-chunk is written to a spare last slot that no mask ever reaches.
+chunk is written to a spare last slot that no mask ever reaches. The rows of one forward pass lie side by side, so
+that attention reads the store itself and no copy of it. Left out: pages (rows that share memory), which attention
+without a kernel of its own could only read through copies.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import Cache
 
+_MARGIN = 16  # slots: capacities are multiples of it, so that a store grows once in a while and shapes repeat
+
 
 class SlotCache(Cache):
     """A transformers cache addressed by (row, slot).
 
-    Set ``rows`` and ``slots`` before each forward pass; ``update`` then writes the new keys and values there and
-    returns those of the addressed rows up to ``length``.
+    Call `place` before each forward pass; ``update`` then writes the new keys and values there and returns those of
+    the rows of the pass.
 
     Args:
         num_rows: Rows to keep.
 
     Attributes:
-        rows: (b,) rows of this forward pass, or ``None`` for all rows in order (no copy is made then).
-        slots: (b, n) slot of each new token.
-        length: Slots that attention may look at in this forward pass.
+        capacity: Slots of every row, the spare one included.
     """
 
     def __init__(self, num_rows: int) -> None:
         super().__init__(layers=[])
         self.num_rows = num_rows
-        self.rows: torch.Tensor | None = None
-        self.slots = torch.zeros((0, 0), dtype=torch.long)
-        self.length = 0
-        self._capacity = 0
-        self._keys: list[torch.Tensor] = []
+        self.capacity = 0
+        self._keys: list[torch.Tensor] = []  # a layer each: (num_rows, heads, capacity, dim)
         self._values: list[torch.Tensor] = []
+        self._span = slice(0, 0)
+        self._places = (torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
+        self._length = 0
 
     @property
     def spare_slot(self) -> int:
         """The slot that takes padding."""
-        return self._capacity - 1
+        return self.capacity - 1
 
     def reserve(self, length: int) -> None:
-        """Make room for contexts of ``length`` tokens; grows by half so that the copies are few."""
-        if length + 1 <= self._capacity:
+        """Make room for contexts of ``length`` tokens.
+
+        Grows by a quarter at least. Copies then cost little next to the attention that reads the same slots for every
+        token, and so do the empty slots that it reads.
+        """
+        if length + 1 <= self.capacity:
             return
-        self._capacity = max(length + 1, self._capacity * 3 // 2, 64)
+        wanted = max(length + 1, self.capacity * 5 // 4)
+        self.capacity = -(-wanted // _MARGIN) * _MARGIN
         self._keys = [self._grown(tensor) for tensor in self._keys]
         self._values = [self._grown(tensor) for tensor in self._values]
 
-    def keep(self, rows: torch.Tensor) -> None:
-        """Drop every row but these; the kept ones are renumbered 0, 1, … in the given order."""
-        self._keys = [tensor.index_select(0, rows) for tensor in self._keys]
-        self._values = [tensor.index_select(0, rows) for tensor in self._values]
+    def select(self, rows: Sequence[int]) -> None:
+        """Row ``i`` becomes what row ``rows[i]`` was: drops, reorders and repeats rows."""
         self.num_rows = len(rows)
+        self._keys = [_selected(tensor, rows) for tensor in self._keys]
+        self._values = [_selected(tensor, rows) for tensor in self._values]
+
+    def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
+        """Say where the next forward pass reads and writes.
+
+        Args:
+            first_row: Its first row; the others follow it.
+            slots: (b, n) slot of each new token.
+            length: Slots that attention may look at, ``capacity`` at most. All of them are the fastest to read; those
+                that hold nothing are zeros.
+        """
+        self._span = slice(first_row, first_row + len(slots))
+        self._places = (torch.arange(len(slots), device=slots.device)[:, None], slots)
+        self._length = length
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values, both (b, heads, n, dim), and return (b, heads, length, dim) of each."""
         if layer_idx == len(self._keys):
-            shape = (self.num_rows, key_states.shape[1], self._capacity)
+            shape = (self.num_rows, key_states.shape[1], self.capacity)
             self._keys.append(key_states.new_zeros((*shape, key_states.shape[-1])))
             self._values.append(value_states.new_zeros((*shape, value_states.shape[-1])))
         return (
@@ -70,14 +91,19 @@ class SlotCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Slots in use; models ask only to default their position ids, which a ``SlotCache`` user passes itself."""
-        return self.length
+        return self._length
 
     def _write_and_read(self, store: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        rows = torch.arange(self.num_rows, device=store.device) if self.rows is None else self.rows
-        store[rows[:, None], :, self.slots] = new.transpose(1, 2)  # both sides (b, n, heads, dim)
-        return store[:, :, : self.length] if self.rows is None else store[self.rows, :, : self.length]
+        rows, slots = self._places
+        part = store[self._span]
+        part[rows, :, slots] = new.transpose(1, 2)  # both sides (b, n, heads, dim)
+        return part[:, :, : self._length]
 
     def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
-        grown = tensor.new_zeros((*tensor.shape[:2], self._capacity, tensor.shape[-1]))
+        grown = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[-1]))
         grown[:, :, : tensor.shape[2]] = tensor
         return grown
+
+
+def _selected(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    return tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device))

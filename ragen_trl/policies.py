@@ -1,33 +1,38 @@
-"""The only code that produces replies: a Transformers model with a kept KV cache, or a script.
+"""Replies from the model in training, a Transformers model with a kept KV cache, or from a script.
 
 The model backend feeds each token once: contexts stay in a ``SlotCache`` between turns, new observations are
-appended, finished episodes leave. Every row draws from its own random stream, so a reply does not depend on which
-other rows share its batch. Left out here: vLLM and HTTP backends, tensor-parallel generation.
+appended, finished episodes leave. Rows that begin with the same prompt, as those of a group do, share the pass that
+reads it. Every row draws from its own random stream, so a reply does not depend on which other rows share its batch.
+
+Left out here: vLLM and HTTP backends; tensor-parallel generation; one pass over the beginning that all prompts have in
+common, which would gain little once each prompt is read once; rows of different lengths in different passes while
+tokens are sampled, which costs more in passes than it saves in attention.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.errors import UserError
+from ragen_trl.answer_end import AnswerEnd
 from ragen_trl.kv_cache import SlotCache
+from ragen_trl.model_support import check_supported, context_length
 from ragen_trl.rollout import Policy, Reply, Request, TurnEnv
 from ragen_trl.sampling import Sampling, sample_tokens
 
 if TYPE_CHECKING:
     from ragen_trl.chat import Chat
 
+# A forward pass costs, besides its tokens, about as much as this many of them (a small model on a CPU: 200 to 500).
+_TOKENS_OF_A_PASS = 512
 
-class UnsupportedModelError(UserError, ValueError):
-    """The model cannot be sampled with a kept KV cache."""
 
-
-@dataclass
+@dataclass(eq=False)
 class _Row:
     """One context: its place in the cache, its own dice, and the reply being sampled."""
 
@@ -39,24 +44,33 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
     budget: int = 0
     open: bool = False
+    ended: bool = False  # by the model, not by the budget
 
     def begin_turn(self, request: Request, max_tokens: int) -> None:
+        if request.context_ids is not None:  # what lies in the cache is written over from the start, and not seen
+            self.length, self.unfed = 0, list(request.context_ids)
         self.unfed.extend(request.new_ids)
-        self.ids, self.logprobs, self.open = [], [], True
+        self.ids, self.logprobs, self.open, self.ended = [], [], True, False
         self.budget = max_tokens if request.room is None else min(max_tokens, request.room)
 
-    def take(self, token: int, logprob: float, stop_ids: frozenset[int]) -> None:
+    @property
+    def reads(self) -> object:
+        """What it is about to read: equal for empty rows that begin with the same prompt."""
+        return self.index if self.length else tuple(self.unfed)
+
+    def take(self, token: int, logprob: float, stop_ids: frozenset[int], answer_end: AnswerEnd | None) -> None:
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.unfed.append(token)
-        self.open = token not in stop_ids and len(self.ids) < self.budget
+        self.ended = token in stop_ids or (answer_end is not None and answer_end.reached(self.ids))
+        self.open = not self.ended and len(self.ids) < self.budget
 
 
 class TransformersPolicy(Policy):
     """Samples replies from a causal language model.
 
     What ends a reply: the template's end-of-turn token, the tokenizer's end-of-sequence token, and those the model's
-    generation config names.
+    generation config names; with ``sampling.stop_at_answer`` also the token that completes ``</answer>``.
 
     Args:
         model: The model; its mode (train or eval) is restored after each call.
@@ -65,8 +79,8 @@ class TransformersPolicy(Policy):
         autocast: Context in which the model runs, so that it computes in the trainer's precision.
 
     Raises:
-        UnsupportedModelError: If the model has sliding-window or recurrent layers, or an attention implementation
-            that takes no custom mask.
+        UnsupportedModelError: If the model has sliding-window or recurrent layers, takes no position ids (ALiBi), or
+            has an attention implementation that takes no custom mask.
     """
 
     def __init__(
@@ -76,13 +90,14 @@ class TransformersPolicy(Policy):
         sampling: Sampling,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        _check_supported(model)
+        check_supported(model)
         self.model = model
         self.chat: Chat | None = chat
-        self.max_context: int | None = _context_length(model)
+        self.max_context: int | None = context_length(model)
         self.sampling = sampling
         self._decode = chat.decode_reply
         self._stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
+        self._answer_end = AnswerEnd(chat.tokenizer) if sampling.stop_at_answer else None
         self._autocast = autocast
         self._additive_mask = model.config._attn_implementation == "eager"
         self._rows: dict[int, _Row] = {}
@@ -99,10 +114,7 @@ class TransformersPolicy(Policy):
             return
         for finished in rows:
             del self._rows[finished]
-        kept = list(self._rows.values())
-        self._cache.keep(torch.tensor([row.index for row in kept], dtype=torch.long, device=self.model.device))
-        for index, row in enumerate(kept):
-            row.index = index
+        self._arrange([])
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -121,29 +133,61 @@ class TransformersPolicy(Policy):
         rows = [self._rows[request.row] for request in requests]
         for row, request in zip(rows, requests, strict=True):
             row.begin_turn(request, self.sampling.max_tokens)
-        draws = np.stack([row.random.random(self.sampling.max_tokens) for row in rows])
+        active, logits = self._read(rows)  # logits (b, vocabulary)
+        draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
         uniforms = torch.from_numpy(draws).to(self.model.device)  # (b, max_tokens)
-        active = list(range(len(rows)))
         for step in range(self.sampling.max_tokens):
-            logits = self._forward([rows[i] for i in active])
-            tokens, logprobs = sample_tokens(logits, uniforms[active, step], self.sampling)
-            for i, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
-                if rows[i].open:
-                    rows[i].take(token, logprob, self._stop_ids)
-            still_open = [i for i in active if rows[i].open]
+            tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
+            for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
+                if row.open:
+                    row.take(token, logprob, self._stop_ids, self._answer_end)
+            still_open = [i for i, row in enumerate(active) if row.open]
             if not still_open:
                 break
             if len(still_open) <= len(active) // 2:  # closed rows cost a little until it pays to leave them out
-                active = still_open
+                active = [active[i] for i in still_open]
+                tokens, uniforms = tokens[still_open], uniforms[still_open]
+                self._arrange(active)
+            logits = self._continue(active, tokens)
         return [self._finish(row) for row in rows]
 
     def _finish(self, row: _Row) -> Reply:
-        cut = row.ids[-1] not in self._stop_ids
-        return Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut)
+        return Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended)
 
-    def _forward(self, rows: list[_Row]) -> torch.Tensor:
-        """Feed each row's unfed tokens; returns (b, vocabulary) logits after the last token of every row."""
-        device = self.model.device
+    def _arrange(self, first: Sequence[_Row]) -> None:
+        """Put these rows first in the cache, in this order, and rows that have left out of it."""
+        chosen = {row.index for row in first}
+        order = [*first, *(row for row in self._rows.values() if row.index not in chosen)]
+        if [row.index for row in order] == list(range(self._cache.num_rows)):
+            return
+        self._cache.select([row.index for row in order])
+        for index, row in enumerate(order):
+            row.index = index
+
+    def _read(self, rows: list[_Row]) -> tuple[list[_Row], torch.Tensor]:
+        """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
+        leaders: dict[object, _Row] = {}  # of rows with the same prompt, the one that reads it for all of them
+        for row in sorted(rows, key=lambda row: row.index):
+            leaders.setdefault(row.reads, row)
+        readers = list(leaders.values())
+        by_width = sorted(readers, key=lambda row: len(row.unfed), reverse=True)
+        passes = _passes([len(row.unfed) for row in by_width])
+        if len(passes) > 1:
+            readers = by_width
+        followers = [row for row in rows if leaders[row.reads] is not row]
+        sources = [leaders[row.reads] for row in followers]
+        self._arrange([*readers, *followers])
+        logits = torch.cat([self._feed(readers[span.start : span.stop], span.start) for span in passes])
+        if followers:
+            others = range(len(rows), self._cache.num_rows)
+            self._cache.select([row.index for row in (*readers, *sources)] + list(others))
+            logits = logits[[row.index for row in (*readers, *sources)]]
+            for row, source in zip(followers, sources, strict=True):
+                row.length, row.unfed = source.length, []
+        return [*readers, *followers], logits
+
+    def _feed(self, rows: list[_Row], first: int) -> torch.Tensor:
+        """Feed the unfed tokens of rows that lie side by side in the cache, from ``first``; returns (b, vocabulary)."""
         width = max(len(row.unfed) for row in rows)
         self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
         ids, slots, positions = [], [], []
@@ -154,16 +198,28 @@ class TransformersPolicy(Policy):
             slots.append([self._cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
             row.length, row.unfed = span.stop, []
-        position = torch.tensor(positions, device=device)  # (b, n)
-        indices = [row.index for row in rows]
-        everyone = indices == list(range(self._cache.num_rows))
-        self._cache.rows = None if everyone else torch.tensor(indices, device=device)
-        self._cache.slots = torch.tensor(slots, device=device)
-        self._cache.length = max(row.length for row in rows)
-        visible = torch.arange(self._cache.length, device=device) <= position[:, :, None]  # (b, n, length)
+        return self._forward(first, self._tensor(ids), slots, positions, max(row.length for row in rows))
+
+    def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
+        """Feed the (b,) tokens just sampled to the first rows of the cache; closed rows get padding instead."""
+        self._cache.reserve(max(row.length for row in rows) + 1)
+        slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
+        positions = [[row.length if row.open else 0] for row in rows]
+        for row in rows:
+            if row.open:
+                row.length, row.unfed = row.length + 1, []
+        return self._forward(0, tokens[:, None], slots, positions, self._cache.capacity)
+
+    def _forward(
+        self, first: int, ids: torch.Tensor, slots: list[list[int]], positions: list[list[int]], length: int
+    ) -> torch.Tensor:
+        """One pass over (b, n) tokens that looks at ``length`` slots; returns (b, vocabulary) logits of the last."""
+        position = self._tensor(positions)  # (b, n)
+        self._cache.place(first, self._tensor(slots), length)
+        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
         output = self.model(
-            input_ids=torch.tensor(ids, device=device),
-            attention_mask=self._mask(visible[:, None]),
+            input_ids=ids,
+            attention_mask=self._mask(visible),
             position_ids=position,
             past_key_values=self._cache,
             use_cache=True,
@@ -173,7 +229,7 @@ class TransformersPolicy(Policy):
         return logits
 
     def _mask(self, visible: torch.Tensor) -> torch.Tensor:
-        """SDPA takes the boolean mask; eager attention adds it to the scores."""
+        """SDPA takes the boolean mask, in any precision; eager attention adds it to the scores."""
         if not self._additive_mask:
             return visible
         dtype = self.model.dtype
@@ -181,32 +237,17 @@ class TransformersPolicy(Policy):
             ~visible, torch.finfo(dtype).min
         )
 
-
-def _check_supported(model: PreTrainedModel) -> None:
-    config = model.config.get_text_config()
-    name = config.name_or_path or config.model_type
-    layer_types = getattr(config, "layer_types", None) or ()
-    other = sorted(set(layer_types) - {"full_attention"})
-    if not layer_types and getattr(config, "sliding_window", None) is not None:  # Mistral, Phi-3: one kind for all
-        other = ["sliding_attention"]
-    if model._is_stateful:
-        other = ["recurrent"]
-    if other:
-        raise UnsupportedModelError(
-            f"{name!r} has {', '.join(other)} layers; the Transformers backend keeps a KV cache across turns only for "
-            "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …). Use one of those"
-        )
-    attention = model.config._attn_implementation
-    if attention not in ("sdpa", "eager"):
-        raise UnsupportedModelError(
-            f"{name!r} was loaded with attn_implementation={attention!r}, which takes no custom attention mask; "
-            'pass model_init_kwargs={"attn_implementation": "sdpa"}'
-        )
+    def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
+        return torch.tensor(rows, device=self.model.device)
 
 
-def _context_length(model: PreTrainedModel) -> int | None:
-    """Positions the model knows, ``None`` if its config names no limit (ALiBi models)."""
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+def _passes(widths: Sequence[int]) -> list[range]:
+    """Which rows, the widest first, are read together: cut where the padding of the rest would cost another pass."""
+    cuts = [0]
+    for row in range(1, len(widths)):
+        if (widths[cuts[-1]] - widths[row]) * (len(widths) - row) >= _TOKENS_OF_A_PASS:
+            cuts.append(row)
+    return [range(*span) for span in pairwise([*cuts, len(widths)])]
 
 
 class ScriptedPolicy(Policy):

@@ -67,6 +67,18 @@ class Reference:
         # None: the adapters are off.
         self._weights: dict[str, torch.Tensor] | None = None if self._adapters_add_nothing() else self._copy()
 
+    def check_sendable(self) -> None:
+        """Check that what vLLM is sent inside `model`, the parameters with their adapters merged, is the reference.
+
+        Raises:
+            ReferenceWeightsError: If it would be sent with what an adapter, which is only switched off, has learnt.
+        """
+        if self._weights is None and not self._adapters_add_nothing():
+            raise ReferenceWeightsError(
+                "the reference is the policy without its adapter, which TRL cannot send to vLLM once the adapter is "
+                "trained; estimate V* before that, or call reference.reanchor() first, or set use_vllm=False"
+            )
+
     @contextmanager
     def model(self) -> Iterator[PreTrainedModel | PeftModel]:
         """The policy's module, computing as the reference: in evaluation mode and without gradients.

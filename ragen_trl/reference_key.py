@@ -28,7 +28,8 @@ def value_key(
         chat_template: The template of the tokenizer.
         reference: ``Reference.fingerprint()``.
     """
-    reward = {"version": args.reward_version, "format_penalty": args.format_penalty, "functions": list(rewards)}
+    penalties = {name: getattr(args, name) for name in ("format_penalty", "cut_penalty", "env_failure_penalty")}
+    reward = {"version": args.reward_version, **penalties, "functions": list(rewards)}
     return ValueKey(
         env=spec.label if isinstance(spec.env, str) else f"{spec.label} {place}",
         env_kwargs=dict(spec.kwargs),
@@ -46,4 +47,5 @@ def value_key(
         think=args.think,
         reply_prefix=reply_prefix,
         chat_template=chat_template,
+        stop_at_answer=args.stop_at_answer,
     )

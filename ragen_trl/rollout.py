@@ -1,18 +1,40 @@
 """Play episodes: environments on one side, a policy on the other, whole trajectories out. No torch here.
 
-Turns are taken in step: all unfinished rows ask the policy together, and rows that finish leave. Nothing is gathered
-across processes here; a policy that must do so says how long (`Policy.goes_on`), so that ranks with different numbers
-of turns cannot hang one another.
+Turns are taken in step: all unfinished rows ask the policy together, their environments are stepped side by side
+(`stepping.Stepper`), and rows that finish leave. Nothing is gathered across processes here; a policy that must do so
+says how long (`Policy.goes_on`), so that ranks with different numbers of turns cannot hang one another.
+
+How an episode ends. *Valued* says whether a critic may say what the rest was worth (as far as ``bootstrap`` lets it):
+
+| what happens | ``limit`` | the last turn | valued |
+|---|---|---|---|
+| the task is over: *terminated*; all others are *truncated* | ``""`` | as the environment paid it | no |
+| a limit of the environment | ``turns``, ``actions``, ``env`` | as the environment paid it | yes |
+| the next prompt fills the trajectory's length or the model's context | ``context`` | as paid | yes |
+| ``step`` raises an exception | ``crash`` | traceback in ``info["error"]``, `Penalties.failure` | no |
+| ``step`` takes longer than its time limit | ``timeout`` | the same | no |
+| the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; nobody stepped | no |
+
+A reply that reaches its own limit of tokens, the trajectory's or the model's is cut, which ends nothing: its tokens are
+trained, the environment reads it, and ``Penalties.cut`` is added to its reward. A first prompt without room for a reply
+and an environment that cannot be reset are errors, because there is no turn to record.
+
+Left out: replies to rows that are ready while others still wait for their environments. Which rows are computed
+together would hang on timing, and so would the last bits of their probabilities; policies that gather over processes
+could not do it at all.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 import numpy as np
 
+from ragen_trl.episodes import POLICY_FAILED, Episode, Outcome
 from ragen_trl.errors import UserError
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.stepping import Failure, Stepper
+from ragen_trl.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from ragen_trl.chat import Chat
@@ -20,6 +42,10 @@ if TYPE_CHECKING:
 
 class ContextTooShortError(UserError, ValueError):
     """The first prompt alone fills the context."""
+
+
+class EnvResetError(UserError, RuntimeError):
+    """An environment, and a new one in its place, could not start an episode."""
 
 
 class TurnEnv(Protocol):
@@ -42,6 +68,8 @@ class Request:
         new_ids: Tokens to append to the row's context before sampling; ``()`` for a policy that reads text.
         env: The environment itself, for scripted policies. A learned policy must not look at it.
         room: Tokens that the budgets leave for the reply, or ``None`` for no limit.
+        context_ids: All that is to be read before ``new_ids`` in the place of the row's context, where a sliding window
+            has left turns behind; ``None`` otherwise.
     """
 
     row: int
@@ -49,16 +77,44 @@ class Request:
     new_ids: tuple[int, ...]
     env: TurnEnv
     room: int | None = None
+    context_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the policy answered: text for the environment, token ids and log-probabilities for training."""
+    """What the policy answered.
+
+    Attributes:
+        text: For the environment.
+        ids: Token ids for training; ``()`` for a policy without tokens.
+        logprobs: Of ``ids``.
+        cut: Whether a limit of tokens ended it.
+        error: Why there is no reply, of a policy that asks others and got no answer; the rest is then of no account.
+    """
 
     text: str
     ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     cut: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """Added to the reward of a turn, beside what the environment pays.
+
+    Attributes:
+        cut: If the reply was cut by a limit of tokens.
+        failure: If the environment crashed or ran over its time limit. At -1 that is no better an end than any honest
+            failure in the environments of `ragen_envs`, so that no policy gains by bringing one down.
+    """
+
+    cut: float = 0.0
+    failure: float = -1.0
+
+
+Renew = Callable[[TurnEnv, Failure], TurnEnv]
+"""Makes an environment to play in the place of one that failed and is not used again."""
 
 
 class Policy(Protocol):
@@ -104,43 +160,19 @@ class Start:
         return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())
 
 
-@dataclass
-class _Episode:
-    """An episode in progress."""
-
-    start: Start
-    env: TurnEnv
-    observation: str
-    state: str
-    turns: list[Turn] = field(default_factory=list)
-    length: int = 0
-    done: dict[str, Any] | None = None
-
-    def finish(self, terminated: bool, truncated: bool, limit: str) -> None:
-        self.done = {"terminated": terminated, "truncated": truncated, "limit": limit}
-
-    def request(self, row: int, policy: Policy, max_length: int | None) -> Request:
-        new_ids = self.next_ids(policy.chat)
-        length = self.length + len(new_ids)
-        rooms = [] if policy.max_context is None else [policy.max_context - length]
-        if max_length is not None:
-            first = len(self.turns[0].prompt_ids) if self.turns else len(new_ids)
-            rooms.append(max_length - (length - first))
-        return Request(row, self.observation, new_ids, self.env, min(rooms, default=None))
-
-    def next_ids(self, chat: "Chat | None") -> tuple[int, ...]:
-        if chat is None:
-            return ()
-        if not self.turns:
-            return tuple(chat.start(self.observation))
-        last = self.turns[-1]
-        return tuple(chat.extend((last.reply_ids or last.prompt_ids)[-1], self.observation))
-
-
 def play(
-    envs: Sequence[TurnEnv], policy: Policy, starts: Sequence[Start], max_length: int | None = None
+    envs: Sequence[TurnEnv],
+    policy: Policy,
+    starts: Sequence[Start],
+    max_length: int | None = None,
+    stepper: Stepper | None = None,
+    penalties: Penalties = Penalties(),
+    renew: Renew | None = None,
+    window: int | None = None,
 ) -> list[Trajectory]:
     """Play one episode in each environment.
+
+    The trajectories do not depend on how many threads step the environments.
 
     Args:
         envs: One environment per episode.
@@ -149,6 +181,12 @@ def play(
         max_length: Tokens a trajectory may have after its first prompt. An episode whose next prompt would leave no
             room for a reply, here or in the model's context, ends truncated with ``limit="context"``; a reply that
             would run over is cut.
+        stepper: Runs the environments; by default without a time limit.
+        penalties: What is taken off for cut replies and for failures of the environment.
+        renew: Called with an environment that failed, which is not used again here. Without it nothing takes its
+            place, and who passes a time limit must not use ``envs`` that ran over it.
+        window: Turns that a policy with tokens sees at most, the one to be answered included; needs ``AgentTurns``.
+            Unset: all. What is built anew then, and how it is trained: ``windows.py``.
 
     Returns:
         One trajectory per environment, in order.
@@ -156,59 +194,74 @@ def play(
     Raises:
         ValueError: If the numbers of environments and starts differ.
         ContextTooShortError: If a first prompt alone fills the context.
+        EnvResetError: If an environment cannot be reset, nor the one that ``renew`` puts in its place.
     """
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
-    episodes = [_reset(env, start) for env, start in zip(envs, starts, strict=True)]
+    stepper = stepper or Stepper()
+    episodes = _begin(envs, starts, stepper, renew, None if policy.chat is None else window)
     policy.begin([start.sampling_seed for start in starts])
     playing = list(range(len(episodes)))
     while policy.goes_on(bool(playing)):
         requests = []
         for row in playing:
-            request = episodes[row].request(row, policy, max_length)
+            request = _request(row, episodes[row], policy, max_length)
             if request.room is None or request.room > 0:
                 requests.append(request)
             else:
                 _end_without_room(episodes[row], request, policy.max_context)
-        for request, reply in zip(requests, policy.reply(requests), strict=True):
-            _take_turn(episodes[request.row], request, reply)
+        _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), stepper, penalties, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
-    return [_trajectory(episode, policy) for episode in episodes]
+    return [episode.trajectory(policy.chat, policy.max_context) for episode in episodes]
 
 
-def _reset(env: TurnEnv, start: Start) -> _Episode:
+def _begin(
+    envs: Sequence[TurnEnv], starts: Sequence[Start], stepper: Stepper, renew: Renew | None, window: int | None
+) -> list[Episode]:
+    """Reset every environment; one that fails gets a successor and a second chance."""
+    played = list(envs)
+    outcomes = stepper.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
+    failures = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Failure)}
+    if failures and renew is not None:
+        for row, failure in failures.items():
+            played[row] = renew(played[row], failure)
+        again = stepper.run([partial(_reset, played[row], starts[row]) for row in failures])
+        for row, outcome in zip(list(failures), again, strict=True):
+            outcomes[row] = outcome
+    episodes = []
+    for env, start, outcome in zip(played, starts, outcomes, strict=True):
+        if isinstance(outcome, Failure):
+            twice = "" if renew is None else ", nor in a new environment"
+            raise EnvResetError(
+                f"no episode could start at reset(seed={start.seed}){twice} ({outcome.kind}):\n{outcome.text}"
+            ) from outcome.error
+        episodes.append(Episode(start, env, outcome, window))
+    return episodes
+
+
+def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
     observation, info = env.reset(seed=start.seed, options=options)
-    return _Episode(start, env, observation, _state(info, observation))
+    return Outcome(observation, dict(info))
 
 
-def _state(info: dict[str, Any], observation: str) -> str:
-    """The environment's own observation, as ``AgentTurns`` reports it, or all that was shown."""
-    return str(info.get("state", observation))
+def _step(env: TurnEnv, reply: str) -> Outcome:
+    observation, reward, terminated, truncated, info = env.step(reply)
+    return Outcome(observation, dict(info), float(reward), bool(terminated), bool(truncated))
 
 
-def _take_turn(episode: _Episode, request: Request, reply: Reply) -> None:
-    observation, reward, terminated, truncated, info = episode.env.step(reply.text)
-    turn = Turn(
-        prompt_ids=request.new_ids,
-        reply_ids=reply.ids,
-        logprobs=reply.logprobs,
-        observation=request.observation,
-        reply=reply.text,
-        reward=float(reward),
-        info=dict(info),
-        cut=reply.cut,
-        state=episode.state,
-    )
-    episode.turns.append(turn)
-    episode.length += len(request.new_ids) + len(reply.ids)
-    episode.observation, episode.state = observation, _state(info, observation)
-    if terminated or truncated:
-        episode.finish(terminated, truncated, str(info.get("limit", "")))
+def _request(row: int, episode: Episode, policy: Policy, max_length: int | None) -> Request:
+    context_ids, new_ids = episode.next_ids(policy.chat)
+    read = episode.context if context_ids is None else len(context_ids)
+    rooms = [] if policy.max_context is None else [policy.max_context - read - len(new_ids)]
+    if max_length is not None:
+        first = len(episode.turns[0].prompt_ids) if episode.turns else len(new_ids)
+        rooms.append(max_length - (episode.length + len(new_ids) - first))
+    return Request(row, episode.last.observation, new_ids, episode.env, min(rooms, default=None), context_ids)
 
 
-def _end_without_room(episode: _Episode, request: Request, max_context: int | None) -> None:
+def _end_without_room(episode: Episode, request: Request, max_context: int | None) -> None:
     if not episode.turns:
         raise ContextTooShortError(
             f"the first prompt has {len(request.new_ids)} tokens and leaves no room for a reply (model's context: "
@@ -217,14 +270,25 @@ def _end_without_room(episode: _Episode, request: Request, max_context: int | No
     episode.finish(terminated=False, truncated=True, limit="context")
 
 
-def _trajectory(episode: _Episode, policy: Policy) -> Trajectory:
-    assert episode.done is not None
-    following = episode.next_ids(policy.chat) if episode.done["truncated"] and not episode.done["terminated"] else ()
-    room = None if policy.max_context is None else max(0, policy.max_context - episode.length)
-    return Trajectory(
-        turns=tuple(episode.turns),
-        seed=episode.start.seed,
-        outcome_seed=episode.start.outcome_seed,
-        next_prompt_ids=following[:room],
-        **episode.done,
-    )
+def _take_turns(
+    episodes: Sequence[Episode],
+    replies: Sequence[tuple[Request, Reply]],
+    stepper: Stepper,
+    penalties: Penalties,
+    renew: Renew | None,
+) -> None:
+    answered = []
+    for request, reply in replies:
+        if reply.error is None:
+            answered.append((request, reply))
+        else:
+            episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
+    outcomes = stepper.run([partial(_step, request.env, reply.text) for request, reply in answered])
+    for (request, reply), outcome in zip(answered, outcomes, strict=True):
+        episode, penalty = episodes[request.row], penalties.cut if reply.cut else 0.0
+        if isinstance(outcome, Failure):
+            episode.fail(request, reply, penalties.failure + penalty, outcome.kind, outcome.text)
+            if renew is not None:
+                renew(episode.env, outcome)
+        else:
+            episode.answer(request, reply, outcome, penalty)

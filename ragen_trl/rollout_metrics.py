@@ -8,6 +8,7 @@ from ragen_trl.env_pool import environment_means, per_environment
 from ragen_trl.evaluation import measure
 from ragen_trl.experience import Experience
 from ragen_trl.filtering import dispersion, group_std
+from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
 
 
@@ -19,6 +20,8 @@ def rollout_metrics(
     device: torch.device,
 ) -> dict[str, float]:
     """Means over the trajectories of all processes, filtered or not; apart for each environment if there are several.
+
+    ``rollout/env_failures`` is no mean but a number: of episodes that ended because an environment crashed or hung.
 
     Args:
         trajectories: This process's.
@@ -33,9 +36,14 @@ def rollout_metrics(
     sums |= {f"all/{key}": sum(row[key] for row in rows) for key in rows[0]}
     if several:
         sums |= per_environment(envs, names, rows)
-    totals = total(torch.tensor(list(sums.values()), device=device, dtype=torch.float64)).tolist()
+    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories))
+    counted = torch.tensor([*sums.values(), failures], device=device, dtype=torch.float64)
+    *totals, all_failures = total(counted).tolist()
     means = environment_means(dict(zip(sums, totals, strict=True)))
-    return {key.removeprefix("all/"): value for key, value in means.items()}
+    return {
+        **{key.removeprefix("all/"): value for key, value in means.items()},
+        "rollout/env_failures": all_failures,
+    }
 
 
 def filter_metrics(experience: Experience, kept: Sequence[int]) -> dict[str, float]:

@@ -6,7 +6,9 @@ Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
   then receive (``trajectory``);
 - ``_generate_and_score_completions(inputs)`` sees the dataset rows, already repeated ``num_generations`` times with
   groups contiguous;
-- ``_calculate_rewards`` returns the rewards of all processes, (B_global, functions).
+- ``_calculate_rewards`` returns the rewards of all processes, (B_global, functions);
+- with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them anew
+  where that is not ``global_step``, and so do we, before we play.
 """
 
 import os
@@ -14,7 +16,7 @@ import time
 import warnings
 from abc import ABC
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from datasets import Dataset
 from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import RepeatSampler
 
@@ -39,11 +42,13 @@ from ragen_trl.hook_checks import check_played, checked_rewards
 from ragen_trl.model_loading import check_policy
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.returns import raw_returns
-from ragen_trl.rollout import Policy, Start, play
+from ragen_trl.rollout import Policy, Start
 from ragen_trl.rollout_metrics import rollout_metrics
 from ragen_trl.sampling import Sampling
 from ragen_trl.tasks import EnvLike, Tasks
 from ragen_trl.trajectory import Trajectory
+from ragen_trl.vllm_engines import check_loadable, connect, unchanged_base
+from ragen_trl.vllm_policy import VLLMPolicy
 
 RewardFunction = Callable[..., list[float]]
 
@@ -82,6 +87,8 @@ class RolloutTrainer(GRPOTrainer, ABC):
         StartStateError: If start states or weights do not fit the run.
         SeedOverlapError: If training would use start states that are kept for evaluation.
         ChatTemplateError: If the chat template cannot be used append-only.
+        EngineModelError: If vLLM runs in this process and the model has no folder that it could be loaded from.
+        VLLMServerError: If the vLLM server does not say how long its contexts are.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
             names = ", ".join(getattr(function, "__name__", str(function)) for function in functions)
             raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         check_policy(model, None if peft_config is not None else args.beta)
+        check_loadable(model, args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
@@ -135,6 +143,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
         device = self.accelerator.device.type
         self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
         self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
+        self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
 
     def _check_launch(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > self.accelerator.num_processes:
@@ -156,18 +165,33 @@ class RolloutTrainer(GRPOTrainer, ABC):
             envs: One environment per start.
             policy: What plays: the model in training, or A*-PO's reference.
         """
-        return play(envs, policy, starts, self.args.max_completion_length)
+        return self._envs.play(envs, policy, starts)
 
-    def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> TransformersPolicy:
+    def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> Policy:
         """The model as a policy, for ``evaluate`` and ``play``: it samples as training does.
+
+        Behind a vLLM server (``vllm_mode="server"``) all processes have to play together, as often as one another.
 
         Args:
             temperature: Divides the logits; 0 is greedy.
             model: The unwrapped model, where a wrapper was taken off already.
         """
-        sampling = Sampling(self.args.max_reply_length, temperature, self.top_k, self.top_p)
+        limit, answer_ends = self.args.max_reply_length, self.args.stop_at_answer
+        sampling = Sampling(limit, temperature, self.top_k, self.top_p, answer_ends)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
-        return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
+        if self._engine is None:
+            return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
+        if model is None:  # who asks between updates may have loaded other weights: another checkpoint, the best one
+            self._last_loaded_step = -1
+        longest = self.args.max_completion_length
+        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self._refresh_engine)
+
+    def _refresh_engine(self) -> None:
+        """Send vLLM the weights of this step, unless it has them."""
+        if self._last_loaded_step != self.state.global_step:
+            with profiling_context(self, "sync_weights"), unchanged_base(self.vllm_generation.model):
+                self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
 
     def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> Experience:
         """Play the rows and let TRL score what was played."""
@@ -230,6 +254,8 @@ class RolloutTrainer(GRPOTrainer, ABC):
         return [dict(row) for row in repeated[first : first + local]]
 
     def _unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
+        if self.use_vllm:  # which generates with weights of its own: nothing to gather
+            return nullcontext(self.accelerator.unwrap_model(self.model))
         return unwrap_model_for_generation(
             self.model_wrapped,
             self.accelerator,

@@ -1,4 +1,4 @@
-"""How a token is drawn from logits: a pure function and its options."""
+"""How a token is drawn from logits, and what ends a reply: a pure function and its options."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ class Sampling:
         temperature: Divides the logits; 0 is greedy.
         top_k: Keep this many most likely tokens; 0 keeps all.
         top_p: Keep the smallest set of most likely tokens with this much probability; 1 keeps all.
+        stop_at_answer: A reply also ends with the token that completes ``</answer>``.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -23,6 +24,7 @@ class Sampling:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    stop_at_answer: bool = False
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

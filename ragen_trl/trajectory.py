@@ -6,7 +6,7 @@ that structure and never guessed from text, rewards or a model's name. Left out 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -23,6 +23,8 @@ class Turn:
         observation: The user message the policy answered.
         state: The environment's own observation in that message, without turn numbers and limits: two turns with
             the same one are in the same state as far as the environment shows.
+        context_ids: Of a turn whose context was built anew, as a sliding window does: all that the model read before
+            ``prompt_ids``. Never trained. ``None`` where that is what came before in the trajectory.
         reply: The reply as the environment read it, forced prefix included.
         reward: Reward of the turn, format penalty included.
         info: ``info`` of the environment's step.
@@ -41,6 +43,7 @@ class Turn:
     info: Mapping[str, Any] = field(default_factory=dict)
     cut: bool = False
     state: str = ""
+    context_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):
@@ -56,13 +59,14 @@ class Trajectory:
         seed: Seed of the start state.
         outcome_seed: Seed of the outcomes, ``None`` where the start seed fixes them too.
         terminated: The task ended (Gymnasium's meaning).
-        truncated: A limit ended it: turns, actions, the environment's own, or the context (see ``limit``).
-        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``.
+        truncated: A limit or a failure ended it (see ``limit``).
+        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``; or what failed:
+            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy (table in ``rollout.py``).
         next_prompt_ids: Of a truncated episode: tokens that would have come before the next reply, which a critic
             reads to say what the rest was worth. ``()`` after a task's end, or where the policy has no tokens.
 
     Raises:
-        ValueError: If there is no turn.
+        ValueError: If there is no turn, or the first one has a context of its own.
 
     Example:
         >>> turn = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.5)
@@ -88,6 +92,8 @@ class Trajectory:
     def __post_init__(self) -> None:
         if not self.turns:
             raise ValueError("a trajectory needs at least one turn")
+        if self.turns[0].context_ids is not None:
+            raise ValueError("the first turn has context_ids, but nothing comes before it; put them into prompt_ids")
 
     @property
     def episode_return(self) -> float:
@@ -105,8 +111,24 @@ class Trajectory:
         return sum(len(turn.reply_ids) for turn in self.turns)
 
     @property
+    def segments(self) -> tuple["Trajectory", ...]:
+        """The token sequences that the model read: maximal runs of turns whose contexts only grew.
+
+        Each is a trajectory whose first prompt is the whole context. Together they hold every sampled token once. A
+        trajectory that was played with one growing context is its only segment.
+        """
+        starts = [0, *(place for place, turn in enumerate(self.turns) if turn.context_ids is not None)]
+        if len(starts) == 1:
+            return (self,)
+        runs = [self.turns[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        return tuple(replace(self, turns=(_with_context(run[0]), *run[1:]), next_prompt_ids=()) for run in runs)
+
+    @property
     def token_ids(self) -> tuple[int, ...]:
-        """All tokens in the order in which the model saw them, length T."""
+        """All tokens in the order in which they came, length T.
+
+        That is what the model read, unless contexts were built anew: see `segments`.
+        """
         return tuple(token for turn in self.turns for token in (*turn.prompt_ids, *turn.reply_ids))
 
     @property
@@ -124,3 +146,7 @@ class Trajectory:
             for index, turn in enumerate(self.turns)
             for value in (*(-1,) * len(turn.prompt_ids), *(index,) * len(turn.reply_ids))
         )
+
+
+def _with_context(turn: Turn) -> Turn:
+    return replace(turn, prompt_ids=(*(turn.context_ids or ()), *turn.prompt_ids), context_ids=None)

@@ -5,15 +5,19 @@ Wiring only. What an algorithm is made of are four hooks, called in this order b
 pinned by a contract test:
 
 - the result of ``_generate_and_score_completions`` is what ``_prepare_inputs`` splits into ``_buffered_inputs``, one
-  micro-batch each;
+  micro-batch each, of which it returns that of ``_step``;
+- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
+  ``logits_to_keep`` columns in tiles, never with all logits at once;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once, and
   divides by ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``;
+- it logs one mean over the micro-batch's tokens of those that are named here;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch, which ours replaces;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last.
 """
 
 import logging
 from abc import abstractmethod
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +25,25 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl.trainer.utils import use_adapter
 
 from ragen_trl.accumulation import add_window_totals
 from ragen_trl.checkpoints import resumable_checkpoint
 from ragen_trl.experience import Experience
 from ragen_trl.hook_checks import check_advantages, check_loss, checked_groups
-from ragen_trl.losses import entropy_bonus
+from ragen_trl.losses import entropy_bonus, kl_penalty
+from ragen_trl.micro_batches import count_positions, depends_on_split, padding_metric, regroup, score_by_length
 from ragen_trl.rollout_metrics import filter_metrics, shown_advantages
 from ragen_trl.rollout_trainer import RolloutTrainer
+from ragen_trl.windows import check_segments_trainable, segment_loss, segment_rows
 
 logger = logging.getLogger(__name__)
 
 # Losses that TRL averages over rows: filler rows would dilute them.
 _ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
+# What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio of each token.
+_TOKEN_MEANS = ("kl", "entropy")
+_TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
 
 
 class TrajectoryTrainer(RolloutTrainer):
@@ -41,6 +51,8 @@ class TrajectoryTrainer(RolloutTrainer):
 
     Arguments and errors are those of `RolloutTrainer`.
     """
+
+    _buffered_inputs: list[dict[str, Any]] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,8 +106,29 @@ class TrajectoryTrainer(RolloutTrainer):
             model: The policy, perhaps wrapped; `score` gives its log-probabilities.
             inputs: This process's micro-batch: TRL's tensors and those of ``accumulation.add_window_totals``.
         """
+        if "trajectory_share" in inputs and self.loss_type == "grpo":
+            return self._segment_loss(model, inputs)
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         return loss * inputs["fill"] if self.loss_type in _ROW_MEAN_LOSSES else loss
+
+    def _segment_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's "grpo" is a mean over rows, here over trajectories."""
+        logprobs, entropies = self.score(model, inputs)
+        old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
+        loss = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        columns = {"entropy": entropies}
+        if reference is not None:
+            columns["kl"] = kl_penalty(logprobs.detach(), reference, "k3")
+        self._record("train", self._means(columns, mask))
+        return loss
+
+    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, float]:
+        """Of this micro-batch on all processes, over what the mask leaves."""
+        used = mask.bool()
+        sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
+        count, *totals = self._total(sums.double()).tolist()
+        return {name: total / max(1.0, count) for name, total in zip(columns, totals, strict=True)}
 
     def score(
         self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
@@ -147,28 +180,72 @@ class TrajectoryTrainer(RolloutTrainer):
         check_advantages(advantages, len(chosen.outlines), (here, width))
         self._log_advantages(experience, kept, shown_advantages(chosen, advantages, gather_object))
         local = advantages[chosen.rows] if advantages.ndim == 1 else advantages
+        if any(outline.segments > 1 for outline in chosen.outlines):
+            return self._in_segments(experience, chosen, local)
         batch["advantages"] = torch.cat([local, local.new_zeros((rows - here, *local.shape[1:]))])
         return batch
+
+    def _in_segments(self, experience: Experience, chosen: Experience, advantages: torch.Tensor) -> dict[str, Any]:
+        """A row for each context that was read, instead of those that TRL made of whole trajectories."""
+        check_segments_trainable(self.args)
+        size = chosen.segment_rows(self.args.steps_per_generation)
+        mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[: len(advantages)]
+        played = chosen.trajectories or experience.trajectories[:1]
+        batch = segment_rows(played, advantages, mask, size, self._tokenizer.pad_token_id)
+        rows_a_pass = self.args.per_device_train_batch_size
+        with torch.no_grad():
+            if "old_per_token_logps" in chosen.batch:
+                batch["old_per_token_logps"], _ = self.score(self.model, batch, rows_a_pass)
+            if "ref_per_token_logps" in chosen.batch and self.ref_model is not None:
+                batch["ref_per_token_logps"], _ = self.score(self.ref_model, batch, rows_a_pass)
+            elif "ref_per_token_logps" in chosen.batch:
+                policy = self.accelerator.unwrap_model(self.model)
+                with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+                    batch["ref_per_token_logps"], _ = self.score(self.model, batch, rows_a_pass)
+        return {**batch, "num_items_in_batch": chosen.batch["num_items_in_batch"]}
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
         inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
-        if self.model.training and self._buffered_inputs is not before:
-            accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
-            add_window_totals(self._buffered_inputs, accumulation, processes, self._total)
-        return inputs
+        if not self.model.training or self._buffered_inputs is None or self._buffered_inputs is before:
+            return inputs
+        accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
+        self._buffered_inputs = self._regroup(self._buffered_inputs)
+        add_window_totals(self._buffered_inputs, accumulation, processes, self._total)
+        self._record("train", padding_metric(self._total(count_positions(self._buffered_inputs))))
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+    def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of like length together, where the loss allows it."""
+        by_length = not depends_on_split(self.args, self.aux_loss_enabled)
+        return regroup(micro_batches, self.args.gradient_accumulation_steps, by_length)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        score = partial(super()._get_per_token_logps_and_entropies, model, **options)
+        if batch_size is None or batch_size >= len(input_ids):
+            result = score(input_ids, attention_mask, logits_to_keep)
+        else:  # a whole rollout, of which nobody wants a mixture-of-experts loss
+            result = *score_by_length(
+                lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
+            ), None
         self._scored = result[0].detach(), result[1]
         return result
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         if not self.model.training:
             return super()._compute_loss(model, inputs)
-        if inputs["skip"]:
+        if inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients):
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimiser
-            # passes over parameters without gradient (no momentum step, no weight decay).
+            # passes over parameters without gradient (no momentum step, no weight decay). The last micro-batch of a
+            # step is computed even if it is filler: gradients go over processes with it.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         metrics = self._metrics["train"]
         logged = {name: len(values) for name, values in metrics.items()}
@@ -182,6 +259,10 @@ class TrajectoryTrainer(RolloutTrainer):
         if inputs["empty"]:  # filler alone: zeros that would pull down the means that are logged
             for name, values in metrics.items():
                 del values[logged.get(name, 0) :]
+        of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.importance_sampling_level == "token" else ()))
+        for name in metrics.keys() & set(of_tokens):  # micro-batches of like lengths hold unlike numbers of tokens
+            first = logged.get(name, 0)
+            metrics[name][first:] = [value * inputs["token_share"].item() for value in metrics[name][first:]]
         return loss
 
     def _log_ratio(self, logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> None:

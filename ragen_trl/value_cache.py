@@ -81,6 +81,7 @@ class ValueKey:
         think: Whether replies begin with a thought.
         reply_prefix: What every reply is forced to begin with.
         chat_template: The template, or a hash of it.
+        stop_at_answer: Whether replies end with their answer.
 
     Raises:
         ValueKeyError: If a value has no JSON form.
@@ -102,6 +103,7 @@ class ValueKey:
     think: bool
     reply_prefix: str
     chat_template: str
+    stop_at_answer: bool = False
 
     def __post_init__(self) -> None:
         self.as_json()

@@ -1,6 +1,8 @@
 """Environments that follow a script, for tests that must know what will be shown and paid."""
 
+import time
 from collections.abc import Sequence
+from threading import Event
 from typing import Any
 
 
@@ -40,3 +42,51 @@ class Quiz:
 def quizzes(lengths: Sequence[int]) -> list[Quiz]:
     """One quiz a length, each with questions of its own size."""
     return [Quiz(length, padding=2 + 5 * index) for index, length in enumerate(lengths)]
+
+
+class Faulty(Quiz):
+    """A quiz that fails at chosen moments.
+
+    Args:
+        questions: How many.
+        crashes: Numbers of the steps that raise, from 1 on; 0 is `reset`.
+        hangs: Numbers of those that wait for ``gate``.
+        gate: Opened at the end of a test.
+    """
+
+    def __init__(
+        self, questions: int, crashes: Sequence[int] = (), hangs: Sequence[int] = (), gate: Event | None = None
+    ) -> None:
+        super().__init__(questions)
+        self.crashes, self.hangs, self.gate = crashes, hangs, gate or Event()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self._perhaps_fail(0)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._perhaps_fail(len(self.answers) + 1)
+        return super().step(action)
+
+    def _perhaps_fail(self, moment: int) -> None:
+        if moment in self.crashes:
+            raise ConnectionError(f"nobody answers at {moment}")
+        if moment in self.hangs:
+            self.gate.wait(60)
+
+
+class Slow(Quiz):
+    """A quiz that waits before every question, longer before some than before others.
+
+    Args:
+        questions: How many.
+        seconds: How long at most.
+    """
+
+    def __init__(self, questions: int, seconds: float) -> None:
+        super().__init__(questions)
+        self.seconds = seconds
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds * (1 + len(self.answers) * 7 % 5) / 5)
+        return super().step(action)

@@ -265,3 +265,20 @@ def test_a_context_only_ever_grows(data: st.DataObject, name: str) -> None:
         expected = family.between.format(shown)
         assert text(tokenizer, added) == (expected.removeprefix(family.end_of_turn) if closed else expected)
         context += added
+
+
+@each_family
+@pytest.mark.parametrize("observation", ["P_\n_G", " padded \n", "", "<tool_response>42</tool_response>", "{{ m }}"])
+def test_a_turn_is_what_the_template_would_render(name: str, observation: str) -> None:
+    """Its fixed text is taken from one rendering: templates that strip, or look into messages, are rendered still."""
+    chat = Chat(TOKENIZERS[name])
+    conversation = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": "reply"},
+        {"role": "user", "content": observation},
+    ]
+    rendered = chat.tokenizer.apply_chat_template(
+        conversation, chat_template=chat._template, add_generation_prompt=True, tokenize=False
+    )
+    expected = chat.tokenizer(rendered.partition("reply")[2], add_special_tokens=False)["input_ids"]
+    assert chat.extend(-1, observation) == expected

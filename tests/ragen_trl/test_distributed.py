@@ -43,6 +43,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "filter": {**FILTERED, "options": {"filter_ratio": 0.4}},
     "filter straddling": {**FILTERED, "rows": 12, "options": {"filter_ratio": 0.4}},
+    "parts": {**STRADDLING, "algorithm": "StarPO in parts", "options": {"entropy_coef": 0.01}},
+    "parts and filter": {
+        **FILTERED,
+        "algorithm": "StarPO in parts",
+        "envs": ["draws"],
+        "options": {"filter_ratio": 0.4},
+    },
     "filter dapo": {**FILTERED, "options": {"filter_ratio": 0.4, "loss_type": "dapo"}},
     "refill": {
         "algorithm": "StarPO",

@@ -3,6 +3,7 @@
 import random
 import re
 from functools import partial
+from threading import Event
 from typing import Any
 
 import gymnasium
@@ -21,6 +22,7 @@ from ragen_trl.env_pool import (
     per_environment,
     unique_names,
 )
+from ragen_trl.stepping import Failure
 from tests.ragen_trl.trainers import Lottery
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -250,3 +252,45 @@ def test_rows_that_nobody_can_place_are_refused() -> None:
         per_environment(NAMES, ["Taxi-v3"], [{"success": 1.0}])
     with pytest.raises(ValueError, match="argument 2 is longer"):
         per_environment(NAMES, ["Bandit-v0"], [{"success": 1.0}] * 2)
+
+
+def failure(error: Exception | None = None) -> Failure:
+    return Failure("timeout" if error is None else "crash", "what happened", error)
+
+
+def test_a_failed_environment_is_replaced_by_a_new_one_of_its_kind() -> None:
+    pool = EnvPool(config())
+    large, bandit = EnvSpec(LAKE, {"size": 6, "is_slippery": False}), EnvSpec(BANDIT)
+    first, second, other = pool.take([large, large, bandit])
+    new = pool.replace(second, failure())
+    assert new not in (first, second, other)
+    assert (new.unwrapped.spec.id, new.unwrapped.spec.kwargs) == (LAKE, second.unwrapped.spec.kwargs)
+    assert [id(turns) for turns in pool.take([large, bandit, large])] == [id(first), id(other), id(new)]
+
+
+class Door(Lottery):
+    """Says when it was closed, and that may take long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = Event()
+
+    def close(self) -> None:
+        self.closed.set()
+        raise OSError("cannot be closed either")
+
+
+def test_one_that_crashed_is_closed_and_one_that_hangs_is_left_alone() -> None:
+    pool = EnvPool(config())
+    (crashed,) = pool.take([EnvSpec(Door)])
+    hung = pool.replace(crashed, failure(OSError("broken")))
+    assert crashed.unwrapped.closed.wait(10)
+    assert pool.replace(hung, failure()) is not hung
+    assert not hung.unwrapped.closed.wait(0.05)
+
+
+def test_only_environments_of_the_pool_can_be_replaced() -> None:
+    pool = EnvPool(config())
+    pool.take([EnvSpec(Lottery)])
+    with pytest.raises(ValueError, match="was not taken from this pool"):
+        pool.replace(AgentTurns(Lottery()), failure())

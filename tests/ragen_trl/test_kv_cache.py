@@ -1,4 +1,4 @@
-"""SlotCache: what is written to (row, slot) stays there, whatever grows, leaves or pads beside it."""
+"""SlotCache: what is written to (row, slot) stays there, whatever grows, leaves, moves or pads beside it."""
 
 import torch
 
@@ -7,19 +7,19 @@ from ragen_trl.kv_cache import SlotCache
 HEADS, DIM = 2, 3
 
 
-def entry(row: int, slot: int) -> torch.Tensor:
+def entry(name: int, slot: int) -> torch.Tensor:
     """Keys (heads, dim) that say where they belong."""
-    return torch.full((HEADS, DIM), 100.0 * row + slot)
+    return torch.full((HEADS, DIM), 1000.0 * (name + 1) + slot)
 
 
-def write(cache: SlotCache, slots: list[list[int]], names: list[int], rows: list[int] | None = None) -> torch.Tensor:
-    """Feed one chunk; row ``names[i]`` writes ``entry`` in each of ``slots[i]``. Values are the negative keys."""
+def write(
+    cache: SlotCache, slots: list[list[int]], names: list[int], first: int = 0, length: int | None = None
+) -> torch.Tensor:
+    """Feed one chunk; row ``first + i`` gets ``entry(names[i], slot)`` in each of ``slots[i]``. Values are negative."""
     width = len(slots[0])
     cache.reserve(max(map(max, slots)) + 1)
     padded = [[cache.spare_slot if slot < 0 else slot for slot in row] for row in slots]
-    cache.rows = None if rows is None else torch.tensor(rows)
-    cache.slots = torch.tensor(padded)
-    cache.length = max(map(max, slots)) + 1
+    cache.place(first, torch.tensor(padded), max(map(max, slots)) + 1 if length is None else length)
     keys = torch.stack(
         [torch.stack([entry(name, slot) for slot in row], 1) for name, row in zip(names, slots, strict=True)]
     )
@@ -43,45 +43,65 @@ def test_growth_keeps_what_was_written() -> None:
     assert all(holds(found[row], row, range(3)) and holds(found[row], row, range(200, 201)) for row in (0, 1))
 
 
-def test_capacity_grows_by_half_so_that_copies_are_few() -> None:
+def test_growth_is_seldom_and_leaves_little_empty() -> None:
     cache = SlotCache(1)
-    capacities = set()
+    capacities = []
     for slot in range(1000):
         write(cache, [[slot]], [0])
-        capacities.add(cache.spare_slot + 1)
-    assert min(capacities) == 64
-    assert len(capacities) <= 8  # 64 · 1.5⁷ > 1000
+        capacities.append(cache.capacity)
+        assert slot + 2 <= cache.capacity <= (slot + 2) * 5 // 4 + 16
+        assert cache.capacity % 16 == 0
+    assert len(set(capacities)) <= 19  # 16 · 1.25¹⁸ < 1000 < 16 · 1.25¹⁹: fewer, for each is rounded up
 
 
-def test_keeping_rows_renumbers_them_in_the_given_order() -> None:
+def test_what_nobody_wrote_is_zero_so_that_a_mask_can_hide_it() -> None:
+    cache = SlotCache(2)
+    cache.reserve(40)
+    found = write(cache, [[0], [0]], [0, 1], length=cache.capacity)
+    assert found.shape == (2, HEADS, cache.capacity, DIM)
+    assert found.is_contiguous()  # attention over all of the capacity reads the store itself
+    assert torch.equal(found[:, :, 1:], torch.zeros(2, HEADS, cache.capacity - 1, DIM))
+
+
+def test_selected_rows_are_those_named_in_the_given_order() -> None:
     cache = SlotCache(4)
     write(cache, [[0, 1]] * 4, [0, 1, 2, 3])
-    cache.keep(torch.tensor([1, 3]))
+    cache.select([3, 1])
     assert cache.num_rows == 2
-    found = write(cache, [[2], [2]], [1, 3])
-    assert holds(found[0], 1, range(3))
-    assert holds(found[1], 3, range(3))
+    found = write(cache, [[2], [2]], [3, 1])
+    assert holds(found[0], 3, range(3))
+    assert holds(found[1], 1, range(3))
+
+
+def test_a_row_selected_twice_is_two_rows() -> None:
+    cache = SlotCache(1)
+    write(cache, [[0, 1]], [0])
+    cache.select([0, 0])
+    found = write(cache, [[2], [2]], [0, 7])
+    assert holds(found[0], 0, range(3))
+    assert holds(found[1], 0, range(2))
+    assert holds(found[1], 7, range(2, 3))
 
 
 def test_no_row_may_be_left() -> None:
     cache = SlotCache(2)
     write(cache, [[0], [0]], [0, 1])
-    cache.keep(torch.tensor([], dtype=torch.long))
+    cache.select([])
     assert cache.num_rows == 0
 
 
 def test_some_rows_can_go_on_while_others_wait() -> None:
     cache = SlotCache(3)
     write(cache, [[0, 1]] * 3, [0, 1, 2])
-    found = write(cache, [[2], [2]], [2, 0], rows=[2, 0])
-    assert holds(found[0], 2, range(3))
-    assert holds(found[1], 0, range(3))
-    found = write(cache, [[2], [3], [3]], [1, 0, 2], rows=[1, 0, 2])
+    found = write(cache, [[2], [2]], [1, 2], first=1)
     assert holds(found[0], 1, range(3))
-    assert holds(found[1], 0, range(4))
+    assert holds(found[1], 2, range(3))
+    found = write(cache, [[2], [3], [3]], [0, 1, 2])
+    assert holds(found[0], 0, range(3))
+    assert holds(found[2], 2, range(4))
 
 
-def test_padding_goes_to_the_spare_slot_that_is_never_returned() -> None:
+def test_padding_goes_to_the_spare_slot_behind_all_that_is_asked_for() -> None:
     cache = SlotCache(2)
     found = write(cache, [[0, 1, 2], [-1, -1, 0]], [0, 1])
     assert found.shape[2] == 3 <= cache.spare_slot
@@ -93,7 +113,7 @@ def test_padding_goes_to_the_spare_slot_that_is_never_returned() -> None:
 def test_layers_are_apart_and_the_length_is_that_of_the_last_pass() -> None:
     cache = SlotCache(1)
     cache.reserve(1)
-    cache.slots, cache.length = torch.tensor([[0]]), 1
+    cache.place(0, torch.tensor([[0]]), 1)
     one = torch.ones(1, HEADS, 1, DIM)
     cache.update(one, one, 0)
     keys, _ = cache.update(5 * one, one, 1)

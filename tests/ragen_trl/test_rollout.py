@@ -250,3 +250,31 @@ def test_a_policy_of_several_processes_is_asked_until_all_of_them_are_done() -> 
     trajectories = play(quizzes((2, 1)), policy, starts(2))
     assert policy.asked == [[0, 1], [0], [], [], []]
     assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1]
+
+
+def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:
+    """Contexts of two turns: from the third on they are built anew, and no longer than they are."""
+
+    class Reader(Spy):
+        def reply(self, requests: Sequence[Request]) -> list[Reply]:
+            self.read = [*getattr(self, "read", []), *requests]
+            return super().reply(requests)
+
+    turns = ragen_envs.AgentTurns(ragen_envs.Bandit(), max_turns=4, max_actions=4, max_actions_per_turn=1, think=False)
+    turns.step = lambda reply: ("next", 0.0, len(reader.read) == 4, False, {})  # type: ignore[assignment,method-assign]
+    reader = Reader(CHAT, max_context=4000)
+    (trajectory,) = play([turns], reader, starts(1), window=2)
+    assert [turn.context_ids is None for turn in trajectory.turns] == [True, True, False, False]
+    before = 0
+    for place, (request, turn) in enumerate(zip(reader.read, trajectory.turns, strict=True)):
+        context = before if turn.context_ids is None else len(turn.context_ids)
+        assert request.room == 4000 - context - len(turn.prompt_ids)
+        before = context + len(turn.prompt_ids) + len(turn.reply_ids)
+        if place >= 2:
+            assert turn.context_ids is not None
+            assert turn.context_ids == (*CHAT.start(turns.opening), *trajectory.turns[place - 1].reply_ids)
+
+
+def test_a_window_needs_to_know_how_conversations_begin() -> None:
+    with pytest.raises(TypeError, match="window_turns is 2, and Quiz is no AgentTurns"):
+        play(quizzes((2,)), Spy(CHAT), starts(1), window=2)

@@ -42,8 +42,18 @@ def test_means_by_hand() -> None:
             "actions": 2.0,
             "reply_tokens": 8.0,
             "truncated": 0.5,
+            "rollout/env_failures": 0.0,
         }
     )
+
+
+def test_failures_of_environments_are_counted_over_all_processes() -> None:
+    """Limits and the policy's own faults are none."""
+    limits = ["crash", "turns", "timeout", "error", "context", "crash"]
+    rows = [played(0.0, terminated=False, truncated=True, limit=limit) for limit in limits]
+    assert rollout_metrics(rows, ["lake"] * 6, ["lake"], alone, CPU)["rollout/env_failures"] == 3
+    twice = rollout_metrics(rows, ["lake"] * 6, ["lake"], lambda local: local * 2, CPU)
+    assert (twice["rollout/env_failures"], twice["truncated"]) == (6, 1.0)
 
 
 def test_several_environments_are_also_told_apart() -> None:

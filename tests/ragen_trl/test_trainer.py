@@ -199,7 +199,12 @@ def test_defaults_are_those_of_the_papers() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("use_vllm", True), ("min_p", 0.1), ("repetition_penalty", 1.2), ("generation_kwargs", {"num_beams": 2})],
+    [
+        ("vllm_enable_sleep_mode", True),
+        ("min_p", 0.1),
+        ("repetition_penalty", 1.2),
+        ("generation_kwargs", {"num_beams": 2}),
+    ],
 )
 def test_an_option_that_rollouts_would_ignore_is_refused(tmp_path: Path, option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):

@@ -109,6 +109,12 @@ def test_reward_functions_receive_the_lists_that_a_rollout_returns(tmp_path: Pat
     assert completions == [list(one.token_ids[start:]) for one, start in zip(trajectories, first, strict=True)]
 
 
+def unpadded(batch: dict[str, Any]) -> list[tuple[int, ...]]:
+    """The completions of a batch."""
+    pairs = zip(batch["completion_ids"], batch["completion_mask"], strict=True)
+    return [tuple(ids[mask.bool()].tolist()) for ids, mask in pairs]
+
+
 def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path) -> None:
     """`TrajectoryTrainer._prepare_inputs` adds window totals to ``_buffered_inputs`` when they are new."""
     options: dict[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
@@ -117,8 +123,8 @@ def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path)
     assert isinstance(trainer, Recorder)
     assert [len(batches) for batches in trainer.split] == [4, 4]
     for generated, batches in zip(trainer.generated, trainer.split, strict=True):
-        rows = [tuple(row.tolist()) for batch in batches for row in batch["completion_ids"]]
-        assert sorted(rows) == sorted(tuple(row.tolist()) for row in generated["completion_ids"])
+        rows = [row for batch in batches for row in unpadded(batch)]
+        assert sorted(rows) == sorted(unpadded(generated))
         assert all(len(batch["completion_ids"]) == 2 for batch in batches)
         assert all(batch["window_trajectories"].item() == 8 for batch in batches)
 
@@ -249,3 +255,20 @@ def test_entropies_have_a_gradient(tmp_path: Path) -> None:
     )
     entropies.sum().backward()
     assert any(value.grad is not None and bool(value.grad.any()) for value in trainer.model.parameters())
+
+
+def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None:
+    """`TrajectoryTrainer._prepare_inputs` gives the first one back itself, since it has regrouped them."""
+    seen: list[Any] = []
+
+    class Spy(Recorder):
+        def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+            seen.append(inputs)
+            return super()._compute_loss(model, inputs)
+
+    options: dict[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+    trainer = small_trainer(tmp_path, trainer=Spy, max_steps=2, **options)
+    trainer.train()
+    assert isinstance(trainer, Spy)
+    expected = [batch for batches in trainer.split for batch in batches]
+    assert [id(batch["completion_ids"]) for batch in seen] == [id(batch["completion_ids"]) for batch in expected]

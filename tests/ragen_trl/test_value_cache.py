@@ -42,6 +42,7 @@ CHANGES: dict[str, Any] = {
     "think": False,
     "reply_prefix": "",
     "chat_template": "d" * 64,
+    "stop_at_answer": True,
 }
 
 

@@ -10,11 +10,13 @@ import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
 from tests.ragen_trl.test_equivalence import Awake
+from tests.ragen_trl.test_window_training import Alone
 from tests.ragen_trl.trainers import LAKE, lottery, parameters, small_trainer
 
 ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO": (StarPOConfig, Awake),
     "StarPO-S": (StarPOSConfig, Awake),
+    "StarPO in parts": (StarPOConfig, Alone),
     "A*-PO": (AStarPOConfig, AStarPOTrainer),
 }
 # Episodes of one turn; of one to three, or to nine, as luck has it; of two, with penalties.

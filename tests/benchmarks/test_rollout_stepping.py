@@ -1,0 +1,58 @@
+"""Behind benchmarks/rollout_stepping.py: the time that is measured, and the play that is measured in it."""
+
+import importlib
+import time
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ragen_trl import StarPOConfig
+from ragen_trl.environments import make_chat, make_turns
+from ragen_trl.policies import TransformersPolicy
+from ragen_trl.rollout import Start, play
+from ragen_trl.sampling import Sampling
+from tests.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
+
+
+@pytest.fixture
+def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """It stands beside others and in no package."""
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+    return importlib.import_module("rollout_stepping")
+
+
+def test_the_time_of_the_environments_is_that_of_their_batches(script: ModuleType) -> None:
+    stepper = script.Timed(0)
+    began = time.perf_counter()
+    assert stepper.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
+    assert stepper.run([partial(int, "7")]) == [7]
+    assert 0.06 <= stepper.seconds <= time.perf_counter() - began
+
+
+def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens(script: ModuleType) -> None:
+    args = StarPOConfig(output_dir="unused", **SMALL)
+    envs = [make_turns(LAKE, args) for _ in range(4)]
+    chat = make_chat(TOKENIZER, envs[0], args)
+    model = TransformersPolicy(small_model(), chat, Sampling(40))
+    played = play(envs, script.Rehearsal(model, chat), [Start(row, sampling_seed=row) for row in range(4)])
+    turns = [turn for trajectory in played for turn in trajectory.turns]
+    assert all(turn.info["action_is_valid"] for turn in turns)
+    assert all(1 <= len(turn.reply_ids) == len(turn.logprobs) <= len(chat.encode_reply(turn.reply)) for turn in turns)
+    assert sum(len(turn.reply_ids) == len(chat.encode_reply(turn.reply)) for turn in turns) > len(turns) / 2
+
+
+def test_shares_are_of_the_rollout_in_which_they_were_measured(script: ModuleType) -> None:
+    row = script.measure_computing("ragen/FrozenLake-v0", 2, 3)
+    assert (row["env"], row["rows"]) == ("ragen/FrozenLake-v0", 3)
+    assert 1 <= row["turns"] <= 3
+    for name in ("threads", "no threads"):
+        assert len(row["share"][name]["rounds"]) == 2
+        assert all(0 < share < 1 for share in row["share"][name]["rounds"])
+
+
+def test_waits_add_up_only_one_by_one(script: ModuleType) -> None:
+    found = script.measure_waiting(1, 8)["seconds_a_turn"]
+    assert found["one by one"]["median"] >= 8 * script.WAIT
+    assert script.WAIT <= found["side by side"]["median"] < 8 * script.WAIT

@@ -1,0 +1,174 @@
+"""A real vLLM engine in the trainer's process: its replies, its log-probabilities, and whose weights it has."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
+from ragen_trl.policies import TransformersPolicy
+from ragen_trl.rollout import Start, play
+from ragen_trl.sampling import Sampling
+from ragen_trl.trajectory import Trajectory
+from ragen_trl.vllm_engines import Context
+from ragen_trl.vllm_policy import VLLMPolicy
+from tests.ragen_trl.astar_runs import Spy
+from tests.ragen_trl.fake_envs import quizzes
+from tests.ragen_trl.trainers import LAKE, lottery, parameters
+
+pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
+Make = Callable[..., StarPOTrainer]
+
+
+@pytest.fixture(scope="module")
+def trainer(train: Make) -> StarPOTrainer:
+    """Two updates on the bandit, with log-probabilities of every turn."""
+    made = train("ragen/Bandit-v0", max_steps=3, learning_rate=1e-2, max_turns=3)
+    made.train()
+    return made
+
+
+def starts(count: int) -> list[Start]:
+    return [Start(seed, sampling_seed=100 + seed) for seed in range(count)]
+
+
+def sampled(played: Sequence[Trajectory]) -> list[tuple[int, ...]]:
+    return [trajectory.token_ids for trajectory in played]
+
+
+def differences(model: Any, trajectory: Trajectory, temperature: float = 1.0) -> torch.Tensor:
+    """What the engine says of its tokens, against a forward pass over the whole trajectory."""
+    ids = torch.tensor([trajectory.token_ids])
+    with torch.no_grad():
+        scores = (model(input_ids=ids).logits[0] / temperature).log_softmax(-1)
+    mask = torch.tensor(trajectory.action_mask[1:]).bool()
+    expected = scores[:-1].gather(1, ids[0, 1:, None]).squeeze(1)[mask]
+    found = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
+    return (found - expected).abs()
+
+
+def test_training_plays_on_the_weights_of_every_step(trainer: StarPOTrainer) -> None:
+    rows = [row for row in trainer.state.log_history if "sampling/ratio_deviation_max" in row]
+    assert len(rows) == 3
+    assert max(row["sampling/ratio_deviation_max"] for row in rows) < 1e-3
+    assert min(row["sampling/importance_sampling_ratio/min"] for row in rows) > 0.999
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_a_forward_pass(trainer: StarPOTrainer, temperature: float) -> None:
+    for trajectory in play(quizzes([1, 4, 2]), trainer.policy(temperature), starts(3)):
+        assert float(differences(trainer.model, trajectory, temperature).max()) < 1e-3
+
+
+def test_greedy_replies_are_those_of_the_transformers_backend(trainer: StarPOTrainer) -> None:
+    found = play(quizzes([3, 1, 2]), trainer.policy(temperature=0.0), starts(3))
+    reference = TransformersPolicy(trainer.model, trainer.chat, Sampling(trainer.args.max_reply_length, 0.0))
+    expected = play(quizzes([3, 1, 2]), reference, starts(3))
+    assert sampled(found) == sampled(expected)
+    for one, other in zip(found, expected, strict=True):
+        for turn, twin in zip(one.turns, other.turns, strict=True):
+            assert turn.logprobs == pytest.approx(twin.logprobs, abs=1e-3)
+            assert (turn.reply, turn.cut) == (twin.reply, twin.cut)
+
+
+def test_seeds_make_play_reproducible_and_each_row_has_its_own(trainer: StarPOTrainer) -> None:
+    first = play(quizzes([2, 2, 3]), trainer.policy(), starts(3))
+    again = play(quizzes([2, 2, 3]), trainer.policy(), starts(3))
+    assert sampled(first) == sampled(again)
+    alone = play(quizzes([2, 2, 3])[2:], trainer.policy(), starts(3)[2:])
+    assert sampled(alone) == sampled(first[2:])
+    other = play(quizzes([2, 2, 3]), trainer.policy(), [Start(0, sampling_seed=seed) for seed in (7, 8, 9)])
+    assert sampled(other) != sampled(first)
+
+
+def test_one_context_with_different_seeds_gives_different_replies_and_each_its_own_limit(
+    trainer: StarPOTrainer,
+) -> None:
+    assert trainer._engine is not None
+    ids = trainer.chat.start("?")
+    contexts = [Context(ids, seed, 1 + seed) for seed in range(6)]
+    replies = trainer._engine.complete(contexts, Sampling(9), frozenset({0}))
+    assert len({reply.ids[0] for reply in replies}) > 1
+    assert all(len(reply.ids) == 1 + seed or reply.ids[-1] == 0 for seed, reply in enumerate(replies))
+
+
+def test_top_k_changes_what_is_reported_to_what_was_sampled_from(trainer: StarPOTrainer) -> None:
+    """Unlike the Transformers backend, which reports the whole distribution; TRL's ratio takes either."""
+    assert trainer._engine is not None
+    ids = trainer.chat.start("?")
+    replies = trainer._engine.complete([Context(ids, seed, 1) for seed in range(20)], Sampling(1, top_k=3), frozenset())
+    with torch.no_grad():
+        logits = trainer.model(input_ids=torch.tensor([ids])).logits[0, -1]
+    kept = logits.topk(3)
+    expected = dict(zip(kept.indices.tolist(), kept.values.log_softmax(-1).tolist(), strict=True))
+    assert {reply.ids[0] for reply in replies} <= set(expected)
+    for reply in replies:
+        assert reply.logprobs[0] == pytest.approx(expected[reply.ids[0]], abs=1e-3)
+
+
+def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: StarPOTrainer) -> None:
+    """The prefix cache is on, and emptied: old keys and values would give the old log-probabilities."""
+    assert trainer.vllm_generation.llm.llm_engine.vllm_config.cache_config.enable_prefix_caching
+    before = play(quizzes([3, 2]), trainer.policy(), starts(2))
+    with torch.no_grad():
+        for value in trainer.model.parameters():
+            value.add_(0.05 * torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
+    assert all(float(differences(trainer.model, one).max()) > 1e-2 for one in before)
+    for trajectory in play(quizzes([3, 2]), trainer.policy(), starts(2)):
+        assert float(differences(trainer.model, trajectory).max()) < 1e-3
+
+
+def test_a_reply_that_ends_with_its_answer_ends_as_with_the_transformers_backend(trainer: StarPOTrainer) -> None:
+    """The tag is made the most likely token behind the first prompt."""
+    assert trainer._engine is not None
+    (tag,) = trainer.chat.tokenizer("</answer>", add_special_tokens=False)["input_ids"]
+    prompt = torch.tensor([trainer.chat.start(quizzes([3])[0]._question())])
+    with torch.no_grad():
+        trainer.model.get_input_embeddings().weight[tag] = trainer.model.model(prompt).last_hidden_state[0, -1]
+    trainer.policy().begin([])  # sends the weights
+    for ends, length in ((True, 1), (False, 6)):
+        sampling = Sampling(6, 0.0, stop_at_answer=ends)
+        (found,) = play(quizzes([3]), VLLMPolicy(trainer._engine, trainer.model, trainer.chat, sampling), starts(1))
+        (expected,) = play(quizzes([3]), TransformersPolicy(trainer.model, trainer.chat, sampling), starts(1))
+        assert found.token_ids == expected.token_ids
+        assert [turn.cut for turn in found.turns] == [turn.cut for turn in expected.turns]
+        assert (found.turns[0].reply_ids[0], len(found.turns[0].reply_ids)) == (tag, length)
+
+
+def test_evaluation_is_repeatable(trainer: StarPOTrainer) -> None:
+    found = [evaluate(trainer.policy(0.5), "ragen/Bandit-v0", trainer.args, episodes=8).as_dict() for _ in range(2)]
+    for row in found:
+        del row["seconds"]
+    assert found[0] == found[1]
+
+
+def test_a_lora_run_on_the_lake(train: Make) -> None:
+    made = train(LAKE, max_steps=3, learning_rate=1e-2, peft_config=LoraConfig(r=4, target_modules="all-linear"))
+    base = {name: value for name, value in parameters(made).items() if "lora_" not in name}
+    made.train()
+    deviations = [row["sampling/ratio_deviation_max"] for row in made.state.log_history if "loss" in row]
+    assert len(deviations) == 3 and max(deviations) < 1e-3
+    for name, value in parameters(made).items():
+        assert torch.equal(value, base[name]) if name in base else True
+
+
+def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:
+    made = train(
+        lottery(draws=3),
+        AStarPOConfig,
+        Spy,
+        max_steps=3,
+        refresh_steps=2,
+        learning_rate=1e-2,
+        num_generations=1,
+        num_train_seeds=8,
+        reference_samples=4,
+        max_reference_samples=4,
+    )
+    assert isinstance(made, AStarPOTrainer)
+    made.train()
+    assert made.estimated_at == [0, 2]  # type: ignore[attr-defined]
+    deviations = [row["sampling/ratio_deviation_max"] for row in made.state.log_history if "loss" in row]
+    assert len(deviations) == 3 and max(deviations) < 1e-3
