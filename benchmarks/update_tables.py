@@ -40,7 +40,8 @@ def part(title: str, measured: dict[str, Any] | None) -> str:
             f"{row['peak_mib'] / full[_others(row)]:.0%}" if row["rank"] and _others(row) in full else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"{rows[0]['updates']} updates a row. Commit `{(measured['commit'] or 'unknown')[:9]}`."]
+    name, _, changes = (measured["commit"] or "unknown").partition("+")
+    lines += ["", f"{rows[0]['updates']} updates a row. Commit `{name[:9] + '+' * bool(changes) + changes}`."]
     return "\n".join(lines) + "\n"
 
 

@@ -211,13 +211,6 @@ class AStarPOTrainer(StarPOTrainer):
             loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["window_tokens"])
         return loss
 
-    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, float]:
-        """Of this micro-batch on all processes, over what the mask leaves."""
-        used = mask.bool()
-        sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
-        count, *totals = self._total(sums.double()).tolist()
-        return {name: total / max(1.0, count) for name, total in zip(columns, totals, strict=True)}
-
     # What happens between them
 
     def _before_training(self) -> None:
