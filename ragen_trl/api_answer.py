@@ -76,7 +76,7 @@ def read_answer(body: str) -> Answer:
         usage = content.get("usage") or {}
         cut = choice.get("finish_reason") == "length"
         text = text.encode("utf-8", "replace").decode("utf-8")  # no halves of characters: nothing could store them
-        return Answer(text, cut, usage.get("prompt_tokens"), usage.get("completion_tokens"), body)
+        return Answer(text, cut, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), body)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise ApiAnswerError(f"no chat completion: {type(error).__name__} {error}") from error
 
@@ -91,3 +91,9 @@ def error_in(body: str) -> dict[str, Any]:
         return {}
     error = content["error"]
     return error if isinstance(error, dict) else {"message": str(error)}
+
+
+def _count(usage: object, name: str) -> int | None:
+    """A number of tokens, ``None`` where a server says nothing, or something else."""
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

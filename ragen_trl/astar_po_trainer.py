@@ -7,6 +7,7 @@ of states inside an episode, hence credit per turn; several updates on one rollo
 
 import json
 import logging
+import math
 import textwrap
 from collections import deque
 from functools import partial
@@ -27,6 +28,7 @@ from ragen_trl.reference_key import value_key
 from ragen_trl.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
 from ragen_trl.starpo_trainer import StarPOTrainer
+from ragen_trl.stepping import FAILURES
 from ragen_trl.value_cache import ValueCache
 from ragen_trl.values import is_stale
 
@@ -85,7 +87,7 @@ class AStarPOTrainer(StarPOTrainer):
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
         self._last_refresh = 0
-        # Of the last rollouts: returns, V* and its standard errors in units of the return range, and start states.
+        # Of the last rollouts: returns, V* and its standard errors (in return ranges), and start states.
         self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
 
     # Stage 1
@@ -146,12 +148,19 @@ class AStarPOTrainer(StarPOTrainer):
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
         if not requests and not self.use_vllm:  # behind a vLLM server all processes take their turns together
             return []
-        envs = self._envs.take([self._tasks.specs[task]] * len(requests))
+        starts = [reference_start(*request) for request in requests]
+        specs = [self._tasks.specs[task]] * len(requests)
         with self.reference.model() as model:
             policy = self.policy(self.temperature, model)
-            played = self.rollout([reference_start(*request) for request in requests], envs, policy)
+            played = self.rollout(starts, self._envs.take(specs), policy)
+            failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
+            if failed and not self.use_vllm:  # once more, with the same dice: the environment may be back
+                again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)
+                played = [again.pop(0) if row in failed else episode for row, episode in enumerate(played)]
         returns = self._raw_returns(played, [task] * len(played)) if played else []
-        return list(zip(returns, [trajectory.success for trajectory in played], strict=True))
+        # A failure has no return: it is refused on all processes together, before it could be stored as one.
+        known = [math.nan if row.limit in FAILURES else value for row, value in zip(played, returns, strict=True)]
+        return list(zip(known, [trajectory.success for trajectory in played], strict=True))
 
     # Stage 2: the hooks
 

@@ -14,14 +14,14 @@ import gymnasium
 
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import make_turns
-from ragen_trl.rollout import Policy, Start, play
+from ragen_trl.env_pool import EnvPool, env_specs
+from ragen_trl.evaluation import FAILED
+from ragen_trl.rollout import Policy, Start
 from ragen_trl.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
 
-_FAILURES = ("error", "crash", "timeout")  # limits of episodes that nobody has played to an end
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -64,14 +64,13 @@ def demonstrations_from(
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
-    envs = [make_turns(env, args) for _ in range(min(batch_size, len(seeds)))]
+    specs, pool = env_specs(env, args), EnvPool(args)
     played: list[Trajectory] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
-        played += play(envs[: len(starts)], policy, starts, args.max_completion_length)
-    for made in envs:
-        made.close()
-    kept = [trajectory for trajectory in played if trajectory.limit not in _FAILURES and keep(trajectory)]
+        played += pool.play(pool.take(specs * len(starts)), policy, starts)
+    pool.close()
+    kept = [trajectory for trajectory in played if trajectory.limit not in FAILED and keep(trajectory)]
     told = [in_tokens_of(chat, trajectory) for trajectory in kept]
     fitting = [trajectory for trajectory in told if trajectory and _fits(trajectory, args.max_completion_length)]
     if len(fitting) < len(kept):

@@ -128,7 +128,7 @@ class StarPOConfig(GRPOConfig):
         default=None, metadata={"help": "Seconds a step or reset of an environment may take; unset: no limit."}
     )
     env_failure_penalty: float = field(
-        default=-1.0,
+        default=-2.0,
         metadata={"help": "Reward of a turn in which the environment crashed or took too long; its episode ends."},
     )
     system_prompt: str | None = field(

@@ -104,6 +104,12 @@ def check_combinations(args: "StarPOConfig") -> None:
         from ragen_trl.windows import check_segments_trainable  # which needs the configurations
 
         check_segments_trainable(args)
+        for name, only in {"beta": 0.0, "num_iterations": 1}.items():
+            if getattr(args, name) != only:
+                raise ValueError(
+                    f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score histories "
+                    f"that nobody read; set {name}={only}"
+                )
     filters = args.filter_ratio < 1 or args.max_refills > 0
     if filters and args.loss_type == "bnpo":
         raise ValueError(

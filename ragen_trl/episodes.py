@@ -64,6 +64,8 @@ class Episode:
             for a window.
         length: Tokens of those turns.
         context: Tokens that the policy has read or written, of those that its context still holds.
+        cost: Tokens that the next message takes of the trajectory's budget: those it would have in a context that only
+            grows, so that a window changes no episode's length.
         done: The last three fields of `Trajectory` that say how it ended, or ``None`` while it goes on.
     """
 
@@ -75,6 +77,7 @@ class Episode:
     openings: list[str] = field(default_factory=list)
     length: int = 0
     context: int = 0
+    cost: int = 0
     done: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -85,12 +88,16 @@ class Episode:
         if chat is None:
             return None, ()
         if not self.turns:
-            return None, tuple(chat.start(self.last.observation))
-        if self.window is not None and len(self.turns) >= self.window:
-            first = len(self.turns) - self.window + 1
-            return window_context(chat, self.turns[first:], self.openings[first], self.last.observation)
+            opening = tuple(chat.start(self.last.observation))
+            self.cost = len(opening)
+            return None, opening
         last = self.turns[-1]
-        return None, tuple(chat.extend((last.reply_ids or last.prompt_ids)[-1], self.last.observation))
+        message = tuple(chat.extend((last.reply_ids or last.prompt_ids)[-1], self.last.observation))
+        self.cost = len(message)
+        if self.window is None or len(self.turns) < self.window:
+            return None, message
+        first = len(self.turns) - self.window + 1
+        return window_context(chat, self.turns[first:], self.openings[first], self.last.observation)
 
     def answer(self, request: "Request", reply: "Reply", outcome: Outcome, penalty: float) -> None:
         """Record a turn that the environment answered; ``penalty`` is added to what it paid."""
@@ -139,9 +146,9 @@ class Episode:
             context_ids=request.context_ids,
         )
         self.turns.append(turn)
-        added = len(request.new_ids) + len(reply.ids)
-        self.length += added
-        self.context = added + (self.context if request.context_ids is None else len(request.context_ids))
+        self.length += self.cost + len(reply.ids)
+        read = self.context if request.context_ids is None else len(request.context_ids)
+        self.context = read + len(request.new_ids) + len(reply.ids)
 
     def _keep_opening(self) -> None:
         if self.window is None:

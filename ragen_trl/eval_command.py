@@ -106,7 +106,8 @@ def _local_policy(name: str, run: EvalArguments, args: StarPOConfig) -> Transfor
     model = AutoModelForCausalLM.from_pretrained(name, dtype="float32").to(args.device)  # as it was trained
     chat = make_chat(AutoTokenizer.from_pretrained(name), make_turns(run.env, args), args)
     precision = partial(torch.autocast, args.device.type, torch.bfloat16, enabled=bool(args.bf16))
-    sampling = Sampling(args.max_reply_length, run.eval_temperature, stop_at_answer=args.stop_at_answer)
+    limit = args.max_reply_length
+    sampling = Sampling(limit, run.eval_temperature, args.top_k, args.top_p, args.stop_at_answer)
     return TransformersPolicy(model, chat, sampling, precision)
 
 
@@ -134,7 +135,7 @@ def _api_policy(run: EvalArguments, api: ApiArguments, args: StarPOConfig, say: 
         say("answers of the API are not kept; --output_dir, or --api_cache, lets a stopped evaluation go on")
     return ApiPolicy(
         api.api_model,
-        Sampling(args.max_reply_length, run.eval_temperature),
+        Sampling(args.max_reply_length, run.eval_temperature, args.top_k, args.top_p),
         client,
         cache=None if path is None else ApiCache(path),
         system_prompt=args.system_prompt,

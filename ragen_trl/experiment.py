@@ -54,6 +54,8 @@ _WITHOUT_EFFECT = {
     "save_strategy",
     "save_total_limit",
     "disable_tqdm",
+    "env_workers",
+    "env_timeout",
     "resume_from_checkpoint",
 }
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from ragen_trl.errors import UserError
-from ragen_trl.stepping import FAILURES
 
 
 class HookError(UserError, ValueError):
@@ -24,12 +23,23 @@ class EnvironmentsFailError(UserError, RuntimeError):
 
 
 def check_played(trajectories: Sequence[Any], count: int) -> None:
-    """Raise `HookError` unless ``rollout`` returned one trajectory per start, `EnvironmentsFailError` if all failed."""
-    if trajectories and all(trajectory.limit in FAILURES for trajectory in trajectories):
-        reason = str(trajectories[0].turns[-1].info["error"]).strip()
-        raise EnvironmentsFailError(f"all {len(trajectories)} episodes failed in the environment, first with: {reason}")
+    """Raise `HookError` unless ``rollout`` returned one trajectory per start."""
     if len(trajectories) != count:
         raise HookError(f"rollout returned {len(trajectories)} trajectories for {count} starts; return one each")
+
+
+def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:
+    """Raise `EnvironmentsFailError`, on all processes alike, if every episode of a rollout failed.
+
+    Args:
+        trajectories: Of this process.
+        failures: Episodes of all processes that failed.
+        count: Episodes of all processes.
+    """
+    if failures < count:
+        return
+    reason = str(trajectories[0].turns[-1].info["error"]).strip() if trajectories else "see the other processes"
+    raise EnvironmentsFailError(f"all {count} episodes failed in the environment, first with: {reason}")
 
 
 def checked_groups(groups: Any, count: int) -> list[int]:

@@ -22,12 +22,14 @@ from trl import SFTConfig, SFTTrainer
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
+from ragen_trl.env_pool import EnvPool, env_specs
 from ragen_trl.environments import make_chat, make_turns, save_play_options
 from ragen_trl.errors import UserError
 from ragen_trl.policies import ScriptedPolicy
 from ragen_trl.progress import TrainingBar, show_progress
-from ragen_trl.rollout import Start, TurnEnv, play
+from ragen_trl.rollout import Start, TurnEnv
 from ragen_trl.seeds import WARM_START
+from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
 
 
@@ -73,22 +75,24 @@ def demonstrate(
         return turns.format_reply(demonstration(turns, turns.actions_left, count, random, config.noise))
 
     policy = ScriptedPolicy(script, chat)
-    envs = [make_turns(env, args) for _ in range(min(batch_size, config.demonstrations))]
+    specs, pool = env_specs(env, args), EnvPool(args)
     trajectories: list[Trajectory] = []
     for first in tqdm(range(0, config.demonstrations, batch_size), desc="oracle play", leave=False):
         seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
-        trajectories += play(envs[: len(starts)], policy, starts)
+        played = pool.play(pool.take(specs * len(starts)), policy, starts)
+        trajectories += [trajectory for trajectory in played if trajectory.limit not in FAILURES]
+    pool.close()
     return trajectories
 
 
 def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
     """Token-exact examples for ``SFTTrainer``: ``labels`` are -100 everywhere but on reply tokens."""
     rows: dict[str, list[Any]] = {"input_ids": [], "labels": []}
-    for trajectory in trajectories:
-        ids = list(trajectory.token_ids)
+    for segment in (segment for trajectory in trajectories for segment in trajectory.segments):
+        ids = list(segment.token_ids)
         rows["input_ids"].append(ids)
-        rows["labels"].append([i if bit else -100 for i, bit in zip(ids, trajectory.action_mask, strict=True)])
+        rows["labels"].append([i if bit else -100 for i, bit in zip(ids, segment.action_mask, strict=True)])
     return Dataset.from_dict(rows)
 
 

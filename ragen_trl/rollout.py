@@ -105,12 +105,12 @@ class Penalties:
 
     Attributes:
         cut: If the reply was cut by a limit of tokens.
-        failure: If the environment crashed or ran over its time limit. At -1 that is no better an end than any honest
-            failure in the environments of `ragen_envs`, so that no policy gains by bringing one down.
+        failure: If the environment crashed or ran over its time limit. -2 is below what honest failures cost in the
+            environments of `ragen_envs` under the default limits, so that no policy gains by bringing one down.
     """
 
     cut: float = 0.0
-    failure: float = -1.0
+    failure: float = -2.0
 
 
 Renew = Callable[[TurnEnv, Failure], TurnEnv]
@@ -257,7 +257,7 @@ def _request(row: int, episode: Episode, policy: Policy, max_length: int | None)
     rooms = [] if policy.max_context is None else [policy.max_context - read - len(new_ids)]
     if max_length is not None:
         first = len(episode.turns[0].prompt_ids) if episode.turns else len(new_ids)
-        rooms.append(max_length - (episode.length + len(new_ids) - first))
+        rooms.append(max_length - (episode.length + episode.cost - first))
     return Request(row, episode.last.observation, new_ids, episode.env, min(rooms, default=None), context_ids)
 
 
@@ -289,6 +289,6 @@ def _take_turns(
         if isinstance(outcome, Failure):
             episode.fail(request, reply, penalties.failure + penalty, outcome.kind, outcome.text)
             if renew is not None:
-                renew(episode.env, outcome)
+                stepper.run([partial(renew, episode.env, outcome)])  # for later episodes; a failure is logged
         else:
             episode.answer(request, reply, outcome, penalty)

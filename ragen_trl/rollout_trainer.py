@@ -38,7 +38,7 @@ from ragen_trl.env_pool import EnvPool
 from ragen_trl.environments import make_chat
 from ragen_trl.errors import UserError
 from ragen_trl.experience import Experience, Outline
-from ragen_trl.hook_checks import check_played, checked_rewards
+from ragen_trl.hook_checks import check_failures, check_played, checked_rewards
 from ragen_trl.model_loading import check_policy
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.returns import raw_returns
@@ -176,8 +176,8 @@ class RolloutTrainer(GRPOTrainer, ABC):
             temperature: Divides the logits; 0 is greedy.
             model: The unwrapped model, where a wrapper was taken off already.
         """
-        limit, answer_ends = self.args.max_reply_length, self.args.stop_at_answer
-        sampling = Sampling(limit, temperature, self.top_k, self.top_p, answer_ends)
+        limit = self.args.max_reply_length
+        sampling = Sampling(limit, temperature, self.top_k, self.top_p, self.args.stop_at_answer)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
         if self._engine is None:
             return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
@@ -200,9 +200,8 @@ class RolloutTrainer(GRPOTrainer, ABC):
         envs = self._envs.take([self._tasks.specs[task] for task in tasks])
         started = time.perf_counter()
         with self._unwrapped_model() as model:
-            self._played = self.rollout(
-                self._starts(rows, mode, attempt), envs, self.policy(self.temperature, model)
-            )
+            starts = self._starts(rows, mode, attempt)
+            self._played = self.rollout(starts, envs, self.policy(self.temperature, model))
         check_played(self._played, len(rows))
         seconds = self._metrics[mode]["rollout/seconds"]
         seconds.append(time.perf_counter() - started + (seconds.pop() if attempt else 0.0))
@@ -212,10 +211,12 @@ class RolloutTrainer(GRPOTrainer, ABC):
         ]
         batch = super()._generate_and_score_completions(shown)
         names = [self._tasks.names[task] for task in tasks]
-        device = self.accelerator.device
-        self._record(mode, rollout_metrics(self._played, names, self._tasks.names, self._total, device))
+        measured = rollout_metrics(self._played, names, self._tasks.names, self._total, self.accelerator.device)
+        self._record(mode, measured)
         outlines = [Outline.of(*of) for of in zip(self._played, names, tasks, strict=True)]
         everyone = gather_object(outlines)
+        if mode == "train" and not attempt:
+            check_failures(self._played, measured["rollout/env_failures"], len(everyone))
         return Experience(
             trajectories=self._played,
             process=self.accelerator.process_index,

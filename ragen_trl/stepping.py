@@ -85,7 +85,7 @@ class Stepper:
             try:
                 self._watch(batch)
             finally:
-                batch.waiting.clear()  # after Ctrl-C the threads must not go on
+                self._threads -= batch.abandon()  # after Ctrl-C the threads must not go on, nor be counted on
             outcomes = batch.outcomes
         else:
             outcomes = [_attempt(call) for call in calls]
@@ -98,14 +98,14 @@ class Stepper:
         helping = 0
         with batch.changed:
             more = min(1, len(batch.waiting))
-            while batch.left:
+            while batch.left and batch.fault is None:
                 helping += self._send(batch, helping, more)
                 left = batch.left
                 batch.changed.wait(self._pause(batch, helping))
                 lost = 0 if self.timeout is None else batch.give_up(self.timeout)
                 self._threads -= lost
                 helping -= lost
-                stuck = lost > 0 or left == batch.left or batch.mostly_waits
+                stuck = lost > 0 or (left == batch.left and batch.stands_still) or batch.mostly_waits
                 more = min(self.workers - helping, len(batch.waiting)) if stuck else 0
         if batch.fault is not None:
             raise batch.fault
@@ -137,10 +137,11 @@ class Stepper:
 
 @dataclass
 class _Running:
-    """A call in progress: since when (`time.monotonic`), and in which thread."""
+    """A call in progress: since when (`time.monotonic`), in which thread, and that thread's CPU time by then."""
 
     began: float
     thread: int
+    cpu: float
 
 
 class _Batch(Generic[T]):
@@ -164,6 +165,29 @@ class _Batch(Generic[T]):
         """Whether most of the time of the calls so far was no computing of theirs."""
         return self._cpu_seconds < self._seconds / 2
 
+    @property
+    def stands_still(self) -> bool:
+        """Whether the calls in progress compute for less than half of the time since they began.
+
+        Where the system does not tell (macOS, Windows), whoever takes long counts as waiting.
+        """
+        if not hasattr(time, "pthread_getcpuclockid"):
+            return True
+        now = time.monotonic()
+        spent = [
+            (now - call.began, time.clock_gettime(time.pthread_getcpuclockid(call.thread)) - call.cpu)
+            for call in self.running.values()
+        ]
+        return sum(cpu for _, cpu in spent) < sum(seconds for seconds, _ in spent) / 2
+
+    def abandon(self) -> int:
+        """Begin no more calls, and leave behind the threads of those in progress; returns how many."""
+        with self.changed:
+            self.waiting.clear()
+            abandoned = len(self.running)
+            self.running.clear()
+            return abandoned
+
     def work(self) -> bool:
         """Make calls until none is waiting; returns False if this thread was given up meanwhile."""
         while True:
@@ -171,12 +195,12 @@ class _Batch(Generic[T]):
                 if not self.waiting:
                     return True
                 index = self.waiting.popleft()
-                self.running[index] = _Running(time.monotonic(), threading.get_ident())
-            cpu = time.thread_time()
+                cpu = time.thread_time()
+                self.running[index] = _Running(time.monotonic(), threading.get_ident(), cpu)
             try:
                 outcome = _attempt(self._calls[index])
             except BaseException as fault:  # such as SystemExit: not ours to judge, so it goes where `run` was called
-                self._end(fault)
+                self._end(index, fault)
                 return True
             if not self._settle(index, outcome, time.thread_time() - cpu):
                 return False
@@ -197,9 +221,10 @@ class _Batch(Generic[T]):
         if not self.left:
             self.changed.notify()
 
-    def _end(self, fault: BaseException) -> None:
+    def _end(self, index: int, fault: BaseException) -> None:
         with self.changed:
-            self.fault, self.left = fault, 0
+            self.running.pop(index, None)
+            self.fault = fault
             self.waiting.clear()
             self.changed.notify()
 

@@ -281,6 +281,6 @@ def check_finite(seed: int, index: int, episode_return: float) -> None:
     """
     if not math.isfinite(episode_return):
         raise NonFiniteReturnError(
-            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite, mend the environment "
-            "or the reward function"
+            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN stands, too, for "
+            "an environment that failed twice, whose traceback is in the log): mend it, or the reward function"
         )

@@ -145,8 +145,9 @@ def test_an_answer_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
             play([Quiz(1)], player, [Start(0)])
 
 
-def test_ctrl_c_keeps_the_answers_that_are_on_the_way(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_answers_that_are_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in the queue are not asked, and nobody waits for the next attempt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
     main_thread = threading.main_thread().ident
     assert main_thread is not None
 

@@ -92,7 +92,7 @@ def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     healthy, crashed, short = play(envs, Talker(), starts(3), stepper=Stepper(workers), renew=shelf.renew)
     assert (len(healthy.turns), healthy.terminated, len(short.turns)) == (3, True, 1)
     assert (crashed.terminated, crashed.truncated, crashed.limit) == (False, True, "crash")
-    assert [turn.reward for turn in crashed.turns] == [1.0, -1.0]
+    assert [turn.reward for turn in crashed.turns] == [1.0, -2.0]
     error = crashed.turns[1].info["error"]
     assert error.startswith("Traceback")
     assert error.endswith("ConnectionError: nobody answers at 2\n")
@@ -115,7 +115,7 @@ def test_a_step_over_its_time_ends_its_episode_and_no_other(gate: Event) -> None
     envs, shelf = [Faulty(2, hangs=[1], gate=gate), Quiz(2)], Shelf(Quiz(1))
     hung, healthy = play(envs, Talker(), starts(2), stepper=Stepper(timeout=0.1), renew=shelf.renew)
     assert (len(hung.turns), hung.terminated, hung.truncated, hung.limit) == (1, False, True, "timeout")
-    assert hung.episode_return == -1.0
+    assert hung.episode_return == -2.0
     assert hung.turns[0].info["error"].startswith("no answer within 0.1 s")
     assert "_perhaps_fail" in hung.turns[0].info["error"]
     assert (len(healthy.turns), healthy.terminated) == (2, True)
@@ -202,7 +202,7 @@ def test_a_turn_that_nobody_read_blames_the_agent_for_nothing() -> None:
     assert (last["limit"], trajectory.limit) == ("crash", "crash")
     measured = measure(trajectory)
     assert (measured["success"], measured["turns"], measured["actions"]) == (0.0, 2.0, 1.0)
-    assert measured["return"] == pytest.approx(first["env_reward"] - 1.0)
+    assert measured["return"] == pytest.approx(first["env_reward"] - 2.0)
 
 
 def test_a_cut_reply_is_played_and_trained_and_may_cost() -> None:
@@ -274,3 +274,12 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
     assert {trajectory.limit for trajectory in inline} == {"", "crash", "context"}
     assert played(1) == inline
     assert played(64) == inline
+
+
+def test_a_successor_that_cannot_be_made_costs_no_other_episode() -> None:
+    def renew(env: Any, failure: Any) -> Any:
+        raise ConnectionError("nobody there")
+
+    trajectories = play([Faulty(3, crashes=[1]), Quiz(3)], Talker(), [Start(0), Start(1)], renew=renew)
+    assert [trajectory.limit for trajectory in trajectories] == ["crash", ""]
+    assert len(trajectories[1].turns) == 3

@@ -247,3 +247,40 @@ def test_a_hanging_call_keeps_no_process_alive(root: Path) -> None:
 def test_bad_arguments_are_refused(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Stepper(**arguments)  # type: ignore[arg-type]
+
+
+def busy(seconds: float) -> int:
+    """Computes for that long, whatever else runs; in which thread."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        pass
+    return threading.get_ident()
+
+
+@pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="this system does not tell a thread's CPU time")
+def test_calls_that_compute_for_long_stay_in_one_thread_and_within_their_limit() -> None:
+    """They were taken for waiting once: all threads joined, shared one interpreter, and ran over the limit."""
+    outcomes = Stepper(64, timeout=1.0).run([partial(busy, 0.03)] * 40)
+    assert not [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    assert len(set(outcomes)) <= 3
+
+
+def test_an_exit_among_calls_that_end_at_the_same_time_comes_through() -> None:
+    """One thread ended the batch while another one settled, and the run waited for ever."""
+    stepper = Stepper(32)
+    for _ in range(40):
+        with pytest.raises(SystemExit):
+            naps = [partial(time.sleep, 0.004)] * 20
+            stepper.run([*naps, partial(sys.exit, "enough"), *naps])
+    assert stepper.run([lambda: 1] * 3) == [1] * 3
+
+
+def test_threads_that_an_interrupt_leaves_in_a_call_are_not_counted_on(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepper = Stepper(1, timeout=60)
+    begun: list[int] = []
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Stepper, "_pause", lambda *_: begun and interrupt() or 0.01)
+        stepper.run([lambda: (begun.append(1), stuck_at(gate))])
+    assert stepper.run([lambda: "later"]) == ["later"]  # although the first call still hangs

@@ -120,11 +120,11 @@ def test_a_window_that_holds_every_turn_changes_nothing_and_a_shorter_one_what_i
 ) -> None:
     played = []
     for turns in (None, window):
-        options: dict[str, Any] = {"max_steps": 1, "max_completion_length": 400}  # a window of one repeats the rules
-        trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, window_turns=turns, **options)
+        trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, max_steps=1, window_turns=turns)
         trainer.train()
         played.append(trainer.played_rows)  # type: ignore[attr-defined]
     assert max(len(one.turns) for one in played[1]) == 4
+    assert [len(one.turns) for one in played[0]] == [len(one.turns) for one in played[1]]
     for whole, seen in zip(*played, strict=True):
         assert seen.turns[:window] == whole.turns[:window]  # the same dice, the same contexts
         built = [turn.context_ids is not None for turn in seen.turns]
@@ -138,5 +138,7 @@ def test_a_window_needs_one_turn_and_an_estimator_that_takes_rows(tmp_path: Path
         small_trainer(tmp_path, window_turns=0)
     with pytest.raises(WindowError, match="advantage is 'gae', whose critic reads a trajectory in one row"):
         small_trainer(tmp_path, window_turns=2, advantage="gae")
+    with pytest.raises(ValueError, match="beta is 0.1 and window_turns 2: TRL would score .* set beta=0.0"):
+        small_trainer(tmp_path, window_turns=2, beta=0.1)
     with pytest.raises(WindowError, match="A\\*-PO sums log-ratios over whole trajectories"):
         astar(tmp_path, window_turns=2)
