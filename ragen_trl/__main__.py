@@ -60,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(argv: list[str]) -> int:
+    from trl.import_utils import is_vllm_available
+
     from ragen_trl import experiment
     from ragen_trl.imitation import WarmStartConfig
     from ragen_trl.report import results_table
@@ -67,6 +69,8 @@ def _train(argv: list[str]) -> int:
     run, warm, args = _parse("train", argv, experiment.RunArguments, WarmStartConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
+    if args.use_vllm and not is_vllm_available():
+        return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     args.output_dir = args.output_dir or str(experiment.default_folder(run, args.seed))
     print(f"{run.algo} on {run.env} {args.env_kwargs or ''}, run folder {args.output_dir}")
     try:

@@ -1,6 +1,7 @@
 """Options that are out of their range, right alone but not together, or accepted to do nothing."""
 
 import math
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def check_values(args: "StarPOConfig") -> None:
     for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
         if not -math.inf < getattr(args, name) <= 0:
             raise ValueError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
-    if args.window_turns is not None and args.window_turns < 1:
+    if args.window_turns is not None and (not isinstance(args.window_turns, int) or args.window_turns < 1):
         raise ValueError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
     _check_stepping(args)
     if not 0 < args.filter_ratio <= 1:
@@ -72,9 +73,9 @@ def check_values(args: "StarPOConfig") -> None:
 
 def _check_stepping(args: "StarPOConfig") -> None:
     workers, timeout = args.env_workers, args.env_timeout
-    if workers < 0:
+    if not isinstance(workers, int) or workers < 0:
         raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
         raise ValueError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
     if timeout is not None and not workers:
         raise ValueError(
@@ -101,9 +102,12 @@ def check_combinations(args: "StarPOConfig") -> None:
     _check_updates(args)
     _check_vllm(args)
     if args.window_turns is not None:
-        from ragen_trl.windows import check_segments_trainable  # which needs the configurations
+        from ragen_trl.windows import WindowError, check_segments_trainable  # which need the configurations
 
-        check_segments_trainable(args)
+        try:
+            check_segments_trainable(args)
+        except WindowError as error:
+            raise WindowError(f"window_turns is {args.window_turns}; unset it, or mind this: {error}") from None
         for name, only in {"beta": 0.0, "num_iterations": 1}.items():
             if getattr(args, name) != only:
                 raise ValueError(
@@ -173,6 +177,11 @@ def _check_vllm(args: "StarPOConfig") -> None:
             f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
             "share an engine would have to play equally many turns; give the model a server of its own "
             "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
+        )
+    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+    if args.vllm_importance_sampling_mode not in modes:
+        raise ValueError(
+            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}; choose one of {', '.join(modes)}"
         )
     longest = args.vllm_max_model_length
     if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:

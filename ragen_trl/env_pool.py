@@ -196,10 +196,9 @@ class EnvPool:
         for key, made in self._made.items():
             for index, turns in enumerate(made):
                 if turns is failed:
-                    del made[index]  # even if no other can be made now: `take` tries again
+                    made[index] = self._make(EnvSpec(key[0], json.loads(key[1])))  # if it can be, else all stays
                     if failure.error is not None:
                         threading.Thread(target=_close, args=(turns,), daemon=True).start()
-                    made.insert(index, self._make(EnvSpec(key[0], json.loads(key[1]))))
                     return made[index]
         raise ValueError(f"{failed} was not taken from this pool, so nobody knows how to make another one")
 

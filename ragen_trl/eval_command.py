@@ -24,7 +24,7 @@ from ragen_trl.api_policy import ApiPolicy
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import about, make_chat, make_turns
-from ragen_trl.evaluation import FAILED, evaluate, judged, play_held_out
+from ragen_trl.evaluation import FAILED, EvaluationError, evaluate, judged, play_held_out
 from ragen_trl.experiment import EvalArguments
 from ragen_trl.model_loading import check_model
 from ragen_trl.policies import TransformersPolicy
@@ -73,6 +73,8 @@ def run_eval(run: EvalArguments, api: ApiArguments, args: StarPOConfig, say: Say
         EvaluationError: If no episode could be played to its end.
         ApiOptionError: If an option of the API cannot be used.
     """
+    if args.use_vllm:
+        raise EvaluationError("use_vllm is True, but here a model is sampled by Transformers or an API; leave it out")
     remote = _api_policy(run, api, args, say)  # mistakes show before anything is played
     local = _local_policy(run.model, run, args) if run.model is not None else None
     results = {"random": _measured("random", "random", run, args, say)}

@@ -39,7 +39,10 @@ def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> 
     if failures < count:
         return
     reason = str(trajectories[0].turns[-1].info["error"]).strip() if trajectories else "see the other processes"
-    raise EnvironmentsFailError(f"all {count} episodes failed in the environment, first with: {reason}")
+    raise EnvironmentsFailError(
+        f"all {count} episodes failed in the environment (one that has to stay in the thread that made it needs "
+        f"env_workers=0), first with: {reason}"
+    )
 
 
 def checked_groups(groups: Any, count: int) -> list[int]:

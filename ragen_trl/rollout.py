@@ -33,6 +33,7 @@ import numpy as np
 
 from ragen_trl.episodes import POLICY_FAILED, Episode, Outcome
 from ragen_trl.errors import UserError
+from ragen_trl.resets import begin
 from ragen_trl.stepping import Failure, Stepper
 from ragen_trl.trajectory import Trajectory
 
@@ -42,11 +43,6 @@ if TYPE_CHECKING:
 
 class ContextTooShortError(UserError, ValueError):
     """The first prompt alone fills the context."""
-
-
-class EnvResetError(UserError, RuntimeError):
-    """An environment, and a new one in its place, could not start an episode."""
-
 
 class TurnEnv(Protocol):
     """What a rollout needs of an environment: ``ragen_envs.AgentTurns``, or anything with its two methods."""
@@ -199,7 +195,7 @@ def play(
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     stepper = stepper or Stepper()
-    episodes = _begin(envs, starts, stepper, renew, None if policy.chat is None else window)
+    episodes = begin(envs, starts, stepper, renew, None if policy.chat is None else window)
     policy.begin([start.sampling_seed for start in starts])
     playing = list(range(len(episodes)))
     while policy.goes_on(bool(playing)):
@@ -214,36 +210,6 @@ def play(
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
     return [episode.trajectory(policy.chat, policy.max_context) for episode in episodes]
-
-
-def _begin(
-    envs: Sequence[TurnEnv], starts: Sequence[Start], stepper: Stepper, renew: Renew | None, window: int | None
-) -> list[Episode]:
-    """Reset every environment; one that fails gets a successor and a second chance."""
-    played = list(envs)
-    outcomes = stepper.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
-    failures = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Failure)}
-    if failures and renew is not None:
-        for row, failure in failures.items():
-            played[row] = renew(played[row], failure)
-        again = stepper.run([partial(_reset, played[row], starts[row]) for row in failures])
-        for row, outcome in zip(list(failures), again, strict=True):
-            outcomes[row] = outcome
-    episodes = []
-    for env, start, outcome in zip(played, starts, outcomes, strict=True):
-        if isinstance(outcome, Failure):
-            twice = "" if renew is None else ", nor in a new environment"
-            raise EnvResetError(
-                f"no episode could start at reset(seed={start.seed}){twice} ({outcome.kind}):\n{outcome.text}"
-            ) from outcome.error
-        episodes.append(Episode(start, env, outcome, window))
-    return episodes
-
-
-def _reset(env: TurnEnv, start: Start) -> Outcome:
-    options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
-    observation, info = env.reset(seed=start.seed, options=options)
-    return Outcome(observation, dict(info))
 
 
 def _step(env: TurnEnv, reply: str) -> Outcome:

@@ -2,7 +2,8 @@
 
 One thread begins alone: environments that only compute are as fast as in a loop, because threads of one Python process
 share its interpreter. Where calls are seen to wait (for a server, a disk, another process), the others join in, and a
-batch costs about its slowest call.
+batch costs about its slowest call. After a batch that one thread could do alone the next one is run without any, up to
+the first call that waits; with a time limit there is always a thread, since nothing else can be left behind.
 
 Left out: processes (environments need not be picklable; one that computes for long can be a server), asyncio
 (Gymnasium's ``step`` is a plain function), and stopping a thread that hangs, which Python cannot do: it is left behind,
@@ -69,6 +70,7 @@ class Stepper:
         if timeout is not None and not workers:
             raise ValueError(f"timeout is {timeout} and workers 0; only a thread can be left behind, so give 1 or more")
         self.workers, self.timeout = workers, timeout
+        self._alone = workers == 0  # whether nothing is expected to wait
         self._threads = 0  # alive, without those that were left behind
         self._tickets: queue.SimpleQueue[_Batch[Any] | None] = queue.SimpleQueue()
         self._warned: set[tuple[str, str]] = set()
@@ -80,21 +82,33 @@ class Stepper:
         Args:
             calls: Functions without arguments.
         """
-        if self.workers:
-            batch = _Batch(calls)
+        outcomes = self._run_here(calls) if self._alone else []
+        if len(outcomes) < len(calls):
+            batch = _Batch(calls[len(outcomes) :])
             try:
-                self._watch(batch)
+                helping = self._watch(batch)
             finally:
                 self._threads -= batch.abandon()  # after Ctrl-C the threads must not go on, nor be counted on
-            outcomes = batch.outcomes
-        else:
-            outcomes = [_attempt(call) for call in calls]
+            outcomes += batch.outcomes
+            self._alone = helping == 1 and len(calls) > 1 and self.timeout is None and not batch.mostly_waits
         for outcome in outcomes:
             if isinstance(outcome, Failure):
                 self._warn(outcome)
         return outcomes
 
-    def _watch(self, batch: "_Batch[T]") -> None:
+    def _run_here(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
+        """Outcomes of the calls up to the first one that waits, if there are threads that can take over."""
+        outcomes: list[T | Failure] = []
+        for call in calls:
+            began, cpu = time.monotonic(), time.thread_time()
+            outcomes.append(_attempt(call))
+            seconds = time.monotonic() - began
+            if self.workers and seconds > _PATIENCE and time.thread_time() - cpu < seconds / 2:
+                break
+        return outcomes
+
+    def _watch(self, batch: "_Batch[T]") -> int:
+        """Have a batch done; returns how many threads worked on it at last."""
         helping = 0
         with batch.changed:
             more = min(1, len(batch.waiting))
@@ -109,6 +123,7 @@ class Stepper:
                 more = min(self.workers - helping, len(batch.waiting)) if stuck else 0
         if batch.fault is not None:
             raise batch.fault
+        return helping
 
     def _pause(self, batch: "_Batch[T]", helping: int) -> float | None:
         """Seconds until there may be something to do; ``None`` to be woken by the last call."""

@@ -11,7 +11,7 @@ import ragen_envs
 from ragen_trl.chat import Chat
 from ragen_trl.evaluation import measure
 from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.rollout import EnvResetError, Penalties, Policy, Reply, Request, Start, TurnEnv, play
+from ragen_trl.rollout import Penalties, Policy, Reply, Request, Start, TurnEnv, play
 from ragen_trl.stepping import Failure, Stepper
 from tests.ragen_trl.chat_families import FAMILIES
 from tests.ragen_trl.fake_envs import Faulty, Quiz, Slow
@@ -149,19 +149,6 @@ def test_a_reset_that_hangs_is_tried_in_a_new_environment(gate: Event) -> None:
         [Faulty(2, hangs=[0], gate=gate)], Talker(), starts(1), stepper=Stepper(timeout=0.1), renew=shelf.renew
     )
     assert (len(trajectory.turns), trajectory.terminated) == (2, True)
-
-
-def test_a_second_reset_that_fails_is_an_error_with_seed_and_traceback() -> None:
-    """No episode, no turn: there is nothing that could be recorded."""
-    shelf = Shelf(Faulty(2, crashes=[0]))
-    with pytest.raises(EnvResetError, match=r"reset\(seed=11\), nor in a new.*(?s:.*)nobody answers at 0") as caught:
-        play([Quiz(2), Faulty(2, crashes=[0])], Talker(), starts(2), renew=shelf.renew)
-    assert isinstance(caught.value.__cause__, ConnectionError)
-
-
-def test_without_a_way_to_renew_a_reset_is_not_repeated() -> None:
-    with pytest.raises(EnvResetError, match=r"reset\(seed=10\) \(crash\)"):
-        play([Faulty(2, crashes=[0])], Talker(), starts(1))
 
 
 def test_a_failure_costs_what_was_asked_for() -> None:

@@ -92,7 +92,7 @@ def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(tmp_path: 
         return env
 
     trainer = small_trainer(tmp_path, broken, max_steps=1)
-    with pytest.raises(EnvironmentsFailError, match="all 8 episodes failed in the environment, (?s:.*)ZeroDivision"):
+    with pytest.raises(EnvironmentsFailError, match="all 8 episodes failed in the environment (?s:.*)ZeroDivision"):
         trainer.train()
 
 
