@@ -15,7 +15,10 @@ from transformers import AutoModelForCausalLM
 from trl.generation.vllm_client import VLLMClient
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
+from ragen_trl.api_client import ApiClient
+from ragen_trl.api_policy import ApiPolicy
 from ragen_trl.chat import Chat
+from ragen_trl.policies import TransformersPolicy
 from ragen_trl.rollout import Start, play
 from ragen_trl.sampling import Sampling
 from ragen_trl.tiny_model import build_tiny_tokenizer
@@ -84,6 +87,18 @@ def test_rows_have_their_own_seeds_and_limits(client: VLLMClient) -> None:
     replies = alone(client).complete(contexts, Sampling(9), frozenset({0}))
     assert len({reply.ids[0] for reply in replies}) > 1
     assert all(len(reply.ids) == 1 + seed or reply.ids[-1] == 0 for seed, reply in enumerate(replies))
+
+
+def test_its_openai_api_says_what_the_local_model_says(client: VLLMClient, folder: Path) -> None:
+    """The API renders the chat itself; greedy replies to the first message are those to our own token ids."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    starts = [Start(seed) for seed in range(3)]
+    local = play(quizzes([1, 1, 1]), TransformersPolicy(model, CHAT, Sampling(12, 0.0)), starts)
+    server = ApiClient(f"{client.base_url}/v1", "nobody")
+    with server, ApiPolicy(str(folder), Sampling(12, 0.0), server) as policy:
+        asked = play(quizzes([1, 1, 1]), policy, starts)
+        assert [one.turns[0].reply for one in asked] == [one.turns[0].reply for one in local]
+        assert policy.counts.as_dict()["completion_tokens"] == sum(one.num_reply_tokens for one in local)
 
 
 def test_what_the_server_refuses_is_named(client: VLLMClient) -> None:
