@@ -9,29 +9,19 @@ it, keeps such answers apart.
 
 import hashlib
 import json
-import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ragen_trl.errors import UserError
-
-_APPLICATION = 0x41504943  # "APIC"
-_VERSION = 1
-_SCHEMA = (
-    "CREATE TABLE answers (digest TEXT PRIMARY KEY, request TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
-)
+from ragen_trl.sqlite_file import SqliteFile
 
 
 class ApiCacheError(UserError, ValueError):
     """The file cannot be used as a cache of answers."""
 
 
-class ApiCache:
+class ApiCache(SqliteFile):
     """Answers by request, in a SQLite file that threads and processes may share.
 
     Args:
@@ -42,32 +32,19 @@ class ApiCache:
         ApiCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
     """
 
+    error = ApiCacheError
+    purpose = "a cache of answers"
+    application = 0x41504943  # "APIC"
+    version = 1
+    schema = (
+        "CREATE TABLE answers (digest TEXT PRIMARY KEY, request TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
+    )
+    # The log stays as it was where the disk cannot have one; an answer is worth a flush.
+    pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
+
     def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
-        self.path = Path(path)
+        super().__init__(path, timeout, threads=True)
         self._lock = threading.Lock()  # one connection, one thread at a time
-        with self._named_errors():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(
-                self.path, timeout=timeout, isolation_level=None, check_same_thread=False
-            )
-        try:
-            with self._named_errors():
-                self._check_version()
-                self._connection.execute("PRAGMA journal_mode = WAL")  # stays as it was where the disk cannot
-                self._connection.execute("PRAGMA synchronous = FULL")  # an answer is worth a flush
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def __enter__(self) -> "ApiCache":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; the log is merged into it."""
-        self._connection.close()
 
     def get(self, request: dict[str, Any]) -> str | None:
         """The server's JSON for a request, or ``None``.
@@ -104,45 +81,6 @@ class ApiCache:
     def _body(self, content: str) -> str | None:
         row = self._connection.execute("SELECT body FROM answers WHERE digest = ?", (_digest(content),)).fetchone()
         return None if row is None else str(row[0])
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise ApiCacheError(
-                f"{self.path} cannot be used as a cache of answers ({error}); if another program holds it, end that; "
-                "if it is something else or damaged, name another file or move this one away"
-            ) from error
-
-    def _check_version(self) -> None:
-        """Make the table in a new file; refuse any file that is neither new nor ours."""
-        if self._is_new():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                if self._is_new():  # still, now that nobody else can write
-                    for statement in _SCHEMA:
-                        self._connection.execute(statement)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-        if self._mark("application_id") != _APPLICATION:
-            raise ApiCacheError(f"{self.path} is a SQLite file of another program; name another file")
-        version = self._mark("user_version")
-        if version != _VERSION:
-            raise ApiCacheError(
-                f"{self.path} has version {version} of the format, this program reads version {_VERSION}; "
-                "name another file, or use the program that wrote it"
-            )
-
-    def _is_new(self) -> bool:
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return tables == 0 and self._mark("application_id") == 0
-
-    def _mark(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def _canonical(request: dict[str, Any]) -> str:

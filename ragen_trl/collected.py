@@ -15,7 +15,7 @@ import gymnasium
 from ragen_trl.chat import Chat
 from ragen_trl.config import StarPOConfig
 from ragen_trl.env_pool import EnvPool, env_specs
-from ragen_trl.evaluation import FAILED
+from ragen_trl.episodes import FAILED
 from ragen_trl.rollout import Policy, Start
 from ragen_trl.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn

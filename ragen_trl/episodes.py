@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 POLICY_FAILED = "error"
 """`Trajectory.limit` where the policy had no reply."""
+FAILED = (*FAILURES, POLICY_FAILED)
+"""How an episode ends that no policy is to blame for: its environment failed, or the API behind the policy."""
 
 # Of the keys of ``AgentTurns``, those that speak of one turn. Nobody read the reply, so no fault of it is known.
 _NOTHING_DONE: dict[str, Any] = {
@@ -122,7 +124,7 @@ class Episode:
         """The finished episode. What would have been shown next is cut to the model's context."""
         assert self.done is not None
         goes_on = self.done["truncated"] and not self.done["terminated"]
-        seen = self.done["limit"] not in (*FAILURES, POLICY_FAILED)  # else there is no answer to show
+        seen = self.done["limit"] not in FAILED  # else there is no answer to show
         room = None if max_context is None else max(0, max_context - self.context)
         return Trajectory(
             turns=tuple(self.turns),

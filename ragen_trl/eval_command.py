@@ -24,7 +24,8 @@ from ragen_trl.api_policy import ApiPolicy
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
 from ragen_trl.environments import about, make_chat, make_turns
-from ragen_trl.evaluation import FAILED, EvaluationError, evaluate, judged, play_held_out
+from ragen_trl.episodes import FAILED
+from ragen_trl.evaluation import EvaluationError, evaluate, judged, play_held_out
 from ragen_trl.experiment import EvalArguments
 from ragen_trl.model_loading import check_model
 from ragen_trl.policies import TransformersPolicy

@@ -17,15 +17,12 @@ from tqdm.auto import tqdm
 from ragen_envs import AgentTurns, best_action, episode_seeds, random_action, wilson_interval
 from ragen_trl.config import StarPOConfig
 from ragen_trl.env_pool import EnvPool, env_specs
+from ragen_trl.episodes import FAILED
 from ragen_trl.errors import UserError
 from ragen_trl.policies import ScriptedPolicy
 from ragen_trl.rollout import Policy, Start, TurnEnv
 from ragen_trl.seeds import evaluation_seeds
-from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
-
-# How an episode ends that no policy is to blame for: its environment failed, or the API behind the policy.
-FAILED = (*FAILURES, "error")
 
 
 class EvaluationError(UserError, RuntimeError):

@@ -9,24 +9,12 @@ any case. Left out: deleting and evicting (delete the file), and anything that f
 import hashlib
 import json
 import math
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ragen_trl.errors import UserError
-
-_APPLICATION = 0x41537450  # "AStP"
-_VERSION = 1
-_SCHEMA = (
-    "CREATE TABLE keys (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, content TEXT NOT NULL)",
-    "CREATE TABLE samples (key INTEGER NOT NULL REFERENCES keys, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
-    "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION}",
-    f"PRAGMA user_version = {_VERSION}",
-)
+from ragen_trl.sqlite_file import SqliteFile
 
 
 class ValueKeyError(UserError, ValueError):
@@ -123,7 +111,7 @@ class ValueKey:
         return hashlib.sha256(self.as_json().encode("ascii")).hexdigest()
 
 
-class ValueCache:
+class ValueCache(SqliteFile):
     """Samples by key and start seed in a SQLite file, which several processes may read and write at a time.
 
     Args:
@@ -134,27 +122,15 @@ class ValueCache:
         ValueCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
     """
 
-    def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
-        self.path = Path(path)
-        with self._named_errors():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self.path, timeout=timeout, isolation_level=None)
-        try:
-            with self._named_errors():
-                self._check_version()
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def __enter__(self) -> "ValueCache":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+    error = ValueCacheError
+    purpose = "a cache of values"
+    application = 0x41537450  # "AStP"
+    version = 1
+    schema = (
+        "CREATE TABLE keys (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, content TEXT NOT NULL)",
+        "CREATE TABLE samples (key INTEGER NOT NULL REFERENCES keys, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
+        "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
+    )
 
     def add(self, key: ValueKey, samples: Sequence[StoredSample]) -> None:
         """Store samples: all of them or, if this fails or the process dies, none.
@@ -227,50 +203,6 @@ class ValueCache:
             raise ValueError(f"sample {index} of start {seed} would leave a gap behind {len(stored)} stored ones")
         self._connection.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (number, int(seed), int(index), *sample))
         stored.append(sample)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")  # nobody else writes between the look and the change
-        try:
-            yield self._connection
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:  # after some errors SQLite has rolled back already
-                self._connection.execute("ROLLBACK")
-            raise
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise ValueCacheError(
-                f"{self.path} cannot be used as a cache of values ({error}); if another program holds it, end that; if "
-                "it is something else or damaged, name another file or move this one away"
-            ) from error
-
-    def _check_version(self) -> None:
-        """Make the tables in a new file; refuse any file that is neither new nor ours."""
-        if self._is_new():
-            with self._transaction():
-                if self._is_new():  # still, now that nobody else can write
-                    for statement in _SCHEMA:
-                        self._connection.execute(statement)
-        if self._mark("application_id") != _APPLICATION:
-            raise ValueCacheError(f"{self.path} is a SQLite file of another program; name another file")
-        version = self._mark("user_version")
-        if version != _VERSION:
-            raise ValueCacheError(
-                f"{self.path} has version {version} of the format, this program reads version {_VERSION}; "
-                "name another file, or use the program that wrote it"
-            )
-
-    def _is_new(self) -> bool:
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return tables == 0 and self._mark("application_id") == 0
-
-    def _mark(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_finite(seed: int, index: int, episode_return: float) -> None:

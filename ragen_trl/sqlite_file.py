@@ -1,0 +1,112 @@
+"""A SQLite file of a known format: made where it is missing, refused where it is something else.
+
+What a cache on disk needs besides its tables. Left out: migrations; a file of another version is refused.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar, Self
+
+from ragen_trl.errors import UserError
+
+
+class SqliteFile:
+    """An open file; derive from it and say what it holds.
+
+    Args:
+        path: The file; it and its folder are made if they are missing.
+        timeout: Seconds to wait for another process that writes.
+        threads: Whether threads share the connection, which the derived class then has to lock.
+
+    Raises:
+        UserError: Of the kind `error`, if the file is not SQLite, belongs to something else, has another version, or
+            cannot be opened.
+
+    Attributes:
+        error: What is raised about the file.
+        purpose: What it is, in messages.
+        application: ``application_id`` of the format.
+        version: ``user_version`` of the format.
+        schema: Statements that make the tables.
+        pragmas: Statements for every connection.
+    """
+
+    error: ClassVar[type[UserError]]
+    purpose: ClassVar[str]
+    application: ClassVar[int]
+    version: ClassVar[int]
+    schema: ClassVar[tuple[str, ...]]
+    pragmas: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, path: str | Path, timeout: float = 30.0, threads: bool = False) -> None:
+        self.path = Path(path)
+        with self._named_errors():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(
+                self.path, timeout=timeout, isolation_level=None, check_same_thread=not threads
+            )
+        try:
+            with self._named_errors():
+                self._check_version()
+                for statement in self.pragmas:
+                    self._connection.execute(statement)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._connection.execute("BEGIN IMMEDIATE")  # nobody else writes between the look and the change
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # after some errors SQLite has rolled back already
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            raise self.error(
+                f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that; if it "
+                "is something else or damaged, name another file or move this one away"
+            ) from error
+
+    def _check_version(self) -> None:
+        """Make the tables in a new file; refuse any file that is neither new nor ours."""
+        if self._is_new():
+            with self._transaction():
+                if self._is_new():  # still, now that nobody else can write
+                    marks = (f"application_id = {self.application}", f"user_version = {self.version}")
+                    for statement in (*self.schema, *(f"PRAGMA {mark}" for mark in marks)):
+                        self._connection.execute(statement)
+        if self._mark("application_id") != self.application:
+            raise self.error(f"{self.path} is a SQLite file of another program; name another file")
+        version = self._mark("user_version")
+        if version != self.version:
+            raise self.error(
+                f"{self.path} has version {version} of the format, this program reads version {self.version}; "
+                "name another file, or use the program that wrote it"
+            )
+
+    def _is_new(self) -> bool:
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return tables == 0 and self._mark("application_id") == 0
+
+    def _mark(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
