@@ -1,9 +1,6 @@
 """The critic's loop: which value stands in which column, what one update does, and that splitting changes nothing."""
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +14,9 @@ from ragen_trl.batch import collate
 from ragen_trl.critic import Critic
 from ragen_trl.critic_networks import CriticError
 from tests.ragen_trl.critics import GENTLE, PAD, episodes, lesson, lora_policy, make_critic, no_bootstrap, weights
+from tests.ragen_trl.launches import on_two_processes
 from tests.ragen_trl.trainers import small_model
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 POLICIES = {"model": small_model, "adapter": lambda: lora_policy(warm=True)}
 
 
@@ -245,16 +242,7 @@ def test_a_launch_that_shards_the_model_is_refused(launch: DistributedType) -> N
 
 def test_two_processes_take_the_step_of_one_and_the_policy_stays_in_step(tmp_path: Path) -> None:
     """Shares of 5 and 3 episodes, and of 8 and none; what is compared: ``critic_two_ranks.py``."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, "-m", "tests.ragen_trl.critic_two_ranks", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    on_two_processes("tests.ragen_trl.critic_two_ranks", tmp_path)
     rows = episodes(8)
     for kind, build in POLICIES.items():
         single = make_critic(build(), max_grad_norm=0.1, **GENTLE)

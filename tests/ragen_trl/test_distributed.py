@@ -1,9 +1,6 @@
 """Two processes take the step of one, groups straddling ranks and unequal shares of kept rows included."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +8,8 @@ import pytest
 import torch
 
 from ragen_trl.value_cache import ValueCache
+from tests.ragen_trl.launches import on_two_processes
 from tests.ragen_trl.two_ranks import make_trainer, result
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 # 12 trajectories in 3 groups of 4: the second group has two members on either process.
 STRADDLING: dict[str, Any] = {"algorithm": "StarPO", "envs": ["draws"], "rows": 12}
@@ -84,16 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two processes have left the results of all cases; one launch, since it costs more than the cases."""
     path = tmp_path_factory.mktemp("ranks")
     (path / "cases.json").write_text(json.dumps(CASES), encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, "-m", "tests.ragen_trl.two_ranks", str(path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    on_two_processes("tests.ragen_trl.two_ranks", path, timeout=400)
     return path
 
 

@@ -1,9 +1,5 @@
 """Two processes behind one vLLM server: nobody waits for ever, and everybody gets their own replies."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,25 +9,15 @@ from trl.generation import vllm_generation
 
 from ragen_trl.chat import Chat
 from tests.ragen_trl.fake_vllm import FakeClient, FakeModel
+from tests.ragen_trl.launches import on_two_processes
 from tests.ragen_trl.trainers import TOKENIZER, small_model
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What either process found; a process that waits for the other runs into the time limit."""
     folder = tmp_path_factory.mktemp("ranks")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, "-m", "tests.ragen_trl.vllm_two_ranks", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    on_two_processes("tests.ragen_trl.vllm_two_ranks", folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in (0, 1)]
 
 
