@@ -66,17 +66,33 @@ def filter_metrics(experience: Experience, kept: Sequence[int]) -> dict[str, flo
 
 
 def shown_advantages(
-    chosen: Experience, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
+    experience: Experience,
+    kept: Sequence[int],
+    chosen: Experience,
+    advantages: torch.Tensor | None,
+    gather: Callable[[list[float]], list[float]],
 ) -> list[float]:
-    """One number for each of the B trajectories that are trained on: its advantage, or the mean over its tokens.
+    """One number for each trajectory of all processes: its advantage, the mean over its tokens, or 0 if it was dropped.
 
     Args:
+        experience: Everything sampled.
+        kept: Indices of the groups that are trained on.
         chosen: What is trained on.
-        advantages: (B,), or (L, T) of this process.
+        advantages: (B,) of all of it, (L, T) of this process, or ``None`` if no group was kept.
         gather: Joins the lists of all processes, in their order.
     """
+    groups = set(kept)
+    values = iter([] if advantages is None else _one_each(chosen, advantages, gather))
+    rows = range(len(experience.outlines))
+    return [next(values) if row // experience.group_size in groups else 0.0 for row in rows]
+
+
+def _one_each(
+    chosen: Experience, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
+) -> list[float]:
     if advantages.ndim == 1:
-        return advantages.tolist()
+        found: list[float] = advantages.tolist()
+        return found
     here = len(chosen.trajectories)
     mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)

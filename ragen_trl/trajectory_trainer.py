@@ -33,6 +33,7 @@ from ragen_trl.experience import Experience
 from ragen_trl.hook_checks import check_advantages, check_loss, checked_groups
 from ragen_trl.losses import entropy_bonus, kl_penalty
 from ragen_trl.micro_batches import count_positions, depends_on_split, padding_metric, regroup, score_by_length
+from ragen_trl.observers import Observer, observe
 from ragen_trl.rollout_metrics import filter_metrics, shown_advantages
 from ragen_trl.rollout_trainer import RolloutTrainer
 from ragen_trl.windows import check_segments_trainable, segment_loss, segment_rows
@@ -49,7 +50,7 @@ _TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio
 class TrajectoryTrainer(RolloutTrainer):
     """What the trainers of this package have in common; an algorithm says at least what its `advantages` are.
 
-    Arguments and errors are those of `RolloutTrainer`.
+    Arguments and errors are those of `RolloutTrainer`. ``observers`` are shown every rollout (`observers.Observer`).
     """
 
     _buffered_inputs: list[dict[str, Any]] | None
@@ -58,6 +59,7 @@ class TrajectoryTrainer(RolloutTrainer):
         super().__init__(*args, **kwargs)
         self._scored: tuple[torch.Tensor, torch.Tensor | None] = (torch.empty(0), None)
         self._entropy_bonus_enabled = self.args.use_adaptive_entropy
+        self.observers: list[Observer] = []
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL. ``resume_from_checkpoint=True`` takes the last checkpoint that was written whole.
@@ -173,12 +175,13 @@ class TrajectoryTrainer(RolloutTrainer):
         batch = chosen.batch
         rows, width = batch["completion_ids"].shape
         if not kept:
+            self._show(experience, kept, chosen, None)
             logger.warning("step %d makes no update: no group has anything to teach", self.state.global_step + 1)
             return {**batch, "advantages": torch.zeros(rows, device=self.accelerator.device)}
         advantages = self.advantages(chosen)
         here = len(chosen.trajectories)
         check_advantages(advantages, len(chosen.outlines), (here, width))
-        self._log_advantages(experience, kept, shown_advantages(chosen, advantages, gather_object))
+        self._show(experience, kept, chosen, advantages)
         local = advantages[chosen.rows] if advantages.ndim == 1 else advantages
         if any(outline.segments > 1 for outline in chosen.outlines):
             return self._in_segments(experience, chosen, local)
@@ -272,15 +275,14 @@ class TrajectoryTrainer(RolloutTrainer):
         largest = self.accelerator.gather(deviation).max().item()
         self._metrics["train"]["sampling/ratio_deviation_max"].append(largest)
 
-    def _log_advantages(self, experience: Experience, kept: list[int], shown: list[float]) -> None:
-        """Put what is trained into TRL's table of completions, which holds the last rollout: 0 where it was dropped."""
-        values = iter(shown)
-        groups = set(kept)
-        everyone = [
-            next(values) if row // experience.group_size in groups else 0.0 for row in range(len(experience.outlines))
-        ]
-        self._logs["advantages"].clear()
-        self._logs["advantages"].extend(everyone)  # a deque as long as a rollout: the last ones stay
+    def _show(self, experience: Experience, kept: list[int], chosen: Experience, advantages: Any) -> None:
+        """Put what is trained into TRL's table of completions, which holds the last rollout, and before observers."""
+        self._logs["advantages"].clear()  # a deque as long as a rollout: the last ones stay
+        self._logs["advantages"].extend(shown_advantages(experience, kept, chosen, advantages, gather_object))
+        if self.observers:
+            seen = observe(self.state.global_step, experience, kept, chosen, advantages)
+            for observer in self.observers:
+                observer.on_rollout(seen)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

@@ -119,15 +119,32 @@ def test_refills_count_as_sampled() -> None:
     assert (metrics["filter/trajectories_sampled"], metrics["filter/trajectories_used"]) == (4, 2)
 
 
+def same(local: list[float]) -> list[float]:
+    """Gathers of one process."""
+    return local
+
+
+def of_all(experience: Experience, advantages: torch.Tensor, gather: Any = same) -> list[float]:
+    """What is shown where every group was kept."""
+    return shown_advantages(experience, range(experience.num_groups), experience, advantages, gather)
+
+
 def test_advantages_of_trajectories_are_shown_as_they_are() -> None:
-    assert shown_advantages(groups_of(1.0, 2.0), torch.tensor([-0.5, 0.5]), lambda local: local) == [-0.5, 0.5]
+    assert of_all(groups_of(1.0, 2.0), torch.tensor([-0.5, 0.5])) == [-0.5, 0.5]
+
+
+def test_a_trajectory_that_was_dropped_is_shown_with_no_advantage() -> None:
+    experience = groups_of(1.0, 2.0, 3.0, 5.0)
+    chosen = experience.select([1], 1)
+    assert shown_advantages(experience, [1], chosen, torch.tensor([-0.5, 0.5]), same) == [0.0, 0.0, -0.5, 0.5]
+    assert shown_advantages(experience, [], experience.select([], 1), None, same) == [0.0] * 4
 
 
 def test_advantages_of_tokens_are_shown_as_the_mean_over_the_sampled_ones() -> None:
     """Completion columns a e a and a: (1 + 3) / 2, and 5; what stands at environment tokens and padding is not seen."""
     experience = experience_of([made_up((2, 1, 0.0), (1, 1, 1.0)), made_up((1, 1, 0.0))], 2)
     advantages = torch.tensor([[1.0, 99.0, 3.0], [5.0, 99.0, 99.0]])
-    assert shown_advantages(experience, advantages, lambda local: local) == [2.0, 5.0]
+    assert of_all(experience, advantages) == [2.0, 5.0]
 
 
 def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> None:
@@ -143,6 +160,6 @@ def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> 
             asked.append(means)
             return local[0] + local[1]
 
-        shown = shown_advantages(one, torch.tensor(seeds)[:, None], gather)
+        shown = of_all(one, torch.tensor(seeds)[:, None], gather)
         assert asked == [seeds]
         assert shown == [0, 1, 2, 3, 4, 5, 6, 7]
