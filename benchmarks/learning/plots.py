@@ -1,7 +1,7 @@
-"""The pictures of ``learning_curves.py``: success against sampled trajectories, a panel a variant.
+"""The pictures of a question: success at the end, a row a variant, and learning curves, a panel a variant.
 
-Eight lines in one panel cover each other. Here each variant has its own, with all others' means in grey behind it, on
-the same axes. Left out: single seeds (the band is their range) and what needs a second scale; the table has it.
+Eight lines in one panel cover each other. There each variant has its own, with all others' means in grey behind it, on
+the same axes. Left out: single seeds (bars and bands are their range) and what needs a second scale; the table has it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,88 @@ _SETTINGS = {
 _COLUMNS = 4
 
 
-def draw(title: str, variants: Mapping[str, Sequence[Run]], baselines: Mapping[str, float], path: Path) -> None:
+def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
+    """Write the pictures of a question's JSON as PNG.
+
+    Args:
+        content: What ``collect`` made.
+        folder: Where to.
+        name: That the files begin with.
+
+    Returns:
+        The files.
+    """
+    tasks = content["tasks"]
+    written = []
+    if tasks:
+        written.append(folder / f"{name}.png")
+        draw_ends(content["question"]["title"], tasks, written[-1])
+    for task_name, task in tasks.items():
+        if content["question"]["curves"]:
+            written.append(folder / f"{name}_{task_name}.png")
+            labelled = {variant["label"]: variant["runs"] for variant in task["variants"].values()}
+            draw_curves(_title(task), labelled, _baselines(task), written[-1])
+    return written
+
+
+def draw_ends(title: str, tasks: Mapping[str, Any], path: Path) -> None:
+    """Success at the end of every variant with the range of its seeds, a panel a task; where it began, beside it."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        heights = [len(task["variants"]) for task in tasks.values()]
+        size = (7.2, 0.85 + 0.24 * sum(heights) + 0.42 * len(tasks))
+        figure = Figure(figsize=size, layout="constrained", dpi=130)
+        grid = figure.subplots(
+            len(tasks), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": [n + 0.6 for n in heights]}
+        )
+        for axes, (name, task) in zip(grid[:, 0], tasks.items(), strict=True):
+            _draw_ends(axes, name, task)
+        handles, labels = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)
+        grid[-1, 0].set_xlabel("success, held out: mean and range over the seeds")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata={"Software": None})
+
+
+def _draw_ends(axes: Axes, name: str, task: Mapping[str, Any]) -> None:
+    first = next(iter(task["prepared"]["results"].values()))
+    for policy, colour, style in (("random", _RANDOM, (5, 3)), ("oracle", _ORACLE, (1, 1.5))):
+        axes.axvline(first[policy]["success"], color=colour, lw=1.2, ls=(0, style), label=policy)
+    axes.axvline(first["warm_start"]["success"], color="#d55e00", lw=1.2, label="where training begins")
+    for row, variant in enumerate(task["variants"].values()):
+        found = variant["summary"]["success"]
+        bar = [[found["mean"] - found["low"]], [found["high"] - found["mean"]]]
+        label = "after training" if row == 0 else None
+        axes.errorbar(
+            found["mean"], row, xerr=bar, fmt="o", ms=4.5, capsize=2.5, color=_COLOUR, label=label, zorder=4
+        )
+    axes.set_yticks(range(len(task["variants"])), [variant["label"] for variant in task["variants"].values()])
+    axes.set_ylim(len(task["variants"]) - 0.4, -0.6)
+    axes.set_xlim(-0.02, 1.03)
+    axes.grid(visible=False, axis="y")
+    axes.set_title(name, loc="left", fontsize=9.5, fontweight="bold")
+
+
+def _baselines(task: Mapping[str, Any]) -> dict[str, float]:
+    """Success of random play and of the oracle in the curve's evaluation."""
+    first = next(iter(task["prepared"]["results"].values()))
+    return {name: first[name]["success"] for name in ("random", "oracle")}
+
+
+def _title(task: Mapping[str, Any]) -> str:
+    """What is seen, in a line."""
+    settings = task["prepared"]["settings"]
+    evaluation = next(iter(settings["evaluations"]))
+    seeds = sorted({run["seed"] for variant in task["variants"].values() for run in variant["runs"]})
+    return (
+        f"{settings['env']}, {evaluation}: n = {settings['episodes']} at temperature {settings.get('temperature', 1)}; "
+        f"mean and range of seeds {', '.join(map(str, seeds))}; other variants in grey"
+    )
+
+
+def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Mapping[str, float], path: Path) -> None:
     """Write a PNG.
 
     Args:

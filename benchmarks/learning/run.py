@@ -1,29 +1,29 @@
-"""The training runs behind ``learning_curves.py``, each call of this script a process of its own.
+"""The training runs behind a question, each call of this script a process of its own.
 
     cd benchmarks
-    python -m learning.run TASK FOLDER                                  # the warm start and the baselines
-    python -m learning.run TASK FOLDER --variants astar_po --seeds 0    # one run
+    python -m learning.run QUESTION FOLDER --tasks TASK                                 # warm start and baselines
+    python -m learning.run QUESTION FOLDER --tasks TASK --variants astar_po --seeds 0   # one run
 
 A process with one thread and one run in it has times and a peak of memory that are the run's own. What is finished is
-not done again: ``FOLDER/TASK/warm_start.json`` and ``FOLDER/TASK/VARIANT/seedN.json`` carry the settings they were made
-with. Left out: checkpoints; a run takes minutes, and one that was killed begins anew.
+not done again (``store.py``). Left out: checkpoints; a run takes minutes, and one that was killed begins anew.
 """
 
 import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from learning.measure import Curve, distance
-from learning.tasks import TASKS, VARIANTS, Evaluation, Task, run_trajectories, small, training_options
+from learning.spec import Evaluation, Question, Task, Variant, play_options, run_trajectories, training_options
+from learning.store import finished, prepare_settings, prepared_folder, run_file, run_settings
 from ragen_trl.astar_po_trainer import AStarPOTrainer
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
@@ -32,122 +32,106 @@ from ragen_trl.evaluation import play_held_out, summarise
 from ragen_trl.imitation import WarmStartConfig, warm_start
 from ragen_trl.policies import TransformersPolicy
 from ragen_trl.provenance import provenance
-from ragen_trl.recipes import defaults
 from ragen_trl.reference_values import ReferenceNeverSucceedsError
 from ragen_trl.rollout import Policy
 from ragen_trl.sampling import Sampling
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory
 
-# What demonstrations and evaluations depend on, of a recipe's options.
-_PLAY = ("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length")
-
 
 def main() -> None:
     """Do what is asked for and is not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("question", help="module under benchmarks/ with a QUESTION")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--variants", nargs="*", default=[], choices=VARIANTS)
+    parser.add_argument("--tasks", nargs="+", required=True)
+    parser.add_argument("--variants", nargs="*", default=[], help="of those that the tasks have")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--model", help="at the paper's scale, with this model")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    task = small(TASKS[options.task]) if options.smoke else TASKS[options.task]
-    folder = options.folder / options.task
-    if finished(folder / "warm_start.json", prepare_settings(task)) is None:
-        prepare(task, folder)
-    for variant_name in options.variants:
-        for seed in options.seeds:
-            path = folder / variant_name / f"seed{seed}.json"
-            if finished(path, run_settings(task, variant_name, seed)) is None:
-                try:
-                    content = train(task, variant_name, seed, folder / "warm_start")
-                except ReferenceNeverSucceedsError as refusal:
-                    if not options.smoke:
-                        raise
-                    print(f"{path}: {refusal}")  # rightly: after so short a warm start
-                else:
-                    write_atomically(path, json.dumps(content, indent=1))
+    if not torch.cuda.is_available():
+        torch.set_num_threads(1)
+    question: Question = import_module(options.question).QUESTION.scaled(options.smoke, options.model)
+    for name in options.tasks:
+        task = question.tasks[name]
+        if finished(prepared_folder(options.folder, task) / "result.json") is None:
+            prepare(task, prepared_folder(options.folder, task))
+        for variant in task.variants:
+            if variant in options.variants:
+                for seed in options.seeds:
+                    run(task, variant, question.variants[variant], seed, options)
 
 
-def finished(path: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a former process wrote, unless it had other settings."""
-    if not path.exists():
-        return None
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content if content["settings"] == json.loads(json.dumps(settings)) else None
-
-
-def prepare_settings(task: Task) -> dict[str, Any]:
-    """What the warm start and the baselines depend on."""
-    return {
-        "env": task.env,
-        "episodes": task.episodes,
-        "evaluations": {name: asdict(evaluation) for name, evaluation in task.evaluations.items()},
-        "warm_start": asdict(task.warm_start),
-        "play": {name: {**defaults(task.env, None), **task.options}[name] for name in _PLAY},
-    }
-
-
-def run_settings(task: Task, variant_name: str, seed: int) -> dict[str, Any]:
-    """What a run depends on."""
-    return {
-        "prepared": prepare_settings(task),
-        "variant": {name: value for name, value in asdict(VARIANTS[variant_name]).items() if name != "label"},
-        "options": training_options(task, variant_name),
-        "trajectories": run_trajectories(task, variant_name),
-        "evaluations_per_run": task.evaluations_per_run,
-        "seed": seed,
-    }
+def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Namespace) -> None:
+    """One run, unless it is there."""
+    path = run_file(options.folder, task, name, variant, seed)
+    if finished(path) is not None:
+        return
+    model = task.model or str(prepared_folder(options.folder, task) / "model")
+    try:
+        content = train(task, name, variant, seed, model)
+    except ReferenceNeverSucceedsError as refusal:
+        if not options.smoke:
+            raise
+        print(f"{name}, seed {seed}: {refusal}")  # rightly: after so short a warm start
+    else:
+        write_atomically(path, json.dumps(content, indent=1))
 
 
 def prepare(task: Task, folder: Path) -> None:
     """The warm start, and how it, random play and the oracle fare."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    args = play_args(task, folder, dict(task.warm_start.env_kwargs))
-    tokenizer = build_tiny_tokenizer(env=task.env)
-    model = build_tiny_model(tokenizer, 0, **task.warm_start.model)
-    warm_start(model, tokenizer, task.env, args, WarmStartConfig(**task.warm_start.options), folder / "warm_start")
+    model = task.model or str(folder / "model")
+    if task.model is None:
+        args = play_args(task, folder, dict(task.warm_start.env_kwargs))
+        tokenizer = build_tiny_tokenizer(env=task.env)
+        built = build_tiny_model(tokenizer, 0, **task.warm_start.model)
+        warm_start(built, tokenizer, task.env, args, WarmStartConfig(**task.warm_start.options), folder / "model")
     seconds = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu_began}
     args = play_args(task, folder, None)
     results: dict[str, Any] = {}
     for name, evaluation in task.evaluations.items():
         policies: dict[str, Policy | str] = {"random": "random", "oracle": "oracle"}
-        policies["warm_start"] = model_policy(folder / "warm_start", evaluation, args)
-        policies["warm_start_greedy"] = model_policy(folder / "warm_start", evaluation, args, temperature=0.0)
+        policies["warm_start"] = model_policy(model, evaluation, args, task.temperature)
+        policies["warm_start_greedy"] = model_policy(model, evaluation, args, temperature=0.0)
         results[name] = {
             policy: summarise(play_held_out(player, evaluation.make, args, task.episodes)).as_dict()
             for policy, player in policies.items()
         }
     content = {"settings": prepare_settings(task), **origin(), **seconds, "results": results}
-    content["parameters"] = sum(parameter.numel() for parameter in model.parameters())
-    write_atomically(folder / "warm_start.json", json.dumps(content, indent=1))
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    content["parameters"] = sum(parameter.numel() for parameter in loaded.parameters())
+    write_atomically(folder / "result.json", json.dumps(content, indent=1))
 
 
-def train(task: Task, variant_name: str, seed: int, model: Path) -> dict[str, Any]:
+def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str) -> dict[str, Any]:
     """One run.
 
     Returns:
         ``curve`` (a row an evaluation), ``steps`` (a row an update), ``final`` figures, and where they come from.
     """
-    variant = VARIANTS[variant_name]
-    total = run_trajectories(task, variant_name)
+    total = run_trajectories(task, variant)
     with tempfile.TemporaryDirectory() as folder:
         held_out = play_args(task, Path(folder), None)  # before the trainer: a new configuration resets Accelerate
-        args = resolve(variant.config)(output_dir=folder, seed=seed, **training_options(task, variant_name))
+        args = resolve(variant.config)(output_dir=folder, seed=seed, **training_options(task, variant_name, variant))
         trainer = resolve(variant.trainer)(
-            str(model),
+            model,
             task.env,
             args,
             processing_class=AutoTokenizer.from_pretrained(model),
             reward_funcs=[resolve(name) for name in variant.reward_funcs],
+            peft_config=LoraConfig(**variant.lora) if variant.lora else None,
         )
-        reference = AutoModelForCausalLM.from_pretrained(model)
+        # At another temperature the policy that plays is not the one whose distance is wanted.
+        reference = AutoModelForCausalLM.from_pretrained(model) if task.temperature == 1 else None
         first = next(iter(task.evaluations.values()))
 
+        def player() -> Policy:
+            return trainer.policy(task.temperature)
+
         def measure() -> dict[str, float]:
-            return measured(play_held_out(trainer.policy(), first.make, held_out, task.episodes), reference)
+            return measured(play_held_out(player(), first.make, held_out, task.episodes), reference)
 
         curve = Curve(measure, total, total / task.evaluations_per_run, args.steps_per_rollout)
         trainer.add_callback(curve)
@@ -155,11 +139,11 @@ def train(task: Task, variant_name: str, seed: int, model: Path) -> dict[str, An
         trainer.train()
         curve.finish(trainer.state.global_step)
         others = {
-            name: summarise(play_held_out(trainer.policy(), evaluation.make, held_out, task.episodes)).as_dict()
+            name: summarise(play_held_out(player(), evaluation.make, held_out, task.episodes)).as_dict()
             for name, evaluation in task.evaluations.items()
         }
     return {
-        "settings": run_settings(task, variant_name, seed),
+        "settings": run_settings(task, variant_name, variant, seed),
         **origin(),
         "curve": curve.rows,
         "final": {
@@ -168,13 +152,14 @@ def train(task: Task, variant_name: str, seed: int, model: Path) -> dict[str, An
             "stage_1": trainer.values[0].summary() if isinstance(trainer, AStarPOTrainer) else None,
         },
         "steps": curve.steps,
+        "history": trainer.state.log_history,
     }
 
 
-def measured(trajectories: list[Trajectory], reference: PreTrainedModel) -> dict[str, float]:
+def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) -> dict[str, float]:
     """An evaluation's figures for the curve."""
     result = summarise(trajectories)
-    kl, kl_stderr = distance(trajectories, reference)
+    kl, kl_stderr = (0.0, 0.0) if reference is None else distance(trajectories, reference)
     return {
         "success": result.success,
         "success_low": result.success_low,
@@ -189,17 +174,15 @@ def measured(trajectories: list[Trajectory], reference: PreTrainedModel) -> dict
 
 def play_args(task: Task, folder: Path, env_kwargs: dict[str, Any] | None) -> StarPOConfig:
     """Turn limits and reply format, which all variants share."""
-    settings = {**defaults(task.env, None), **task.options, "env_kwargs": env_kwargs}
-    return StarPOConfig(output_dir=str(folder), seed=0, **settings)
+    return StarPOConfig(output_dir=str(folder), seed=0, **{**play_options(task), "env_kwargs": env_kwargs})
 
 
-def model_policy(
-    model: Path, evaluation: Evaluation, args: StarPOConfig, temperature: float = 1.0
-) -> TransformersPolicy:
+def model_policy(model: str, evaluation: Evaluation, args: StarPOConfig, temperature: float) -> TransformersPolicy:
     """A saved model as a policy; at temperature 1 it samples as training does."""
     chat = make_chat(AutoTokenizer.from_pretrained(model), make_turns(evaluation.make, args), args)
     sampling = Sampling(args.max_reply_length, temperature)
-    return TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, sampling)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return TransformersPolicy(AutoModelForCausalLM.from_pretrained(model).to(device), chat, sampling)
 
 
 def origin() -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""Asks a question: runs what has no result yet, collects what is there, draws it.
+
+    python benchmarks/QUESTION.py                # goes on where it stopped
+    python benchmarks/QUESTION.py --tasks frozenlake --variants starpo_s --seeds 0
+    python benchmarks/QUESTION.py --smoke        # two rollouts of everything, written to runs/ only
+    python benchmarks/QUESTION.py --paper --model Qwen/Qwen2.5-0.5B-Instruct      # at the paper's scale, on a GPU
+
+Every run (task, variant, seed) is a process of its own with one thread; its result in ``runs/experiments`` is used
+again as long as its settings stay; a run that was killed begins anew. Options choose what is run.
+``results/QUESTION.json`` and the pictures are written from all results that are there, each with the commit that it was
+made with.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+
+from learning.collect import collect, missing, result
+from learning.plots import draw_question
+from learning.spec import Question
+from learning.store import finished, prepared_folder
+from ragen_trl.atomic import write_atomically
+
+HERE = Path(__file__).parent.parent
+SURROUNDINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TRL_EXPERIMENTAL_SILENCE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TQDM_DISABLE": "1",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process does.
+
+    Attributes:
+        tasks: Names of the tasks.
+        variants: Runs of these variants; without any, the warm starts alone.
+        seed: Of the runs.
+    """
+
+    tasks: tuple[str, ...]
+    variants: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """For progress and for the log's file."""
+        task = self.tasks[0] if len(self.tasks) == 1 else f"{self.tasks[0]}-and-{len(self.tasks) - 1}-more"
+        if len(self.variants) == 1:
+            return f"{task}/{self.variants[0]}/seed{self.seed}"
+        return f"{task}/all" if self.variants else f"{task}/warm_start"
+
+
+@dataclass
+class Progress:
+    """Prints a line when a job ends: how long it took, and how long the others may take.
+
+    Attributes:
+        total: How many jobs there are.
+        jobs: How many run at a time.
+    """
+
+    total: int
+    jobs: int
+    _spent: list[float] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def report(self, job: Job, seconds: float, outcome: str) -> None:
+        """Called by the threads that wait for the processes."""
+        with self._lock:
+            self._spent.append(seconds)
+            mean = sum(self._spent) / len(self._spent)
+            left = (self.total - len(self._spent)) * mean / self.jobs / 60
+            print(
+                f"[{len(self._spent)}/{self.total}] {job.name}: {outcome}, {seconds:.0f} s; about {left:.0f} min left",
+                flush=True,
+            )
+
+
+def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
+    """Run what is missing, collect and draw what is there; returns the exit status."""
+    options = parse(question, command_line)
+    question = question.scaled(options.smoke, options.model)
+    failed = run_all(question, options)
+    content = collect(question, options)
+    name = f"{question.name}_paper" if options.paper else question.name
+    write_atomically(options.output / f"{name}.json", json.dumps(content, indent=1))
+    print(f"written: {options.output / name}.json")
+    for path in draw_question(content, options.output, name):
+        print(f"written: {path}")
+    lacking = missing(question, options)
+    if lacking:
+        print(f"missing: {', '.join(lacking)}; the same command goes on with them", file=sys.stderr)
+    return int(bool(failed or (lacking and not options.smoke)))
+
+
+def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; a mistake ends the process with status 2."""
+    parser = argparse.ArgumentParser(
+        description=f"{question.title}\n\n{question.published}", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
+    parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))
+    parser.add_argument("--seeds", type=int, nargs="+", help="of all tasks; three, each task its own")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time, with one thread each (default: 2)")
+    parser.add_argument("--budget-minutes", type=float, default=90.0, help="no run begins after that (default: 90)")
+    parser.add_argument("--smoke", action="store_true", help="two rollouts of everything with a seed, in runs/ only")
+    parser.add_argument("--paper", action="store_true", help="RAGEN's scale: needs --model, a GPU, and days")
+    parser.add_argument("--model", help="folder or hub id of a pretrained model, for --paper")
+    parser.add_argument("--folder", type=Path, help="of the single results (default: runs/experiments)")
+    parser.add_argument("--output", type=Path, help="of the JSON and the pictures (default: benchmarks/results)")
+    options = parser.parse_args(command_line)
+    if options.paper != (options.model is not None):
+        parser.error("--paper and --model NAME go together: the embedded model is too small for the paper's settings")
+    if options.smoke:
+        options.seeds = [0]
+    default = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
+    options.folder = (options.folder or default).resolve()
+    options.output = options.output or (options.folder if options.smoke else HERE / "results")
+    return options
+
+
+def run_all(question: Question, options: argparse.Namespace) -> list[str]:
+    """Carry out what has no result yet: warm starts first, then runs, the first seed of everything before the second.
+
+    Returns:
+        Names of the jobs that failed.
+    """
+    first = [
+        Job((name,))
+        for name in options.tasks
+        if finished(prepared_folder(options.folder, question.tasks[name]) / "result.json") is None
+    ]
+    seeds = [
+        (at, name, seed)
+        for name in options.tasks
+        for at, seed in enumerate(options.seeds or question.tasks[name].seeds)
+    ]
+    runs = [
+        Job((name,), (variant,), seed)
+        for _, name, seed in sorted(seeds, key=lambda each: each[0])  # one seed of everything before the next one
+        for variant in question.tasks[name].variants
+        if variant in options.variants and result(question, name, variant, seed, options) is None
+    ]
+    if options.smoke:  # most of so short a run is its process's start, so that few share many
+        names = list(dict.fromkeys(job.tasks[0] for job in runs))
+        shares = [tuple(names[start :: options.jobs]) for start in range(options.jobs)]
+        first, runs = [], [Job(share, tuple(options.variants)) for share in shares if share]
+    progress = Progress(len(first) + len(runs), options.jobs)
+    deadline = time.monotonic() + 60 * options.budget_minutes
+    failed: list[str] = []
+    for jobs in (first, runs):
+        with ThreadPoolExecutor(options.jobs) as pool:
+            try:
+                outcomes = list(pool.map(lambda job: carry_out(question, job, options, deadline, progress), jobs))
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
+        failed += [job.name for job, done in zip(jobs, outcomes, strict=True) if not done]
+    return failed
+
+
+def carry_out(
+    question: Question, job: Job, options: argparse.Namespace, deadline: float, progress: Progress
+) -> bool:
+    """Run a process and wait for it, unless time is up. Whether nothing went wrong."""
+    if time.monotonic() > deadline:
+        return True
+    command = [sys.executable, "-m", "learning.run", question.name, str(options.folder), "--seeds", str(job.seed)]
+    command += ["--tasks", *job.tasks]
+    command += ["--variants", *job.variants] if job.variants else []
+    command += ["--smoke"] if options.smoke else []
+    command += ["--model", options.model] if options.paper else []
+    log = options.folder / "logs" / question.name / f"{job.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with log.open("w", encoding="utf-8") as file:
+        surroundings = {**os.environ, **SURROUNDINGS, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
+    outcome = f"failed, see {log}" if done.returncode else success_of(question, job, options)
+    progress.report(job, time.monotonic() - began, outcome)
+    return done.returncode == 0
+
+
+def success_of(question: Question, job: Job, options: argparse.Namespace) -> str:
+    """A run's success before and after, for the progress line."""
+    if len(job.variants) != 1:
+        return "done"
+    run = result(question, job.tasks[0], job.variants[0], job.seed, options)
+    if run is None:
+        return "no result"
+    return f"success {run['curve'][0]['success']:.2f} -> {run['curve'][-1]['success']:.2f}"

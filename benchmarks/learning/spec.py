@@ -1,0 +1,243 @@
+"""The vocabulary of the experiments: a question, its tasks, its variants, and the options that follow from them.
+
+A question is what one script under ``benchmarks/`` asks. A task says what is played and how long; a variant says which
+algorithm plays, as differences from the recipe of the embedded model (``ragen_trl/recipes.py``). Every variant of a
+task begins with the same warm start, plays the same start states and ends at the same number of sampled trajectories.
+At the paper's scale there is no warm start: a pretrained model is trained with RAGEN's settings.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+
+from ragen_trl.recipes import defaults
+
+
+class PromptsByNumber(gymnasium.Wrapper):
+    """Seed i plays prompt number i of the split, so that the first 256 evaluation seeds are the 256 fixed prompts."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode; without a seed, of a prompt that is drawn."""
+        number = {} if seed is None else {"index": seed}
+        return self.env.reset(seed=seed, options={**(options or {}), **number})
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is played held out: 256 episodes, sampled at temperature 1.
+
+    Attributes:
+        env: Gymnasium id.
+        env_kwargs: Its keyword arguments.
+        by_number: Seed i is prompt number i, for environments with a fixed list of prompts.
+    """
+
+    env: str
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    by_number: bool = False
+
+    def make(self) -> gymnasium.Env[str, str]:
+        """A new environment."""
+        made = gymnasium.make(self.env, disable_env_checker=True, **self.env_kwargs)
+        return PromptsByNumber(made) if self.by_number else made
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The supervised stage, once a task.
+
+    Attributes:
+        options: Fields of ``WarmStartConfig``.
+        env_kwargs: Keyword arguments of the demonstrations' environment.
+        model: Arguments of ``build_tiny_model``.
+    """
+
+    options: Mapping[str, Any]
+    env_kwargs: Mapping[str, Any]
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt.
+
+    Attributes:
+        env: Gymnasium id that is trained on.
+        env_kwargs: Its keyword arguments.
+        evaluations: By name; the first one is that of the curve, the others are played before and after training.
+        warm_start: Where every variant begins.
+        trajectories: How many a run samples, those of a reference and of refills included.
+        level: Success that a variant is timed to.
+        variants: Names of the question's variants.
+        options: Training options of all variants, over those of the recipe.
+        changes: More options, by variant.
+        episodes: Of one evaluation.
+        smoke_demonstrations: Of the smoke run's warm start; few where none would make its episodes succeed.
+        evaluations_per_run: Evaluations after the one before training, equally spaced in sampled trajectories.
+        seeds: Of the runs, where the command line names none.
+        model: Folder or hub id of a pretrained model, in the place of the embedded one and its warm start.
+        temperature: Of the evaluations.
+        paper: Options at the paper's scale, over those of ``PAPER``.
+    """
+
+    env: str
+    env_kwargs: Mapping[str, Any]
+    evaluations: Mapping[str, Evaluation]
+    warm_start: WarmStart
+    trajectories: int
+    level: float
+    variants: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    episodes: int = 256
+    smoke_demonstrations: int = 64
+    evaluations_per_run: int = 8
+    seeds: tuple[int, ...] = (0, 1, 2)
+    model: str | None = None
+    temperature: float = 1.0
+    paper: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How it is learnt.
+
+    Attributes:
+        label: In tables and pictures.
+        config: ``module:class`` of the configuration.
+        trainer: ``module:class`` of the trainer.
+        options: Training options, over those of the recipe and of the task.
+        trajectories: Ends there if that is sooner than the task does.
+        reward_funcs: ``module:function`` of further reward functions.
+        lora: Arguments of ``LoraConfig``; without any, all weights are trained.
+        smoke: Options of a smoke run, over all others.
+        paper: Options at the paper's scale, in the place of ``options``; unset: the same.
+    """
+
+    label: str
+    config: str = "ragen_trl.config:StarPOConfig"
+    trainer: str = "ragen_trl.starpo_trainer:StarPOTrainer"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    trajectories: int | None = None
+    reward_funcs: tuple[str, ...] = ()
+    lora: Mapping[str, Any] = field(default_factory=dict)
+    smoke: Mapping[str, Any] = field(default_factory=dict)
+    paper: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a script asks.
+
+    Attributes:
+        name: The script's, and that of its results.
+        title: The question.
+        published: What the paper shows, with its numbers, in Markdown.
+        tasks: By name.
+        variants: By name; every task says which of them it has.
+        reading: What agrees with the paper and what does not, in Markdown; written when the results were there.
+        curves: Whether a picture of the learning curves is drawn for each task, besides that of the final success.
+    """
+
+    name: str
+    title: str
+    published: str
+    tasks: Mapping[str, Task]
+    variants: Mapping[str, Variant]
+    reading: str = ""
+    curves: bool = False
+
+    def scaled(self, smoke: bool, model: str | None) -> "Question":
+        """As the command line wants it asked: with a pretrained model at the paper's scale; in a minute."""
+        question = self if model is None else self.at_paper_scale(model)
+        return question.small() if smoke else question
+
+    def small(self) -> "Question":
+        """As a smoke run asks it."""
+        changes = {name: variant.smoke for name, variant in self.variants.items()}
+        return replace(self, tasks={name: small(task, changes) for name, task in self.tasks.items()})
+
+    def at_paper_scale(self, model: str) -> "Question":
+        """With a pretrained model and RAGEN's settings."""
+        variants = {
+            name: variant if variant.paper is None else replace(variant, options=variant.paper)
+            for name, variant in self.variants.items()
+        }
+        return replace(
+            self, tasks={name: at_paper_scale(task, model) for name, task in self.tasks.items()}, variants=variants
+        )
+
+
+# RAGEN's settings: 8 groups of 16, 200 rollouts of up to 5 turns, reasoning of up to 400 tokens a turn.
+PAPER: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 16,
+    "num_generations": 16,
+    "learning_rate": 1e-6,
+    "max_turns": 5,
+    "max_actions_per_turn": 5,
+    "max_actions": 10,
+    "max_reply_length": 400,
+    "max_completion_length": 4096,
+    "logging_steps": 1,
+    "report_to": "none",
+    "gradient_checkpointing": True,
+}
+
+
+def training_options(task: Task, variant_name: str, variant: Variant) -> dict[str, Any]:
+    """All training options of a run but for seed and folder; the number of steps follows from that of trajectories."""
+    options = {
+        **play_options(task),
+        **variant.options,
+        **task.changes.get(variant_name, {}),
+        "env_kwargs": dict(task.env_kwargs),
+        "save_strategy": "no",
+    }
+    accumulation = options["gradient_accumulation_steps"]
+    micro_batches = options.get("steps_per_generation") or accumulation
+    rollouts = -(-run_trajectories(task, variant) // (options["per_device_train_batch_size"] * micro_batches))
+    options["max_steps"] = max(1, rollouts * micro_batches * options.get("num_iterations", 1) // accumulation)
+    return options
+
+
+def play_options(task: Task) -> dict[str, Any]:
+    """What all variants of a task share: the recipe of the model, and the task's own options over it."""
+    return {**(PAPER if task.model else defaults(task.env, None)), **task.options}
+
+
+def run_trajectories(task: Task, variant: Variant) -> int:
+    """How many trajectories a run samples, rounded up to whole rollouts."""
+    return min(task.trajectories, variant.trajectories or task.trajectories)
+
+
+def at_paper_scale(task: Task, model: str) -> Task:
+    """The task for a pretrained model: 200 rollouts of 128, evaluated as the paper does, at temperature 0.5."""
+    return replace(
+        task,
+        model=model,
+        options=task.paper,
+        changes={},
+        trajectories=128 * 200,
+        evaluations_per_run=20,
+        temperature=0.5,
+    )
+
+
+def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
+    """The task for a smoke run: two rollouts of 16 trajectories, after a warm start in which a few episodes succeed."""
+    return replace(
+        task,
+        warm_start=replace(
+            task.warm_start,
+            options={**task.warm_start.options, "demonstrations": task.smoke_demonstrations, "demo_epochs": 3.0},
+            model={"hidden_size": 64, "num_layers": 2},
+        ),
+        trajectories=32,
+        options={**task.options, "per_device_train_batch_size": 16, "num_generations": 4},
+        changes=changes,
+        episodes=16,
+        evaluations_per_run=2,
+    )

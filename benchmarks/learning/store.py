@@ -1,0 +1,71 @@
+"""Where results are kept: by what they depend on, so that a run that two questions share is made once.
+
+A result's file is named after a digest of its settings. Nothing is overwritten: changed settings have another name, and
+what was made with the old ones stays until somebody deletes the folder.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from learning.spec import Task, Variant, play_options, run_trajectories, training_options
+
+# What demonstrations and evaluations depend on, of a task's options.
+_PLAY = ("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length")
+# Fields of a variant that name it, or that are for other scales.
+_APART = ("label", "smoke", "paper")
+
+
+def prepare_settings(task: Task) -> dict[str, Any]:
+    """What the warm start and the baselines depend on."""
+    options = play_options(task)
+    settings = {
+        "env": task.env,
+        "episodes": task.episodes,
+        "evaluations": {name: asdict(evaluation) for name, evaluation in task.evaluations.items()},
+        "warm_start": asdict(task.warm_start),
+        "play": {name: options[name] for name in _PLAY if name in options},
+    }
+    return settings if task.model is None else {**settings, "warm_start": task.model, "temperature": task.temperature}
+
+
+def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> dict[str, Any]:
+    """What a run depends on."""
+    fields = {name: value for name, value in asdict(variant).items() if name not in _APART}
+    if not variant.lora:  # not there when the first results were made
+        del fields["lora"]
+    return {
+        "prepared": prepare_settings(task),
+        "variant": fields,
+        "options": training_options(task, variant_name, variant),
+        "trajectories": run_trajectories(task, variant),
+        "evaluations_per_run": task.evaluations_per_run,
+        "seed": seed,
+    }
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """A name for settings: equal ones, in whatever order, have the same."""
+    text = json.dumps(settings, sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def prepared_folder(folder: Path, task: Task) -> Path:
+    """Where a task's warm start is: ``model``, and ``result.json`` once all of it is done."""
+    return folder / "warm_starts" / digest(prepare_settings(task))
+
+
+def run_file(folder: Path, task: Task, variant_name: str, variant: Variant, seed: int) -> Path:
+    """Where a run's result is."""
+    return folder / "runs" / f"{digest(run_settings(task, variant_name, variant, seed))}.json"
+
+
+def finished(path: Path) -> dict[str, Any] | None:
+    """What a former process wrote to its end, if there is any."""
+    if not path.exists():
+        return None
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
