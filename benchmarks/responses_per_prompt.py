@@ -4,30 +4,22 @@ Run it: ``python benchmarks/responses_per_prompt.py``; ``--help`` lists the opti
 """
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from learning.runner import ask
 from learning.spec import Question, Variant
 from learning.tasks import CRITIC, TASKS
 
 _SIZES = (32, 16, 8, 4, 2, 1)
-
-
-def _variants(label: str, sizes: Sequence[int], **options: Any) -> dict[str, Variant]:
-    return {
-        f"{label.lower()}_{size}": Variant(
-            f"{label}, {128 // size} × {size}",
-            options={**options, "num_generations": size},
-            smoke={"num_generations": min(size, 16)},
-        )
-        for size in sizes
-    }
-
-
-# A critic is the only baseline that one response alone can have.
-_GROUP, _GAE = _variants("group", _SIZES[:-1]), _variants("GAE", _SIZES, advantage="gae", **CRITIC)
+# In the PPO form: a critic is the only baseline that one response alone can have.
+VARIANTS = {
+    f"gae_{size}": Variant(
+        f"{128 // size} prompts × {size}",
+        options={"advantage": "gae", **CRITIC, "num_generations": size},
+        smoke={"num_generations": min(size, 16)},
+    )
+    for size in _SIZES
+}
 
 QUESTION = Question(
     name="responses_per_prompt",
@@ -39,10 +31,10 @@ QUESTION = Question(
     ),
     tasks={
         "frozenlake": replace(
-            TASKS["frozenlake"], variants=(*_GROUP, *_GAE), trajectories=128 * 22, evaluations_per_run=4
+            TASKS["frozenlake"], variants=tuple(VARIANTS), trajectories=128 * 22, evaluations_per_run=4
         )
     },
-    variants={**_GROUP, **_GAE},
+    variants=VARIANTS,
 )
 
 if __name__ == "__main__":

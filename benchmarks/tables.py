@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learning.tables import learning_tables
+from learning.tables import learning_tables, question_section
 from rollout_tables import rollout_tables
 from update_tables import update_tables
 
@@ -74,7 +74,8 @@ def table(path: Path, name: str) -> str:
         "webshop_speed": shop_speed_table,
         "webshop_load": load_table,
     }
-    return makers[name](json.loads(path.read_text(encoding="utf-8")))
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return makers.get(name, question_section)(content)
 
 
 def train_table(content: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The tables of ``results/learning_curves.json`` in Markdown, for ``tables.py``."""
+"""A question's JSON in Markdown, for ``tables.py``: what is published, the picture, the table, the reading."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -14,6 +14,58 @@ _BASELINES = (
     ("warm_start_greedy", "warm start, greedy"),
     ("oracle", "oracle"),
 )
+
+
+_COLUMNS = ("random", "began at", "at the end", "best", "kept", "oracle", "trajectories", "KL", "CPU min", "peak MiB")
+
+
+def question_section(content: Mapping[str, Any]) -> str:
+    """What is published, the picture, a row a variant, and what agrees."""
+    question, tasks = content["question"], content["tasks"]
+    others = list(dict.fromkeys(name for task in tasks.values() for name in list(task["prepared"]["results"])[1:]))
+    head = ["task", "variant", *_COLUMNS, *others]
+    lines = [f"Published: {question['published']}", "", f"![{question['title']}](results/{question['name']}.png)", ""]
+    lines += [_row(head), "|---" * len(head) + "|"]
+    for name, task in tasks.items():
+        lines += [_row([name, *_result(task, variant, others)]) for variant in task["variants"].values()]
+        if others:
+            lines += [_row([name, label, *_before(task, policy, others)]) for policy, label in _BASELINES]
+    episodes = sorted({task["prepared"]["settings"]["episodes"] for task in tasks.values()})
+    commits = ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
+    lines += [
+        "",
+        f"Success on n = {', '.join(map(str, episodes))} held-out start states: [95 % interval] before training and of "
+        f"the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after it. Kept: the end in parts "
+        f"of the best evaluation, worst seed. {content['cpu_minutes']:.0f} CPU minutes of training. Commits {commits}.",
+    ]
+    lines += ["", f"Reading: {question['reading']}"] if question["reading"] else []
+    return "\n".join(lines) + "\n"
+
+
+def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequence[str]) -> list[str]:
+    first = next(iter(task["prepared"]["results"].values()))
+    found = variant["summary"]
+    return [
+        variant["label"],
+        _interval(first["random"]),
+        _interval(first["warm_start"]),
+        _range(found["success"]),
+        _range(found["peak"]),
+        f"{100 * min(found['kept']):.0f} %",
+        _interval(first["oracle"]),
+        f"{found['trajectories']['mean']:,.0f}",
+        f"{found['kl']['mean']:.2f}",
+        f"{found['cpu_seconds']['mean'] / 60:.1f}",
+        f"{found['peak_mib']['mean']:,.0f}",
+        *_others(variant, others),
+    ]
+
+
+def _before(task: Mapping[str, Any], policy: str, others: Sequence[str]) -> list[str]:
+    """A baseline's row: in the further evaluations alone, the first has columns of its own."""
+    results = task["prepared"]["results"]
+    rates = [_interval(results[name][policy]) if name in results else "" for name in others]
+    return [*[""] * len(_COLUMNS), *rates]
 
 
 def learning_tables(content: Mapping[str, Any]) -> str:
@@ -69,8 +121,9 @@ def _cells(summary: Mapping[str, Any]) -> list[str]:
 
 def _others(variant: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """The further evaluations at the end: mean and range over the seeds."""
-    rates = [[run["final"]["evaluations"][name]["success"] for run in variant["runs"]] for name in names]
-    return [_range({"mean": fmean(found), "low": min(found), "high": max(found)}) for found in rates]
+    found = [[run["final"]["evaluations"] for run in variant["runs"]] for _ in names]
+    rates = [[each[name]["success"] for each in runs if name in each] for name, runs in zip(names, found, strict=True)]
+    return [_range({"mean": fmean(rate), "low": min(rate), "high": max(rate)}) if rate else "" for rate in rates]
 
 
 def _equal(found: Mapping[str, Any]) -> str:

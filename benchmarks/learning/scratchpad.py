@@ -1,0 +1,112 @@
+"""A scratchpad for a model without language: demonstrations whose thoughts say where things are.
+
+The embedded model cannot reason in words. What it can do is write a few tokens that make the next ones easier: the
+places of player and goal as digits, from which the direction follows in one more step. With `places` and `bare` the
+same episodes are shown, action for action; only the thoughts differ. `free` has thoughts of three lengths, so that
+training can change how long they are. What this can show is whether tokens before the answer help a small network;
+that language does, as in RAGEN's Table 4, it cannot. Left out: thoughts that are wrong, and plans under slipping.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from learning.demonstrations import Lesson, Reply, played
+from ragen_envs import AgentTurns, NoOracleError, TextEnv, demonstration, plan
+from ragen_envs.frozen_lake import FrozenLake
+from ragen_envs.frozen_lake_maps import GOAL
+from ragen_envs.sokoban import Sokoban
+from ragen_trl.config import StarPOConfig
+from ragen_trl.imitation import WarmStartConfig
+from ragen_trl.seeds import WARM_START
+from ragen_trl.tiny_model import build_tiny_tokenizer
+
+
+@functools.singledispatch
+def place_note(env: TextEnv) -> str:
+    """Row and column of what matters, counted from 0 at the top left, each after its symbol on the map.
+
+    Raises:
+        NoOracleError: If there is no note for this type of environment.
+    """
+    raise NoOracleError("place_note", env)
+
+
+@place_note.register
+def _(env: FrozenLake) -> str:
+    size = round(len(env.lake.tiles) ** 0.5)
+    return " ".join([_noted("P", [env.position], size), _noted("G", [env.lake.tiles.index(GOAL)], size)])
+
+
+@place_note.register
+def _(env: Sokoban) -> str:
+    room = env.room
+    places = (("P", [room.player]), ("X", sorted(room.boxes)), ("O", sorted(room.board.targets)))
+    return " ".join(_noted(symbol, squares, room.board.width) for symbol, squares in places)
+
+
+def _noted(symbol: str, squares: Sequence[int], width: int) -> str:
+    return " ".join(f"{symbol}{square // width}{square % width}" for square in squares)
+
+
+def with_note(noise: float, actions_per_turn: int, free: bool = False) -> Reply:
+    """Replies with noisy actions behind a note that is right.
+
+    Args:
+        noise: Probability that an action is random.
+        actions_per_turn: Of a reply.
+        free: Whether a third of the thoughts are empty, a third a note, and a third a note and the way to the end.
+    """
+
+    def reply(turns: AgentTurns, random: np.random.Generator) -> str:
+        actions = demonstration(turns, turns.actions_left, actions_per_turn, random, noise)
+        assert isinstance(turns.unwrapped, TextEnv)
+        note = place_note(turns.unwrapped)
+        if not free:
+            return turns.format_reply(actions, note)
+        way = plan(turns, turns.actions_left, turns.actions_left, random)
+        return turns.format_reply(actions, ("", note, f"{note} {' '.join(way)}")[random.integers(3)])
+
+    return reply
+
+
+def without_note(noise: float, actions_per_turn: int) -> Reply:
+    """The same actions from the same dice, and nothing before them."""
+
+    def reply(turns: AgentTurns, random: np.random.Generator) -> str:
+        return turns.format_reply(demonstration(turns, turns.actions_left, actions_per_turn, random, noise))
+
+    return reply
+
+
+def places(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
+    """Lesson: every thought says where player and goal, or player, boxes and targets are. Needs ``think=True``."""
+    return _lesson(env, args, config, with_note(config.noise, config.demo_actions_per_turn))
+
+
+def free(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
+    """Lesson: a thought is empty, a note, or a note and the way, a third each. Needs ``think=True``."""
+    return _lesson(env, args, config, with_note(config.noise, config.demo_actions_per_turn, free=True))
+
+
+def bare(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
+    """Lesson: the episodes of `places` with the answers alone. Needs ``think=False``."""
+    return _lesson(env, args, config, without_note(config.noise, config.demo_actions_per_turn))
+
+
+def _lesson(env: str, args: StarPOConfig, config: WarmStartConfig, reply: Reply) -> Lesson:
+    tokenizer = build_tiny_tokenizer(env=env)
+    seeds = range(WARM_START, WARM_START + config.demonstrations)
+    return tokenizer, played(env, args, tokenizer, reply, seeds)
+
+
+def thought_tokens(reply_tokens: float, turns: float, answer_tokens: float) -> float:
+    """Mean tokens of a thought, from logged means: those of a reply less those of its answer.
+
+    Args:
+        reply_tokens: Sampled tokens per episode.
+        turns: Turns per episode.
+        answer_tokens: Tokens of a reply without thought, tags and end of turn included.
+    """
+    return reply_tokens / turns - answer_tokens
