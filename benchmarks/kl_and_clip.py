@@ -23,7 +23,6 @@ def _variant(label: str, **options: float) -> Variant:
 
 VARIANTS = {
     "base": _variant("KL 0.001, clip 0.2", beta=0.001, **_SYMMETRIC),
-    "strong_kl": _variant("KL 0.1, clip 0.2", beta=0.1, **_SYMMETRIC),
     "no_kl": _variant("no KL, clip 0.2", beta=0.0, **_SYMMETRIC),
     "clip_higher": _variant("KL 0.001, clip 0.2/0.28", beta=0.001, **_HIGHER),
     "both": _variant("no KL, clip 0.2/0.28", beta=0.0, **_HIGHER),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning.spec import Question, Task, Variant, training_options
-from learning.store import finished, prepared_folder, run_file
+from learning.store import baselines_file, finished, run_file
 from learning.summary import Run, equal_success, summary
 from ragen_trl.provenance import provenance
 
@@ -54,7 +54,7 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
         "tasks": {},
     }
     for name, task in question.tasks.items():
-        prepared = finished(prepared_folder(options.folder, task) / "result.json")
+        prepared = finished(baselines_file(options.folder, task))
         runs = results(question, name, options)
         if prepared is None or not runs:
             continue

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from learning.measure import Curve, distance
 from learning.spec import Evaluation, Question, Task, Variant, play_options, run_trajectories, training_options
-from learning.store import finished, prepare_settings, prepared_folder, run_file, run_settings
+from learning.store import baselines_file, finished, model_folder, prepare_settings, run_file, run_settings
 from ragen_trl.astar_po_trainer import AStarPOTrainer
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
@@ -55,8 +55,8 @@ def main() -> None:
     question: Question = import_module(options.question).QUESTION.scaled(options.smoke, options.model)
     for name in options.tasks:
         task = question.tasks[name]
-        if finished(prepared_folder(options.folder, task) / "result.json") is None:
-            prepare(task, prepared_folder(options.folder, task))
+        if finished(baselines_file(options.folder, task)) is None:
+            prepare(task, options.folder)
         for variant in task.variants:
             if variant in options.variants:
                 for seed in options.seeds:
@@ -68,7 +68,7 @@ def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Na
     path = run_file(options.folder, task, name, variant, seed)
     if finished(path) is not None:
         return
-    model = task.model or str(prepared_folder(options.folder, task) / "model")
+    model = task.model or str(model_folder(options.folder, task))
     try:
         content = train(task, name, variant, seed, model)
     except ReferenceNeverSucceedsError as refusal:
@@ -80,16 +80,13 @@ def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Na
 
 
 def prepare(task: Task, folder: Path) -> None:
-    """The warm start, and how it, random play and the oracle fare."""
+    """The warm start, unless another task has had it, and how it, random play and the oracle fare."""
     began, cpu_began = time.perf_counter(), time.process_time()
-    model = task.model or str(folder / "model")
-    if task.model is None:
-        args = play_args(task, folder, dict(task.warm_start.env_kwargs))
-        tokenizer = build_tiny_tokenizer(env=task.env)
-        built = build_tiny_model(tokenizer, 0, **task.warm_start.model)
-        warm_start(built, tokenizer, task.env, args, WarmStartConfig(**task.warm_start.options), folder / "model")
+    model = task.model or str(model_folder(folder, task))
+    if task.model is None and not Path(model).exists():
+        teach(task, Path(model))
     seconds = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu_began}
-    args = play_args(task, folder, None)
+    args = play_args(task, folder)
     results: dict[str, Any] = {}
     for name, evaluation in task.evaluations.items():
         policies: dict[str, Policy | str] = {"random": "random", "oracle": "oracle"}
@@ -102,7 +99,20 @@ def prepare(task: Task, folder: Path) -> None:
     content = {"settings": prepare_settings(task), **origin(), **seconds, "results": results}
     loaded = AutoModelForCausalLM.from_pretrained(model)
     content["parameters"] = sum(parameter.numel() for parameter in loaded.parameters())
-    write_atomically(folder / "result.json", json.dumps(content, indent=1))
+    write_atomically(baselines_file(folder, task), json.dumps(content, indent=1))
+
+
+def teach(task: Task, folder: Path) -> None:
+    """Make the task's warm start."""
+    lesson = task.warm_start
+    settings = {**play_options(task), **lesson.play, "env_kwargs": dict(lesson.env_kwargs)}
+    args, config = StarPOConfig(output_dir=str(folder), seed=0, **settings), WarmStartConfig(**lesson.options)
+    if lesson.lesson is None:
+        tokenizer, episodes = build_tiny_tokenizer(env=task.env), None
+    else:
+        tokenizer, episodes = resolve(lesson.lesson)(task.env, args, config)
+    model = build_tiny_model(tokenizer, 0, **lesson.model)
+    warm_start(model, tokenizer, task.env, args, config, folder, episodes)
 
 
 def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str) -> dict[str, Any]:
@@ -113,7 +123,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
     """
     total = run_trajectories(task, variant)
     with tempfile.TemporaryDirectory() as folder:
-        held_out = play_args(task, Path(folder), None)  # before the trainer: a new configuration resets Accelerate
+        held_out = play_args(task, Path(folder))  # before the trainer: a new configuration resets Accelerate
         args = resolve(variant.config)(output_dir=folder, seed=seed, **training_options(task, variant_name, variant))
         trainer = resolve(variant.trainer)(
             model,
@@ -172,9 +182,9 @@ def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) 
     }
 
 
-def play_args(task: Task, folder: Path, env_kwargs: dict[str, Any] | None) -> StarPOConfig:
+def play_args(task: Task, folder: Path) -> StarPOConfig:
     """Turn limits and reply format, which all variants share."""
-    return StarPOConfig(output_dir=str(folder), seed=0, **{**play_options(task), "env_kwargs": env_kwargs})
+    return StarPOConfig(output_dir=str(folder), seed=0, **{**play_options(task), "env_kwargs": None})
 
 
 def model_policy(model: str, evaluation: Evaluation, args: StarPOConfig, temperature: float) -> TransformersPolicy:

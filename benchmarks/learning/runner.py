@@ -26,7 +26,7 @@ from threading import Lock
 from learning.collect import collect, missing, result
 from learning.plots import draw_question
 from learning.spec import Question
-from learning.store import finished, prepared_folder
+from learning.store import baselines_file, finished
 from ragen_trl.atomic import write_atomically
 
 HERE = Path(__file__).parent.parent
@@ -140,7 +140,7 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
     first = [
         Job((name,))
         for name in options.tasks
-        if finished(prepared_folder(options.folder, question.tasks[name]) / "result.json") is None
+        if finished(baselines_file(options.folder, question.tasks[name])) is None
     ]
     seeds = [
         (at, name, seed)

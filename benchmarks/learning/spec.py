@@ -52,11 +52,15 @@ class WarmStart:
         options: Fields of ``WarmStartConfig``.
         env_kwargs: Keyword arguments of the demonstrations' environment.
         model: Arguments of ``build_tiny_model``.
+        lesson: ``module:function`` that makes tokenizer and episodes (``demonstrations.py``); unset: oracle play.
+        play: Options of the demonstrations' play, where they are not the task's.
     """
 
     options: Mapping[str, Any]
     env_kwargs: Mapping[str, Any]
     model: Mapping[str, Any] = field(default_factory=dict)
+    lesson: str | None = None
+    play: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

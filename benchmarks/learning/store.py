@@ -14,19 +14,32 @@ from typing import Any
 from learning.spec import Task, Variant, play_options, run_trajectories, training_options
 
 # What demonstrations and evaluations depend on, of a task's options.
-_PLAY = ("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length")
+_PLAY = (
+    *("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length"),
+    "window_turns",
+)
 # Fields of a variant that name it, or that are for other scales.
 _APART = ("label", "smoke", "paper")
+
+
+def lesson_settings(task: Task) -> dict[str, Any]:
+    """What the warm start depends on."""
+    options = {**play_options(task), **task.warm_start.play}
+    fields = asdict(task.warm_start)
+    return {
+        "env": task.env,
+        "warm_start": {name: value for name, value in fields.items() if value or name not in ("lesson", "play")},
+        "play": {name: options[name] for name in _PLAY if name in options},
+    }
 
 
 def prepare_settings(task: Task) -> dict[str, Any]:
     """What the warm start and the baselines depend on."""
     options = play_options(task)
     settings = {
-        "env": task.env,
+        **lesson_settings(task),
         "episodes": task.episodes,
         "evaluations": {name: asdict(evaluation) for name, evaluation in task.evaluations.items()},
-        "warm_start": asdict(task.warm_start),
         "play": {name: options[name] for name in _PLAY if name in options},
     }
     return settings if task.model is None else {**settings, "warm_start": task.model, "temperature": task.temperature}
@@ -53,9 +66,14 @@ def digest(settings: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def prepared_folder(folder: Path, task: Task) -> Path:
-    """Where a task's warm start is: ``model``, and ``result.json`` once all of it is done."""
-    return folder / "warm_starts" / digest(prepare_settings(task))
+def model_folder(folder: Path, task: Task) -> Path:
+    """Where the model is that a task's warm start made; whole if it is there."""
+    return folder / "models" / digest(lesson_settings(task))
+
+
+def baselines_file(folder: Path, task: Task) -> Path:
+    """Where it says how that model, random play and the oracle fare."""
+    return folder / "baselines" / f"{digest(prepare_settings(task))}.json"
 
 
 def run_file(folder: Path, task: Task, variant_name: str, variant: Variant, seed: int) -> Path:

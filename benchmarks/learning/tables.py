@@ -34,9 +34,10 @@ def question_section(content: Mapping[str, Any]) -> str:
     commits = ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
     lines += [
         "",
-        f"Success on n = {', '.join(map(str, episodes))} held-out start states: [95 % interval] before training and of "
-        f"the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after it. Kept: the end in parts "
-        f"of the best evaluation, worst seed. {content['cpu_minutes']:.0f} CPU minutes of training. Commits {commits}.",
+        f"Success on n = {', '.join(map(str, episodes))} held-out start states: [95 % interval] before training and "
+        f"of the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after it. Kept: the end in "
+        "parts of the best evaluation, worst seed. "
+        f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {commits}.",
     ]
     lines += ["", f"Reading: {question['reading']}"] if question["reading"] else []
     return "\n".join(lines) + "\n"

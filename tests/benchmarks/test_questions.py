@@ -279,7 +279,7 @@ def test_a_question_repeats_what_failed_and_what_has_other_settings_and_nothing_
     results = {"held out": {name: {"success": 0.5} for name in ("random", "oracle", "warm_start", "warm_start_greedy")}}
     prepared = {"settings": store.prepare_settings(task), "results": results}
     (here / "warm_start.json").write_text(json.dumps(prepared))
-    (here / "warm_start.path").write_text(str(store.prepared_folder(folder, task) / "result.json"))
+    (here / "warm_start.path").write_text(str(store.baselines_file(folder, task)))
     for variant in ("starpo", "astar_po"):
         finished = run([0.1, 0.9], [0, 100])
         (here / f"{variant}.json").write_text(json.dumps({**finished, "commit": "abc", "steps": []}))
