@@ -36,11 +36,14 @@ QUESTION = Question(
             TASKS["sokoban"],
             variants=tuple(VARIANTS),
             trajectories=64 * 100,
+            evaluations_per_run=20,
             options={**TASKS["sokoban"].options, "per_device_train_batch_size": 64},
             changes={},
             seeds=(10, 11, 12),
         ),
-        "bandit": replace(TASKS["bandit"], variants=tuple(VARIANTS), changes={}, seeds=(10, 11, 12)),
+        "bandit": replace(
+            TASKS["bandit"], variants=tuple(VARIANTS), evaluations_per_run=20, changes={}, seeds=(10, 11, 12)
+        ),
     },
     variants=VARIANTS,
     curves=True,

@@ -14,12 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from learning.sign_tables import signs_table
 from learning.tables import learning_tables, question_section
 from rollout_tables import rollout_tables
 from update_tables import update_tables
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "benchmarks/README.md")
+PAGES = ("README.md", "benchmarks/README.md", "docs/warning_signs.md")
 # Workloads of ours, and those of gym-sokoban, GEM and Gymnasium that do the same.
 COMPARED: dict[str, tuple[str | None, ...]] = {
     "sokoban step, unwrapped": ("gym-sokoban step", "gem sokoban step", None),
@@ -44,7 +45,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     stale = []
-    for page in (ROOT / name for name in PAGES):
+    for page in (ROOT / name for name in PAGES if (ROOT / name).exists()):
         text = page.read_text(encoding="utf-8")
         fresh = MARKED.sub(lambda mark: f"{mark[1]}{table(ROOT / mark[2], mark[3])}{mark[4]}", text)
         if fresh != text:
@@ -62,6 +63,7 @@ def table(path: Path, name: str) -> str:
     makers = {
         "train": train_table,
         "learning_curves": learning_tables,
+        "warning_signs": signs_table,
         "step_time": step_time_table,
         "train_step": update_tables,
         "rollout_stepping": stepping_table,

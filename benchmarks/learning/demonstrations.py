@@ -5,11 +5,12 @@ tokenizer and the episodes to learn from. Every episode has a start state of its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from typing import Any
 
 import gymnasium
 import numpy as np
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, demonstration
@@ -90,6 +91,14 @@ def played(
     )
 
 
+def changed(args: StarPOConfig, options: Mapping[str, Any]) -> StarPOConfig:
+    """The configuration with other values; it is not made anew, since TRL derives fields that it then refuses."""
+    other = copy(args)
+    for name, value in options.items():
+        setattr(other, name, value)
+    return other
+
+
 def shares(total: int, weights: Sequence[int]) -> list[range]:
     """Cuts the warm start's seeds into consecutive parts, in proportion to weights; the last takes the rest.
 
@@ -106,7 +115,8 @@ def shares(total: int, weights: Sequence[int]) -> list[range]:
 def every_limit(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
     """Episodes under all limits of actions per turn: 1 to 7, of 10 actions in all and of 5 turns.
 
-    The limits are in the first message, so that one model can learn to fill its turns under all of them. Each of the
+    The limits are in the first message, so that one model can learn to fill its turns under all of them. What a message
+    says of them is one token, however many digits it has: a map is then as far from its answer under all limits. Each of the
     13 kinds (two actions a turn are 10 in 5 turns either way) has the same number of episodes.
 
     Args:
@@ -115,11 +125,25 @@ def every_limit(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson
         config: Number of episodes and noise.
     """
     tokenizer = build_tiny_tokenizer(env=env)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in lines_about_limits()])
     limits = [*FIXED_TOTAL.values(), *(five for each, five in FIVE_TURNS.items() if five != FIXED_TOTAL[each])]
     episodes: list[Trajectory] = []
     for limit, seeds in zip(limits, shares(config.demonstrations, [1] * len(limits)), strict=True):
-        episodes += played(env, replace(args, **limit), tokenizer, full_turns(config.noise), seeds)
+        episodes += played(env, changed(args, limit), tokenizer, full_turns(config.noise), seeds)
     return tokenizer, episodes
+
+
+def lines_about_limits() -> list[str]:
+    """All that `AgentTurns` writes about limits under those of `FIXED_TOTAL` and `FIVE_TURNS`."""
+    limits = [*FIXED_TOTAL.values(), *FIVE_TURNS.values()]
+    lines = {
+        f"Limits: actions per turn {limit['max_actions_per_turn']}, actions in all {limit['max_actions']}, "
+        f"turns {limit['max_turns']}\n"
+        for limit in limits
+    }
+    lines |= {f"Turn {turn} of {limit['max_turns']}\n" for limit in limits for turn in range(1, limit["max_turns"] + 1)}
+    lines |= {f"Actions left: {left}" for limit in limits for left in range(limit["max_actions"] + 1)}
+    return sorted(lines)
 
 
 def several_games(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
@@ -137,6 +161,6 @@ def several_games(env: str, args: StarPOConfig, config: WarmStartConfig) -> Less
     parts = shares(config.demonstrations, [weight for weight, _, _ in GAMES])
     episodes: list[Trajectory] = []
     for (_, game, env_kwargs), seeds in zip(GAMES, parts, strict=True):
-        limited = replace(args, env_kwargs=env_kwargs)
-        episodes += played(game, limited, tokenizer, full_turns(config.noise), seeds)
+        there = changed(args, {"env_kwargs": env_kwargs})
+        episodes += played(game, there, tokenizer, full_turns(config.noise), seeds)
     return tokenizer, episodes

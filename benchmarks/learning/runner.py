@@ -14,6 +14,7 @@ made with.
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -91,6 +92,8 @@ class Progress:
 def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     """Run what is missing, collect and draw what is there; returns the exit status."""
     options = parse(question, command_line)
+    if options.smoke and options.fresh:
+        shutil.rmtree(options.folder, ignore_errors=True)  # a smoke run that does nothing shows nothing
     question = question.scaled(options.smoke, options.model)
     failed = run_all(question, options)
     content = collect(question, options)
@@ -126,6 +129,7 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     if options.smoke:
         options.seeds = [0]
     default = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
+    options.fresh = options.folder is None
     options.folder = (options.folder or default).resolve()
     options.output = options.output or (options.folder if options.smoke else HERE / "results")
     return options

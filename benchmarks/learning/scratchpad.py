@@ -1,8 +1,8 @@
 """A scratchpad for a model without language: demonstrations whose thoughts say where things are.
 
 The embedded model cannot reason in words. What it can do is write a few tokens that make the next ones easier: the
-places of player and goal as digits, from which the direction follows in one more step. With `places` and `bare` the
-same episodes are shown, action for action; only the thoughts differ. `free` has thoughts of three lengths, so that
+places of player and goal as digits, from which the direction follows in one more step. `places` shows the episodes of
+`imitation.demonstrate`, action for action; only the thoughts are more. `free` has thoughts of three lengths, so that
 training can change how long they are. What this can show is whether tokens before the answer help a small network;
 that language does, as in RAGEN's Table 4, it cannot. Left out: thoughts that are wrong, and plans under slipping.
 """
@@ -21,6 +21,9 @@ from ragen_trl.config import StarPOConfig
 from ragen_trl.imitation import WarmStartConfig
 from ragen_trl.seeds import WARM_START
 from ragen_trl.tiny_model import build_tiny_tokenizer
+
+# Ten moves in words behind a note with three places, and two actions.
+LONGEST_REPLY = 40
 
 
 @functools.singledispatch
@@ -71,15 +74,6 @@ def with_note(noise: float, actions_per_turn: int, free: bool = False) -> Reply:
     return reply
 
 
-def without_note(noise: float, actions_per_turn: int) -> Reply:
-    """The same actions from the same dice, and nothing before them."""
-
-    def reply(turns: AgentTurns, random: np.random.Generator) -> str:
-        return turns.format_reply(demonstration(turns, turns.actions_left, actions_per_turn, random, noise))
-
-    return reply
-
-
 def places(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
     """Lesson: every thought says where player and goal, or player, boxes and targets are. Needs ``think=True``."""
     return _lesson(env, args, config, with_note(config.noise, config.demo_actions_per_turn))
@@ -90,23 +84,7 @@ def free(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
     return _lesson(env, args, config, with_note(config.noise, config.demo_actions_per_turn, free=True))
 
 
-def bare(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
-    """Lesson: the episodes of `places` with the answers alone. Needs ``think=False``."""
-    return _lesson(env, args, config, without_note(config.noise, config.demo_actions_per_turn))
-
-
 def _lesson(env: str, args: StarPOConfig, config: WarmStartConfig, reply: Reply) -> Lesson:
     tokenizer = build_tiny_tokenizer(env=env)
     seeds = range(WARM_START, WARM_START + config.demonstrations)
     return tokenizer, played(env, args, tokenizer, reply, seeds)
-
-
-def thought_tokens(reply_tokens: float, turns: float, answer_tokens: float) -> float:
-    """Mean tokens of a thought, from logged means: those of a reply less those of its answer.
-
-    Args:
-        reply_tokens: Sampled tokens per episode.
-        turns: Turns per episode.
-        answer_tokens: Tokens of a reply without thought, tags and end of turn included.
-    """
-    return reply_tokens / turns - answer_tokens

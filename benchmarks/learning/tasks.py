@@ -71,9 +71,9 @@ VARIANTS: dict[str, Variant] = {
 
 _GROUPS = ("starpo", "starpo_s", "gigpo")
 _ALL = ("starpo", "starpo_gae", "starpo_s", "starpo_s_gae", "bi_level", "gigpo", "astar_po", "vanilla")
-_LAKE = {"is_slippery": False, "frozen_prob": 0.9}
+LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 # In rooms of 6 by 6 the small model's imitation of 12,000 episodes was at the level of random play (0.11 and 0.13).
-_ROOM = {"dim_room": [5, 5]}
+ROOM = {"dim_room": [5, 5]}
 _EVERY_PAIR = [list(pair) for pair in (*TRAIN_PAIRS, *TEST_PAIRS, DEFAULT_NAMES)]
 
 TASKS: dict[str, Task] = {
@@ -105,10 +105,10 @@ TASKS: dict[str, Task] = {
     ),
     "frozenlake": Task(
         env="ragen/FrozenLake-v0",
-        env_kwargs=_LAKE,
-        evaluations={"held out": Evaluation("ragen/FrozenLake-v0", _LAKE)},
+        env_kwargs=LAKE,
+        evaluations={"held out": Evaluation("ragen/FrozenLake-v0", LAKE)},
         warm_start=WarmStart(
-            {"demonstrations": 12_000, "noise": 0.5}, _LAKE, {"hidden_size": 64, "num_layers": 3}
+            {"demonstrations": 12_000, "noise": 0.5}, LAKE, {"hidden_size": 64, "num_layers": 3}
         ),
         trajectories=128 * 44,
         level=0.5,
@@ -117,9 +117,9 @@ TASKS: dict[str, Task] = {
     ),
     "sokoban": Task(
         env="ragen/Sokoban-v0",
-        env_kwargs=_ROOM,
-        evaluations={"held out": Evaluation("ragen/Sokoban-v0", _ROOM)},
-        warm_start=WarmStart({"demonstrations": 10_000, "noise": 0.3}, _ROOM, {"hidden_size": 64, "num_layers": 3}),
+        env_kwargs=ROOM,
+        evaluations={"held out": Evaluation("ragen/Sokoban-v0", ROOM)},
+        warm_start=WarmStart({"demonstrations": 10_000, "noise": 0.3}, ROOM, {"hidden_size": 64, "num_layers": 3}),
         trajectories=128 * 32,
         level=0.45,
         variants=(*_ALL, "starpo_std"),

@@ -1,0 +1,77 @@
+"""Runs every benchmark, one after the other, and says which failed.
+
+    python benchmarks/everything.py --smoke        # seconds to a minute each, written to runs/ only (make bench-smoke)
+    python benchmarks/everything.py --questions    # the learning experiments, at most three hours on two cores
+    python benchmarks/everything.py --list
+
+What is finished is not run again where a script says so of itself. Left out: the load test and the comparisons with
+peers, which need what only their own commands can say (a server, data, other environments).
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SHARED = Path("runs") / "experiments-smoke"
+# Scripts that stand in this folder beside those that measure.
+_NO_BENCHMARK = {"everything", "tables"}
+_MARK = "\nQUESTION = "
+
+
+def main() -> int:
+    """Run them; 1 if any failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true", help="each in a minute at most")
+    parser.add_argument("--questions", action="store_true", help="the learning experiments alone")
+    parser.add_argument("--list", action="store_true", help="name them and do nothing")
+    options = parser.parse_args()
+    if not (options.smoke or options.questions or options.list):
+        parser.error("say --smoke or --questions; all benchmarks at full length take many hours")
+    scripts = [path for path in benchmarks() if is_question(path) or not options.questions]
+    shutil.rmtree(SHARED, ignore_errors=True)
+    failed = []
+    for number, path in enumerate(scripts, start=1):
+        print(f"[{number}/{len(scripts)}] {path.name}", flush=True)
+        if not options.list and not succeeds(path, arguments(path, options.smoke)):
+            failed.append(path.name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+def benchmarks() -> list[Path]:
+    """The scripts that take ``--smoke``: questions first."""
+    scripts = sorted(path for path in HERE.glob("*.py") if path.stem not in _NO_BENCHMARK)
+    return sorted((path for path in scripts if takes_smoke(path)), key=lambda path: not is_question(path))
+
+
+def is_question(path: Path) -> bool:
+    """Whether it trains, and goes on where it stopped."""
+    return _MARK in path.read_text(encoding="utf-8")
+
+
+def takes_smoke(path: Path) -> bool:
+    """Whether it has a short form."""
+    return is_question(path) or '"--smoke"' in path.read_text(encoding="utf-8")
+
+
+def arguments(path: Path, smoke: bool) -> list[str]:
+    """What a script is called with; in a smoke run questions share what they train."""
+    return [*(["--smoke"] if smoke else []), *(["--folder", str(SHARED)] if smoke and is_question(path) else [])]
+
+
+def succeeds(path: Path, arguments: list[str]) -> bool:
+    """Run one; its output is shown."""
+    began = time.monotonic()
+    status = subprocess.run([sys.executable, str(path), *arguments]).returncode
+    outcome = "done" if status == 0 else f"exit status {status}"
+    print(f"    {outcome} after {time.monotonic() - began:.0f} s", flush=True)
+    return status == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
