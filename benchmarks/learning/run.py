@@ -27,6 +27,7 @@ from learning.store import baselines_file, finished, model_folder, prepare_setti
 from ragen_trl.astar_po_trainer import AStarPOTrainer
 from ragen_trl.atomic import write_atomically
 from ragen_trl.config import StarPOConfig
+from ragen_trl.diagnostics import CollapseMonitor
 from ragen_trl.environments import make_chat, make_turns
 from ragen_trl.evaluation import play_held_out, summarise
 from ragen_trl.imitation import WarmStartConfig, warm_start
@@ -144,6 +145,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
             return measured(play_held_out(player(), first.make, held_out, task.episodes), reference)
 
         curve = Curve(measure, total, total / task.evaluations_per_run, args.steps_per_rollout)
+        trainer.add_callback(CollapseMonitor(trainer, mi_every=0))
         trainer.add_callback(curve)
         curve.begin()
         trainer.train()

@@ -1,0 +1,212 @@
+"""How much a thought depends on its prompt: RAGEN-2's mutual information and retrieval accuracy (arXiv 2604.06268).
+
+A model whose thoughts read the same whatever the prompt says has collapsed into a template, even where its entropy is
+high. For prompts X_1 … X_P and thoughts Z_i, each sampled from one of them, score every thought behind every prompt,
+``L_ij = Σ_t log p(Z_i,t | X_j, Z_i,<t)``. Then
+
+    matched_i = L_i,own(i) / |Z_i|        marginal_i = (1 / |Z_i|) ln (1/P) Σ_j exp L_ij
+    MI = mean_i (matched_i - marginal_i)        retrieval accuracy = P(argmax_j L_ij = own(i))
+
+This is the paper's equation, with whole-sequence probabilities. RAGEN's code averages over tokens before the logarithm
+of the sum, which is another number (0.645 for 0.345 in our first vector) and is left out, as is its running mean of the
+z-score's denominator, which would make a value depend on the run before it.
+
+Leans on transformers: the cache that a forward pass filled can be copied and repeated over a batch
+(``batch_repeat_interleave``), so that a prompt is read once for all thoughts (pinned by test_mutual_information.py).
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from accelerate.utils import gather_object
+from transformers import PreTrainedModel
+
+# Keeps the z-score finite where all marginals are equal; RAGEN's number.
+_Z_EPS = 1e-3
+
+
+@dataclass(frozen=True)
+class ThoughtPair:
+    """A prompt and what was thought behind it, as token ids; X ends where the thought begins."""
+
+    prompt: tuple[int, ...]
+    thought: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PromptDependence:
+    """What thoughts say about their prompts.
+
+    Attributes:
+        mi: Mutual information in nats per token; 0 if thoughts do not depend on prompts.
+        mi_sequence: The same in nats per thought, between about 0 and ``mi_bound``.
+        mi_bound: ln P.
+        zscore: Mean of matched - marginal in standard deviations (ddof 0) of the marginals.
+        retrieval: Share of thoughts whose own prompt makes them likeliest; a tie of k prompts counts 1 / k.
+        chance: 1 / P, the retrieval of thoughts that do not depend on prompts.
+        conditional_entropy: H(Z|X), the mean of -L_i,own(i), nats per thought.
+        marginal_entropy: H(Z), the mean of -ln (1/P) Σ_j exp L_ij, nats per thought.
+    """
+
+    mi: float
+    mi_sequence: float
+    mi_bound: float
+    zscore: float
+    retrieval: float
+    chance: float
+    conditional_entropy: float
+    marginal_entropy: float
+
+
+def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.Tensor) -> PromptDependence:
+    """Mutual information and retrieval accuracy from scored pairs.
+
+    Args:
+        logprobs: (N, P) L, log-probability of each whole thought behind each of the different prompts, nats.
+        lengths: (N,) tokens of each thought, at least 1.
+        own: (N,) index of the prompt that each was sampled from.
+
+    Raises:
+        ValueError: If shapes do not fit, or a thought is empty.
+
+    Example:
+        >>> apart = torch.tensor([[-1.0, -9.0], [-9.0, -1.0]])
+        >>> found = prompt_dependence(apart, torch.tensor([2, 2]), torch.tensor([0, 1]))
+        >>> round(found.mi_sequence, 3), round(found.mi_bound, 3), found.retrieval
+        (0.693, 0.693, 1.0)
+    """
+    count, prompts = logprobs.shape
+    if lengths.shape != (count,) or own.shape != (count,) or not count:
+        raise ValueError(f"logprobs is {tuple(logprobs.shape)}, lengths {tuple(lengths.shape)}, own {tuple(own.shape)}")
+    if bool((lengths < 1).any()):
+        raise ValueError(f"lengths of thoughts are {lengths.tolist()}; leave empty thoughts out")
+    scores, lengths = logprobs.double(), lengths.double()
+    matched = scores.gather(1, own[:, None])[:, 0]  # (N,)
+    marginal = scores.logsumexp(dim=1) - math.log(prompts)
+    difference = (matched - marginal) / lengths
+    best = scores.amax(dim=1, keepdim=True)
+    ties = scores >= best - 1e-9 * best.abs()  # (N, P)
+    retrieved = ties.gather(1, own[:, None])[:, 0] / ties.sum(dim=1)
+    spread = (marginal / lengths).std(correction=0)
+    return PromptDependence(
+        mi=difference.mean().item(),
+        mi_sequence=(matched - marginal).mean().item(),
+        mi_bound=math.log(prompts),
+        zscore=(difference / (spread + _Z_EPS)).mean().item(),
+        retrieval=retrieved.mean().item(),
+        chance=1 / prompts,
+        conditional_entropy=-matched.mean().item(),
+        marginal_entropy=-marginal.mean().item(),
+    )
+
+
+def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
+    """At most ``count`` pairs, with as many different prompts as there are: the first of each, then the second.
+
+    Pairs without a thought are passed over.
+
+    Example:
+        >>> a, b = ThoughtPair((1,), (5,)), ThoughtPair((2,), (6,))
+        >>> chosen_pairs([a, a, b, b], 3) == [a, b, a]
+        True
+    """
+    by_prompt: dict[tuple[int, ...], list[ThoughtPair]] = {}
+    for pair in pairs:
+        if pair.thought:
+            by_prompt.setdefault(pair.prompt, []).append(pair)
+    deepest = max(map(len, by_prompt.values()), default=0)
+    in_turn = [found[depth] for depth in range(deepest) for found in by_prompt.values() if depth < len(found)]
+    return in_turn[:count]
+
+
+def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ...]], list[int]]:
+    """The P different prompts, and for each of the N pairs which one it has."""
+    prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
+    place = {prompt: index for index, prompt in enumerate(prompts)}
+    return prompts, [place[pair.prompt] for pair in pairs]
+
+
+@torch.no_grad()
+def thought_logprobs(
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    thoughts: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+    batch_size: int = 64,
+) -> torch.Tensor:
+    """Score every thought behind one prompt, log p(Z_i | X): a column of L.
+
+    Args:
+        model: In evaluation mode, or dropout takes part.
+        prompt: X, at least one token.
+        thoughts: N sequences of at least one token each.
+        temperature: Divides the logits, as when the thoughts were sampled.
+        batch_size: Thoughts in one forward pass.
+
+    Returns:
+        (N,) nats, float32, on the CPU.
+    """
+    device = model.device
+    first = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
+    longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
+    found = torch.empty(len(thoughts))
+    for start in range(0, len(thoughts), batch_size):
+        rows = longest_first[start : start + batch_size]
+        ids = torch.zeros((len(rows), len(thoughts[rows[0]])), dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : len(thoughts[row])] = torch.tensor(list(thoughts[row]))
+            mask[place, : len(thoughts[row])] = 1
+        ids, mask = ids.to(device), mask.to(device)
+        logits = first.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
+        if ids.shape[1] > 1:
+            cache = deepcopy(first.past_key_values)  # of any kind: full attention, sliding windows, recurrent states
+            cache.batch_repeat_interleave(len(rows))
+            seen = torch.cat([mask.new_ones((len(rows), len(prompt))), mask[:, :-1]], dim=1)
+            more = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
+            logits = torch.cat([logits, more], dim=1)  # (b, n, V)
+        scaled = logits.float() / temperature
+        chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
+        found[rows] = (chosen * mask).sum(dim=1).cpu()
+    return found
+
+
+def measured_dependence(
+    model: PreTrainedModel,
+    pairs: Sequence[ThoughtPair],
+    count: int,
+    temperature: float = 1.0,
+    process: int = 0,
+    processes: int = 1,
+) -> PromptDependence | None:
+    """The mutual information of a rollout; every process has to call it, scores its share and gets the same answer.
+
+    Args:
+        model: The policy, unwrapped. It is scored in evaluation mode and left in the mode that it was in.
+        pairs: This process's.
+        count: Pairs to take of those of all processes.
+        temperature: As when the thoughts were sampled.
+        process: Index of this process.
+        processes: How many there are.
+
+    Returns:
+        ``None`` where there are fewer than two different prompts, which no thought could tell apart.
+    """
+    pairs = chosen_pairs(gather_object(chosen_pairs(pairs, count)), count)
+    prompts, own = prompts_and_owners(pairs)
+    if len(prompts) < 2:
+        return None
+    thoughts = [pair.thought for pair in pairs]
+    training = model.training
+    model.eval()
+    try:
+        mine = range(process, len(prompts), processes)
+        scored = [(place, thought_logprobs(model, prompts[place], thoughts, temperature).tolist()) for place in mine]
+    finally:
+        model.train(training)
+    columns = dict(gather_object(scored))
+    logprobs = torch.tensor([columns[place] for place in range(len(prompts))]).T  # (N, P)
+    return prompt_dependence(logprobs, torch.tensor([len(thought) for thought in thoughts]), torch.tensor(own))
