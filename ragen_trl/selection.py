@@ -15,8 +15,10 @@ def uncertain_groups(experience: Experience, args: StarPOConfig) -> list[int]:
 
     Environments are filtered apart: they pay on different scales, and the one that pays most would be all that is left.
     Each gets places in proportion to its groups, at least one. With refills, groups of all rollouts compete for the
-    places of one.
+    places of one. Without a filter, all groups: one trajectory alone, which only a critic can judge, has no spread.
     """
+    if experience.group_size == 1:
+        return list(range(experience.num_groups))
     stds = group_std(experience.returns, experience.group_size)
     tasks = experience.group_tasks
     members = [[group for group, own in enumerate(tasks) if own == task] for task in dict.fromkeys(tasks)]

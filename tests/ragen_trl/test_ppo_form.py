@@ -74,6 +74,18 @@ def test_policy_and_critic_both_learn_and_say_so(tmp_path: Path, advantage: str)
     assert second["critic/value_mean"] != 0
 
 
+@pytest.mark.parametrize("advantage", ["gae", "turn_gae", "bi_level_gae"])
+def test_a_critic_judges_trajectories_that_are_alone_in_their_group(tmp_path: Path, advantage: str) -> None:
+    """One trajectory a start state has no spread to filter by; the filter refused it, and no test had trained so."""
+    trainer = small_trainer(tmp_path, lottery(), advantage=advantage, num_generations=1, max_steps=2)
+    before = parameters(trainer)
+    trainer.train()
+    first, second = trainer.state.log_history[:2]
+    assert first["filter/kept_groups"] == first["filter/trajectories_sampled"] == second["filter/trajectories_used"]
+    assert any(not torch.equal(before[name], value) for name, value in parameters(trainer).items())
+    assert first["entropy"] == first["entropy"]
+
+
 def test_no_critic_where_none_is_needed(tmp_path: Path) -> None:
     trainer = make(tmp_path, "group", max_steps=1)
     trainer.train()

@@ -33,6 +33,11 @@ def test_the_most_uncertain_groups_by_hand() -> None:
     assert uncertain_groups(experience, config(4)) == [0, 1, 2, 3]
 
 
+def test_groups_of_one_are_all_kept() -> None:
+    alone = experience_of([made_up((1, 1, reward)) for reward in (0.0, 1.0, 0.0)], 1)
+    assert uncertain_groups(alone, config(3, num_generations=1, advantage="gae")) == [0, 1, 2]
+
+
 def test_the_share_of_the_spread_by_hand() -> None:
     """3 + 2 of 6 are more than 0.8 of the spread; its half is reached by 3 alone."""
     experience = groups_of([1.0, 0.0, 3.0, 2.0])
