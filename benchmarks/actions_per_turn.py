@@ -13,7 +13,7 @@ from learning.tasks import LAKE, VARIANTS
 
 # One warm start for all: its demonstrations are of every limit in equal parts.
 _LESSON = WarmStart(
-    {"demonstrations": 12_000, "noise": 0.5},
+    {"demonstrations": 24_000, "noise": 0.3},
     LAKE,
     {"hidden_size": 64, "num_layers": 3},
     lesson="learning.demonstrations:every_limit",

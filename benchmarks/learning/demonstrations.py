@@ -116,8 +116,8 @@ def every_limit(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson
     """Episodes under all limits of actions per turn: 1 to 7, of 10 actions in all and of 5 turns.
 
     The limits are in the first message, so that one model can learn to fill its turns under all of them. What a message
-    says of them is one token, however many digits it has: a map is then as far from its answer under all limits. Each of the
-    13 kinds (two actions a turn are 10 in 5 turns either way) has the same number of episodes.
+    says of them is one token, however many digits it has: a map is then as far from its answer under all limits. Each
+    of the 13 kinds (two actions a turn are 10 in 5 turns either way) has the same number of episodes.
 
     Args:
         env: Gymnasium id.

@@ -1,14 +1,11 @@
-"""WebShop for the embedded model: a small made-up store, a careless shopper to learn from, or a store of one's own.
+"""WebShop for the embedded model: a small made-up store, and a careless shopper to learn from.
 
-A page of WebShop is 300 to 500 tokens of the small tokenizer, so the store is small, the model sees one page at a time
-(the task stands on every page) and an episode has few turns. The shopper searches for words that stand side by side in
-the request, whichever; opens the wanted product or, by mistake, any of the page; chooses the options that the request
-names or, by mistake, buys at once. Its mistakes are what training can undo. Left out: sub pages, further pages of
-results, filters, which the oracle does not need in so small a store.
+A page of results is 450 to 530 tokens of the small tokenizer and an episode of the oracle about 1150, so the store is
+small and an episode has few turns. The shopper searches for words that stand side by side in the request, whichever;
+opens the wanted product or, by mistake, any of the page; chooses the options that the request names or, by mistake,
+buys at once. Its mistakes are what training can undo. Left out: sub pages, further pages of results, and filters.
 """
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,26 +13,24 @@ from tokenizers import AddedToken
 
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, best_action
+from ragen_envs.local_store import StoreSettings, local_store
 from ragen_envs.shop_policies import BUTTONS, scripted_shop_action
 from ragen_envs.webshop import WebShop, search_for
 from ragen_trl.config import StarPOConfig
 from ragen_trl.imitation import WarmStartConfig
 from ragen_trl.seeds import WARM_START
 from ragen_trl.tiny_model import build_tiny_tokenizer
-from webshop_server.synthetic import synthetic_products
 
-PRODUCTS = 60
-CATALOG = f"synthetic:{PRODUCTS}"
+CATALOG = "synthetic:60"
+MOST_TOKENS = 2000  # products of a larger store are spelled
 SEARCHED = 3  # words side by side
-# Longer histories than one page would be most of the run, and the limit of a search is that of its demonstrations.
+# The model has 2048 positions. It sees all pages of an episode: A*-PO takes no window of turns.
 PLAY: dict[str, Any] = {
     "max_turns": 6,
     "max_actions": 6,
     "max_actions_per_turn": 1,
     "max_reply_length": 32,
-    "max_completion_length": 3600,
-    "window_turns": 1,
-    "beta": 0.0,
+    "max_completion_length": 1800,
 }
 
 
@@ -89,13 +84,17 @@ def some_words(request: str, random: np.random.Generator) -> str:
 
 
 def shopping(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
-    """Lesson: the careless shopper in the store of ``args.env_kwargs``; identifiers of the small store are tokens."""
+    """Lesson: the careless shopper in the store of ``args.env_kwargs``, whose identifiers are tokens if they are few.
+
+    Args:
+        env: Gymnasium id.
+        args: Limits, format and store.
+        config: Number of episodes and noise.
+    """
+    assert isinstance(args.env_kwargs, dict)
     tokenizer = build_tiny_tokenizer(env=env)
-    tokenizer.add_tokens([AddedToken(product.asin, normalized=False) for product in synthetic_products(PRODUCTS)])
+    products = local_store(StoreSettings(args.env_kwargs["catalog"], False, None)).shop().catalog
+    if len(products) <= MOST_TOKENS:
+        tokenizer.add_tokens([AddedToken(identifier, normalized=False) for identifier in products])
     seeds = range(WARM_START, WARM_START + config.demonstrations)
     return tokenizer, played(env, args, tokenizer, careless(config.noise), seeds)
-
-
-def add_catalog_option(parser: argparse.ArgumentParser) -> None:
-    """``--webshop_data PATH``: a catalogue to play in instead of the made-up one."""
-    parser.add_argument("--webshop_data", type=Path, help="catalogue of WebShop to train and test in, besides ours")

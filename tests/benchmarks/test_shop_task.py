@@ -72,3 +72,4 @@ def test_an_identifier_is_one_token_on_the_page_and_in_the_reply(
         assert token in turn.reply_ids
         assert token in turn.prompt_ids
     assert len(episodes) == 24
+    assert max(len(episode.token_ids) for episode in episodes) < 2048 == tokenizer.model_max_length
