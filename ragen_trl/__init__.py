@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ragen_trl.astar_po_trainer import AStarPOTrainer
     from ragen_trl.collected import demonstrations_from
     from ragen_trl.config import StarPOConfig, StarPOSConfig
+    from ragen_trl.diagnostics import CollapseMonitor
     from ragen_trl.env_pool import EnvSpec
     from ragen_trl.environments import make_chat, make_turns
     from ragen_trl.evaluation import EvaluationResult, evaluate
@@ -33,6 +34,7 @@ _MODULES = {
     "ApiCache": "api_cache",
     "ApiClient": "api_client",
     "ApiPolicy": "api_policy",
+    "CollapseMonitor": "diagnostics",
     "EnvSpec": "env_pool",
     "EvaluationResult": "evaluation",
     "Experience": "experience",
@@ -61,6 +63,7 @@ __all__ = [
     "ApiCache",
     "ApiClient",
     "ApiPolicy",
+    "CollapseMonitor",
     "EnvSpec",
     "EvaluationResult",
     "Experience",

@@ -16,8 +16,8 @@ from transformers.training_args import TrainingArguments
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
-def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
-    """The newest checkpoint that was written to its end, or ``None``.
+def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
+    """The checkpoints of a run that were written to their end, by step.
 
     transformers writes ``trainer_state.json`` last (pinned by a contract test): a folder without a readable one is
     what a kill or a full disk left behind.
@@ -27,6 +27,12 @@ def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
         match = _CHECKPOINT.fullmatch(folder.name)
         if match and _recorded_step(folder) == int(match[1]):
             folders[int(match[1])] = folder
+    return folders
+
+
+def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
+    """The newest of `whole_checkpoints`, or ``None``."""
+    folders = whole_checkpoints(output_dir)
     return folders[max(folders)] if folders else None
 
 

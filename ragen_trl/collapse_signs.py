@@ -134,8 +134,8 @@ def drop_step(steps: Sequence[int], success: Sequence[float], share: float = 0.8
         ValueError: If lengths differ or ``window`` is even.
 
     Example:
-        >>> drop_step([10, 20, 30, 40, 50], [0.4, 0.5, 0.5, 0.1, 0.1])
-        40
+        >>> drop_step([10, 20, 30, 40, 50], [0.4, 0.5, 0.5, 0.1, 0.1])  # (0.5 + 0.5 + 0.1) / 3 is below 0.85 · 0.47
+        30
     """
     if len(steps) != len(success) or window % 2 == 0:
         raise ValueError(f"{len(steps)} steps, {len(success)} rates, window {window}; give as many, and an odd window")

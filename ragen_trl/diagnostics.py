@@ -26,6 +26,7 @@ from transformers.training_args import TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
+from ragen_trl.checkpoints import whole_checkpoints
 from ragen_trl.collapse_signs import Fired, SignWatch
 from ragen_trl.episode_measures import (
     pairs_of_completions,
@@ -38,7 +39,7 @@ from ragen_trl.episode_measures import (
 from ragen_trl.errors import UserError
 from ragen_trl.mutual_information import ThoughtPair, measured_dependence
 from ragen_trl.observers import Observation
-from ragen_trl.rollback import best_step, load_checkpoint, whole_checkpoints
+from ragen_trl.rollback import best_step, load_checkpoint
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
 
 logger = logging.getLogger(__name__)

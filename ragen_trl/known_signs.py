@@ -124,7 +124,7 @@ SIGNS = (
         "early",
         "collapse/mi",
         "What is said depends on the prompt half as much as at first: RAGEN-2's template collapse.",
-        f"{_FILTER}; RAGEN-2's filter by mass (filter_mass) was made for this",
+        f"{_FILTER}; RAGEN-2's filter by mass (filter_strategy='top_p') was made for this",
         partial(fell_to, share=0.5, start=3, window=3),
     ),
     Sign(

@@ -10,25 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from transformers import Trainer, TrainerState
+from transformers import Trainer
 
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
 
 _WINDOW = 10  # logged rollouts that a checkpoint is judged by
-_TRAINER_STATE = "trainer_state.json"
-
-
-def whole_checkpoints(output_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a run that were written to their end, by step."""
-    found = {}
-    for folder in Path(output_dir).glob("checkpoint-*"):
-        try:
-            step = TrainerState.load_from_json(str(folder / _TRAINER_STATE)).global_step
-        except (OSError, ValueError, TypeError):
-            continue  # what a kill left behind
-        if folder.name == f"checkpoint-{step}":
-            found[step] = folder
-    return found
 
 
 def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | None:

@@ -16,16 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ragen_trl import vector_advantages, vector_losses
+from tests.ragen_trl import vector_advantages, vector_diagnostics, vector_losses
 
 OTHER_FILE = os.environ.get("RAGEN_VECTORS")
 VECTORS = json.loads(
     Path(OTHER_FILE or Path(__file__).parent.parent / "vectors" / "algorithms.json").read_text(encoding="utf-8")
 )
-# Diagnostics of a training run; there is no code for them yet.
-NOT_YET = {"mi_proxy", "collapse_detectors"}
 # Faults and variants of other implementations, kept in the file for comparison; there is no code for them on purpose.
-NOT_OURS = re.compile("wrong|without|std_ddof0")
+NOT_OURS = re.compile("wrong|without|std_ddof0|code_variant")
 # From the inputs of an entry and the names it expects to our numbers by these names.
 SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "gae": vector_advantages.token_level,
@@ -43,6 +41,8 @@ SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "mt_grpo": vector_advantages.mt_grpo,
     "masks": vector_advantages.masks,
     "entropy": vector_losses.entropy,
+    "mi_proxy": vector_diagnostics.mutual_information,
+    "collapse_detectors": vector_diagnostics.collapse_detectors,
 }
 ENTRIES = [
     pytest.param(name, entry, id=f"{name}-{entry.get('id', index)}")
@@ -74,7 +74,7 @@ def computed(section: str, inputs: dict[str, Any], expected: dict[str, Any]) -> 
 
 
 def test_every_section_has_a_check() -> None:
-    assert set(VECTORS) - {"meta"} - NOT_YET <= set(SECTIONS)
+    assert set(VECTORS) - {"meta"} <= set(SECTIONS)
 
 
 @pytest.mark.parametrize(("section", "entry"), ENTRIES)
