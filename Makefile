@@ -29,7 +29,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train test test-vllm lint clean redo
+.PHONY: help train bench-smoke test test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -54,8 +54,15 @@ lint: $(STAMP) ## Run ruff and mypy
 	@echo "== mypy $(PACKAGES)"
 	@$(RUN) -m mypy $(PACKAGES)
 
+docs: $(STAMP) ## Build the pages of docs/ as HTML in docs/_build; a warning is an error
+	@$(RUN) -m sphinx -q -W -n --keep-going docs docs/_build
+	@echo "docs/_build/index.html"
+
+bench-smoke: $(STAMP) ## Run every benchmark in its shortest form, some minutes in all; one that fails is named
+	$(RUN) benchmarks/everything.py --smoke
+
 clean: ## Remove the virtual environment, caches and build output, but not runs/
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is removed first and written last: without it, what lies in the folder is an install that did not finish.
@@ -69,7 +76,7 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	        echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; fi
 	@rm -f $@
 	@echo "== installing"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
 	@$(RUN) $(IDENTITY) > $@
 
 # Not from constraints.txt: vLLM takes one version of torch and some of transformers. What it installs for pictures and

@@ -9,7 +9,8 @@ sequence.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from ragen_envs import AgentTurns, plan, random_action
+from ragen_envs import AgentTurns, NoOracleError, plan, random_action
 from ragen_trl.recipes import ENVIRONMENTS
 from ragen_trl.seeds import WARM_START
 
@@ -46,21 +47,22 @@ _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ragen/FrozenLake-v0", {}),
     ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
 )
-# What these show is learnt only where one of them is played: their words would crowd everybody else's vocabulary.
-_OWN_CORPUS = ("ragen/Sokoban-v0", "ragen/Countdown-v0", "ragen/ToyShop-v0", "ragen/WebShop-v0")
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
 # Of the shops: an identifier is a token, so that a reply can copy it in one step, and so is the rest of its line.
 _PRODUCT_ID = re.compile(r"\bB0[A-Z0-9]{8}\b")
 _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 
 
-def build_tiny_tokenizer(vocab_size: int = 2048, env: str | None = None) -> PreTrainedTokenizerFast:
+def build_tiny_tokenizer(
+    vocab_size: int = 2048, env: str | None = None, env_kwargs: Mapping[str, Any] | None = None
+) -> PreTrainedTokenizerFast:
     """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if it is named.
 
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
-        env: Gymnasium id of the environment that is played. Sokoban, Countdown and the shops add their own words and
-            lines, and product identifiers as single tokens; any other id, and ``None``, change nothing.
+        env: Gymnasium id of the environment that is played. It adds its own words and lines, and product identifiers
+            as single tokens: they would crowd the vocabulary of others. FrozenLake, the bandits and ``None`` add none.
+        env_kwargs: Its keyword arguments.
 
     Returns:
         A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
@@ -85,7 +87,7 @@ def build_tiny_tokenizer(vocab_size: int = 2048, env: str | None = None) -> PreT
         show_progress=False,
     )
     texts = list(chain.from_iterable(_corpus()))
-    own = list(_own_corpus(env)) if env in _OWN_CORPUS else []
+    own = _own_corpus(env, env_kwargs) if env is not None and env not in dict(_CORPUS) else []
     own_texts = list(chain.from_iterable(own))
     tokenizer.train_from_iterator([*texts, *own_texts], trainer)
     whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
@@ -159,10 +161,17 @@ def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
             yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)
 
 
-def _own_corpus(env: str, num_seeds: int = 300) -> Iterator[list[str]]:
-    """The same of one environment, half of it the oracle's play: random play alone seldom sees what comes later."""
+def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int = 300) -> list[list[str]]:
+    """The same of one environment, half of it the oracle's play: random play alone seldom sees what comes later.
+
+    Where no oracle is known it is random play after all; where not even that is, words are spelled.
+    """
+    settings = {**ENVIRONMENTS.get(env, {}), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
     seeds = range(WARM_START, WARM_START + num_seeds)
-    yield from _episodes(env, ENVIRONMENTS.get(env, {}), False, seeds, noise=0.5)
+    for noise in (0.5, 1.0):
+        with suppress(NoOracleError):
+            return list(_episodes(env, settings, False, seeds, noise))
+    return []
 
 
 def _episodes(

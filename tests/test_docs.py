@@ -1,9 +1,14 @@
-"""The documentation does what it says: its Python runs, its commands exist, its tables have a source.
+"""The documentation does what it says: its code runs, its commands exist, its pages build, its tables have a source.
 
-The blocks of a page run in one process, in an empty folder, so that files left behind harm nothing. A block that needs
-a download or a GPU is preceded by `<!-- not run: REASON -->` and only compiled.
+The blocks of a page run in one process, one after the other in an empty folder, so that files left behind harm nothing.
+Python blocks run; what stands before a block says otherwise:
+
+    <!-- not run: REASON -->   it needs a download, a GPU or minutes: Python is compiled, and that is all
+    <!-- file: NAME -->        it is a file that later blocks of the page use
+    <!-- run -->               shell commands that are run, too; Python and pytest in them are those of the tests
 """
 
+import importlib
 import json
 import os
 import re
@@ -17,33 +22,59 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
+PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
+SHELLS = {"bash", "console", "sh", "shell"}
 SECONDS = 240
 
 FENCE = re.compile(
-    r"(?:^[ ]*<!--[ ]*not run:(?P<reason>[^\n]*?)-->[ ]*\n\s*)?"
+    r"(?:^[ ]*<!--[ ]*(?:not run:(?P<reason>[^\n]*?)|file:[ ]*(?P<file>[\w.]+)[ ]*|(?P<run>run)[ ]*)-->[ ]*\n\s*)?"
     r"^(?P<indent>[ ]*)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
 TABLE = re.compile(r"<!--\s*table:\s*(\S+)\s*-->")
 
+# A file and a function in it, as the pages point to code.
+POINTER = re.compile(r"`(?P<file>\w+\.py): (?P<name>\w+)`")
+
 # One namespace for the blocks of a page. Each is compiled under the page's name, at its own line, so that a traceback
 # points into the page.
 RUNNER = """
-import json, sys
+import json, subprocess, sys
+from pathlib import Path
 namespace = {"__name__": "__main__"}
 for block in json.load(sys.stdin):
-    code = compile(block["code"], block["page"], "exec")
-    if block["runs"]:
-        exec(code, namespace)
+    if block["file"]:
+        Path(block["file"]).write_text(block["code"].lstrip("\\n"))
+    elif block["language"] != "python":
+        subprocess.run(["bash", "-euc", block["code"]], check=True, stdin=subprocess.DEVNULL)
+    else:
+        code = compile(block["code"], block["page"], "exec")
+        if block["runs"]:
+            exec(code, namespace)
 """
 
 
 class Block(NamedTuple):
-    """A fenced block: its language, its code moved down to its line of the page, why it is not run (None: it is)."""
+    """A fenced block: language, code moved down to its line of the page, and what is done with it.
+
+    Attributes:
+        language: As the fence says.
+        code: The code behind as many newlines as there are lines above it.
+        reason: Why it is not run; ``None`` if nothing was said.
+        file: The file that it is, if it is one.
+        run: Whether it is said to be run.
+    """
 
     language: str
     code: str
-    reason: str | None
+    reason: str | None = None
+    file: str | None = None
+    run: bool = False
+
+    @property
+    def used(self) -> bool:
+        """Whether the tests do something with it."""
+        return self.language == "python" or self.file is not None or self.run
 
 
 def blocks(text: str) -> list[Block]:
@@ -54,7 +85,8 @@ def blocks(text: str) -> list[Block]:
         lines = [line.removeprefix(indent) for line in match["code"].splitlines()]
         lines_above = text.count("\n", 0, match.start("code"))
         reason = None if match["reason"] is None else match["reason"].strip()
-        found.append(Block(match["language"], "\n" * lines_above + "\n".join(lines) + "\n", reason))
+        code = "\n" * lines_above + "\n".join(lines) + "\n"
+        found.append(Block(match["language"], code, reason, match["file"], match["run"] is not None))
     return found
 
 
@@ -62,7 +94,7 @@ def commands(text: str) -> list[list[str]]:
     """The words of each command in the shell blocks and inline code of a Markdown text."""
     lines = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
     for block in blocks(text):
-        if block.language in {"bash", "console", "sh", "shell"}:
+        if block.language in SHELLS:
             lines += block.code.replace("\\\n", " ").splitlines()
     found = []
     for line in lines:
@@ -94,11 +126,15 @@ def test_blocks_are_found_with_their_line_and_reason() -> None:
         "a\n```python\nx = 1\n```\n"
         "<!-- not run: needs a GPU -->\n\n  ```python\n  y\n  ```\n"
         "<!-- not run: -->\n```bash\nls\n```\n"
+        "<!-- file: a_b.py -->\n```python\nz\n```\n"
+        "<!-- run -->\n```bash\nls\n```\n"
     )
     assert blocks(page) == [
         Block("python", "\n\nx = 1\n", None),
         Block("python", "\n" * 7 + "y\n", "needs a GPU"),
         Block("bash", "\n" * 11 + "ls\n", ""),
+        Block("python", "\n" * 15 + "z\n", file="a_b.py"),
+        Block("bash", "\n" * 19 + "ls\n", run=True),
     ]
 
 
@@ -116,21 +152,82 @@ def test_there_is_a_readme() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    python = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language == "python"]
-    assert "" not in {block.reason for block in python}, "say why in <!-- not run: REASON -->"
-    task = [{"page": str(page), "code": block.code, "runs": block.reason is None} for block in python]
+def test_blocks_run(page: Path, tmp_path: Path) -> None:
+    used = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.used]
+    assert "" not in {block.reason for block in used}, "say why in <!-- not run: REASON -->"
+    task = [{**block._asdict(), "page": str(page), "runs": block.reason is None} for block in used]
     done = subprocess.run(
         [sys.executable, "-c", RUNNER],
         input=json.dumps(task),
         cwd=tmp_path,
         # This checkout, whatever is installed.
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        },
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parts[0] == "docs"], ids=str)
+def test_shell_blocks_run_or_say_why_not(page: Path) -> None:
+    shell = [block for block in blocks((ROOT / page).read_text(encoding="utf-8")) if block.language in SHELLS]
+    assert [block.code.strip() for block in shell if not block.run and not block.reason] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_the_code_that_a_page_points_to_is_there(page: Path) -> None:
+    missing = []
+    for file, name in POINTER.findall((ROOT / page).read_text(encoding="utf-8")):
+        defined = rf"^[ ]*(?:def|class) {name}\b|^{name}\b"
+        places = [path for package in PACKAGES for path in (ROOT / package).rglob(file)]
+        if not any(re.search(defined, path.read_text(encoding="utf-8"), re.MULTILINE) for path in places):
+            missing.append(f"{file}: {name}")
+    assert missing == []
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages as HTML."""
+    target = tmp_path_factory.mktemp("docs")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going", "-d", target / "cache"]
+    done = subprocess.run(
+        [*command, ROOT / "docs", target / "html"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stderr
+    return target / "html"
+
+
+def test_every_page_is_built_without_warnings_and_can_be_reached(built: Path) -> None:
+    front = (built / "index.html").read_text(encoding="utf-8")
+    pages = {page.stem for page in PAGES if page.parts[0] == "docs"} - {"index"}
+    assert {page for page in pages if f'href="{page}.html"' not in front} == set()
+
+
+def test_built_pages_load_nothing_from_elsewhere(built: Path) -> None:
+    loaded = (
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"(?:https?:)?//"
+        r"|<link\b[^>]*\bhref=\"(?:https?:)?//|url\((?:https?:)?//"
+    )
+    files = [path for path in built.rglob("*") if path.suffix in {".html", ".css"}]
+    assert [path.name for path in files if re.search(loaded, path.read_text(encoding="utf-8"))] == []
+
+
+def test_formulas_are_mathml(built: Path) -> None:
+    page = (built / "algorithms.html").read_text(encoding="utf-8")
+    assert page.count("<math") > 50
+    assert "<mfrac>" in page and "\\frac" not in page
+
+
+@pytest.mark.parametrize("package", ["ragen_envs", "ragen_trl"])
+def test_every_promised_name_is_documented(built: Path, package: str) -> None:
+    page = (built / "api.html").read_text(encoding="utf-8")
+    names = importlib.import_module(package).__all__
+    assert [name for name in names if f'id="{package}.{name}"' not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)

@@ -108,6 +108,7 @@ def test_constraints_pin_each_direct_dependency_within_its_range(
 ) -> None:
     text = (root / "constraints.txt").read_text(encoding="utf-8")
     pins = {canonicalize_name(pin["name"]): pin["version"] for pin in map(PIN.fullmatch, text.splitlines()) if pin}
-    direct = setup_cfg["options"]["install_requires"] + setup_cfg["options.extras_require"]["dev"]
+    extras = setup_cfg["options.extras_require"]
+    direct = setup_cfg["options"]["install_requires"] + extras["dev"] + extras["docs"]
     for requirement in map(Requirement, direct.split()):
         assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement

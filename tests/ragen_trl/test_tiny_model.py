@@ -17,6 +17,7 @@ from ragen_envs import AgentTurns
 from ragen_envs.toy_shop import ToyShop
 from ragen_trl.chat import Chat
 from ragen_trl.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer, save_tiny_model
+from tests.ragen_trl.trainers import Lottery
 
 TOKENIZER = build_tiny_tokenizer()  # hypothesis takes no fixtures
 
@@ -59,7 +60,30 @@ def test_the_common_tokenizer_is_the_one_that_published_runs_were_made_with() ->
     found = hashlib.sha256(text.encode()).hexdigest()
     assert found == "677bc28fd95f202bebd85a59393cbc1957b42622e5a829ea8d21da184d707e62"
     assert build_tiny_tokenizer(640, env="ragen/FrozenLake-v0").backend_tokenizer.to_str() == text
-    assert build_tiny_tokenizer(env="my/Own-v3").backend_tokenizer.to_str() == text
+
+
+class Tickets(Lottery):
+    """Nobody knows how to play it well."""
+
+    instruction = "Scratch a silver lottery ticket.\nOr leave it."
+    actions = ("scratch", "leave")
+
+
+class Wishes(Tickets):
+    """Nobody knows what to say at all."""
+
+    actions = None  # type: ignore[assignment]
+
+
+def test_an_environment_of_ones_own_adds_its_lines_and_without_known_actions_none() -> None:
+    """Its oracle is not needed: random play shows the words as well."""
+    line = "Scratch a silver lottery ticket.\n"
+    for name, kind in (("own/Tickets-v0", Tickets), ("own/Wishes-v0", Wishes)):
+        gymnasium.register(name, entry_point=kind, max_episode_steps=3)
+    assert len(build_tiny_tokenizer(env="own/Tickets-v0")(line).input_ids) == 1
+    alone = build_tiny_tokenizer(env="own/Wishes-v0")
+    assert alone.backend_tokenizer.to_str() == TOKENIZER.backend_tokenizer.to_str()
+    assert len(alone(line).input_ids) > 5
 
 
 def test_weights_depend_on_the_seed(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
