@@ -32,12 +32,19 @@ QUESTION = Question(
         "std within groups falls before the reward does: on FrozenLake at step 40 against 90."
     ),
     tasks={
+        # Pairs, and a small learning rate: where both fail, the one that walked less is made likelier, whatever that
+        # costs later, and slowly enough to watch.
         "sokoban": replace(
             TASKS["sokoban"],
-            variants=tuple(VARIANTS),
-            trajectories=64 * 100,
-            evaluations_per_run=20,
-            options={**TASKS["sokoban"].options, "per_device_train_batch_size": 64},
+            variants=("grpo", "starpo_s"),
+            trajectories=64 * 110,
+            evaluations_per_run=22,
+            options={
+                **TASKS["sokoban"].options,
+                "per_device_train_batch_size": 64,
+                "num_generations": 2,
+                "learning_rate": 6e-5,
+            },
             changes={},
             seeds=(10, 11, 12),
         ),

@@ -69,6 +69,7 @@ class Chromium:
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
         return self
 
     def __exit__(
@@ -102,10 +103,15 @@ class Chromium:
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Load a file and wait for its load event."""
-        self.ask("Page.navigate", url="about:blank")
+        self.ask("Page.navigate", url="about:blank")  # or another fragment of the same page would load nothing
         self._events.clear()
-        self.ask("Page.navigate", url=f"{page.resolve().as_uri()}{'#' if fragment else ''}{fragment}")
-        while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
+        address = f"{page.resolve().as_uri()}{'#' if fragment else ''}{fragment}"
+        loader = self.ask("Page.navigate", url=address)["loaderId"]
+        while not any(
+            event.get("method") == "Page.lifecycleEvent"
+            and (event["params"]["loaderId"], event["params"]["name"]) == (loader, "load")
+            for event in self._events
+        ):
             self._events.append(self._next())
 
     def run(self, code: str) -> Any:
@@ -125,7 +131,7 @@ class Chromium:
         said = []
         for event in self._events:
             parameters = event.get("params", {})
-            if event.get("method") == "Network.requestWillBeSent":
+            if event.get("method") == "Network.requestWillBeSent" and parameters["documentURL"] != "about:blank":
                 said.append(parameters["request"]["url"])
             elif event.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled"):
                 said.append(json.dumps(parameters))
