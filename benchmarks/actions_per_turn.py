@@ -27,7 +27,7 @@ def _task(limit: Mapping[str, int]) -> Task:
         env_kwargs=LAKE,
         evaluations={"held out": Evaluation("ragen/FrozenLake-v0", LAKE)},
         warm_start=_LESSON,
-        trajectories=128 * 24,
+        trajectories=128 * 16,
         level=0.5,
         variants=("starpo_s",),
         options=limit,

@@ -14,7 +14,7 @@ from learning.tasks import LAKE, ROOM, TASKS, VARIANTS
 from ragen_envs.sokoban import NEW_VOCABULARY
 
 _SOKOBAN = TASKS["sokoban"]
-_NAMES = ("starpo", "starpo_s")
+_NAMES = ("starpo_s",)
 
 QUESTION = Question(
     name="generalisation",

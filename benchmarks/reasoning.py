@@ -13,7 +13,7 @@ from learning.spec import Question, Task
 from learning.tasks import TASKS, VARIANTS
 
 _LAKE = TASKS["frozenlake"]
-_NAMES = ("starpo", "starpo_s")
+_NAMES = ("starpo",)
 
 
 def _noted(lesson: str) -> Task:

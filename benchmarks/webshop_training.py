@@ -41,7 +41,7 @@ def _task(catalog: str) -> Task:
             {"hidden_size": 64, "num_layers": 2},
             lesson="learning.shop_task:shopping",
         ),
-        trajectories=128 * 6,
+        trajectories=128 * 4,
         level=0.5,
         variants=_NAMES,
         options=PLAY,
