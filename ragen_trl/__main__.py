@@ -1,17 +1,22 @@
 """``python -m ragen_trl {train,warm-start,eval,report}``.
 
 Options are the fields of the configuration dataclasses, as in TRL's scripts; ``--config file.yaml`` gives defaults for
-them. A user's mistake ends with one line and exit status 2, Ctrl-C with 130 after a checkpoint; neither with a trace.
+them, and ``--dry-run`` prints a plan. A user's mistake ends with one line and exit status 2, Ctrl-C with 130 after a
+checkpoint; neither with a trace. A fault of ours shows its trace and ends with 1.
 """
 
 import argparse
+import difflib
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from ragen_trl.command_help import help_page
+from ragen_trl.terminal import error_line
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -20,7 +25,7 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
   eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
   report      one HTML page from finished runs
 
-`python -m ragen_trl COMMAND --help` lists the options. For example:
+`python -m ragen_trl COMMAND --help` lists the options, COMMAND --dry-run prints what it would do. For example:
 
   python -m ragen_trl train
   python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
@@ -43,42 +48,105 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")
         return 0 if arguments else 2
-    if arguments[0] not in commands:
-        return _fail(f"unknown command {arguments[0]!r}; choose one of {', '.join(commands)}")
+    command, *options = arguments
+    if command not in commands:
+        near = difflib.get_close_matches(command, commands, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(commands)}"
+        return _fail(f"unknown command {command!r}; {hint}")
+    if command != "report" and {"-h", "--help", "--help_all", "--help-all"} & set(options):
+        return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
+    plans = {"train": _plan_train, "warm-start": _plan_warm_start, "eval": _plan_eval}
+    dry = [option for option in options if option in ("--dry-run", "--dry_run")]
     try:
         _quiet()
-        return commands[arguments[0]](arguments[1:])
+        if dry and command in plans:
+            return plans[command]([option for option in options if option not in dry])
+        return commands[command](options)
+    except BrokenPipeError:  # whoever read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("\nstopped; finished stages are kept, the same command goes on behind them", file=sys.stderr)
         return 130
     except Exception as error:
         if _disk_is_full(error):
             return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
+        if isinstance(error, (PermissionError, NotADirectoryError, IsADirectoryError)) and error.filename:
+            return _fail(f"{error.filename}: {error.strerror}; choose another file or folder")
         if isinstance(error, _user_errors()):
             return _fail(str(error))
         raise
+
+
+def _help(command: str, everything: bool) -> int:
+    if not everything:
+        print(help_page(command, min(120, shutil.get_terminal_size((100, 24)).columns)), end="")
+        return 0
+    from ragen_trl.astar_po_config import AStarPOConfig
+    from ragen_trl.command_options import OptionParser
+    from ragen_trl.eval_options import ApiArguments, EvaluationArguments
+    from ragen_trl.experiment import ModelArguments, RunArguments
+    from ragen_trl.imitation import WarmStartConfig
+
+    own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
+    OptionParser(command, [*own.get(command, [EvaluationArguments, ApiArguments]), AStarPOConfig]).print_help()
+    return 0
+
+
+def _plan_train(argv: list[str]) -> int:
+    from ragen_trl.experiment import RunArguments, default_folder
+    from ragen_trl.imitation import WarmStartConfig
+    from ragen_trl.plan import training_plan
+
+    run, warm, args = _parse("train", argv, RunArguments, WarmStartConfig)
+    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+    print(training_plan(run, warm, args), end="")
+    return 0
+
+
+def _plan_warm_start(argv: list[str]) -> int:
+    from ragen_trl.experiment import ModelArguments
+    from ragen_trl.imitation import WarmStartConfig
+    from ragen_trl.plan import warm_start_plan
+
+    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    print(warm_start_plan(run, warm, args), end="")
+    return 0
+
+
+def _plan_eval(argv: list[str]) -> int:
+    from ragen_trl.eval_plan import read_plan
+    from ragen_trl.plan import evaluation_plan
+
+    print(evaluation_plan(read_plan(*_yaml(argv))), end="")
+    return 0
 
 
 def _train(argv: list[str]) -> int:
     from trl.import_utils import is_vllm_available
 
     from ragen_trl import experiment
+    from ragen_trl.atomic import write_atomically
+    from ragen_trl.command_options import options_as_yaml
     from ragen_trl.imitation import WarmStartConfig
     from ragen_trl.report import results_table
 
-    run, warm, args = _parse("train", argv, experiment.RunArguments, WarmStartConfig)
+    (run, warm, args), chosen = _parse_all("train", argv, experiment.RunArguments, WarmStartConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
     if args.use_vllm and not is_vllm_available():
         return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     args.output_dir = args.output_dir or str(experiment.default_folder(run, args.seed))
-    print(f"{run.algo} on {run.env} {args.env_kwargs or ''}, run folder {args.output_dir}")
+    print(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
+    folder = Path(args.output_dir)
     try:
         summary = experiment.train(run, warm, args, _say)
     except experiment.Interrupted as stopped:
+        write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
         print(f"\n{stopped}", file=sys.stderr)
         return 130
-    folder = Path(args.output_dir)
+    write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
     print(results_table(summary))
     print(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
@@ -105,12 +173,22 @@ def _warm_start(argv: list[str]) -> int:
 
 
 def _eval(argv: list[str]) -> int:
-    from ragen_trl.eval_command import ApiArguments, run_eval
-    from ragen_trl.experiment import EvalArguments
+    from ragen_trl.eval_command import EvaluationStopped, run_eval, unplayed
+    from ragen_trl.eval_plan import read_plan
+    from ragen_trl.eval_tables import terminal
+    from ragen_trl.terminal import takes_colour
 
-    run, api, args = _parse("eval", argv, EvalArguments, ApiArguments)
-    run_eval(run, api, args, _say)
-    return 0
+    plan = read_plan(*_yaml(argv))
+    try:
+        summary = run_eval(plan, _say)
+    except EvaluationStopped as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        return 130
+    print(f"\n{terminal(summary['environments'], takes_colour(sys.stdout))}\n")
+    print(f"summary: {plan.folder / 'summary.json'}\ntables:  {plan.folder / 'results.md'}")
+    print(f"episode by episode: {plan.folder / 'episodes'}")
+    missing = unplayed(summary)
+    return _fail("; ".join(missing)) if missing else 0
 
 
 def _report(argv: list[str]) -> int:
@@ -131,77 +209,29 @@ def _report(argv: list[str]) -> int:
     return 0
 
 
-@dataclass
-class _Chosen:
-    """The options that decide about the defaults of all others."""
-
-    env: str | None = field(default=None)
-    algo: str = field(default="starpo-s")
-    advantage: str = field(default="group")
-    model: str | None = field(default=None)
-    api_model: str | None = field(default=None)
-
-
 def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
-    """Options from the command line, then the YAML file, the model's play.json, the recipe of environment and model."""
-    from trl import TrlParser
+    """One object a dataclass, and the training configuration."""
+    return _parse_all(command, argv, *dataclasses)[0]
 
-    from ragen_trl.environments import load_play_options, make_turns
-    from ragen_trl.experiment import ALGORITHMS
-    from ragen_trl.imitation import WarmStartConfig
-    from ragen_trl.recipes import defaults, warm_start_defaults
 
-    given, rest = _yaml(argv)
-    first = TrlParser([_Chosen], add_help=False)
-    first.set_defaults(**{option.name: given[option.name] for option in fields(_Chosen) if option.name in given})
-    chosen = first.parse_args_into_dataclasses(rest, return_remaining_strings=True)[0]
-    recorded = load_play_options(chosen.model)
-    chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
-    if recorded.get("env") != chosen.env:
-        recorded.pop("env_kwargs", None)
-    if chosen.algo not in ALGORITHMS:
-        raise SystemExit(_fail(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}"))
-    config = ALGORITHMS[chosen.algo][0]
-    parser = TrlParser([*dataclasses, config], prog=f"python -m ragen_trl {command}")
-    # "" is no folder yet: transformers would put "trainer_output" in the place of None.
-    if not isinstance(chosen.env, str):
-        raise SystemExit(_fail(f"env is {chosen.env!r}; the commands take one environment, a script takes several"))
-    recipe = defaults(chosen.env, chosen.model or chosen.api_model, chosen.algo, chosen.advantage)
-    if WarmStartConfig in dataclasses:
-        recipe |= warm_start_defaults(chosen.env, chosen.model)
-    parser.set_defaults(**{"output_dir": "", **recipe, **recorded, "env": chosen.env})
-    unknown = parser.set_defaults_with_config(**given)
-    if unknown:
-        raise SystemExit(_fail(f"the --config file has options that do not exist: {' '.join(unknown)}"))
+def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same, and the options that say it again; `command_options.parse`."""
+    from ragen_trl.command_options import parse
+
     try:
-        parsed = parser.parse_args_into_dataclasses(rest)
-        for name in ("env_weights", "reward_weights"):
-            if getattr(parsed[-1], name) is not None:
-                raise ValueError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
-        make_turns(chosen.env, parsed[-1]).close()
+        return parse(command, *_yaml(argv), *dataclasses)
     except (ValueError, TypeError) as error:
         raise SystemExit(_fail(str(error))) from None
-    return tuple(parsed)
 
 
 def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """``--config FILE`` taken out of the arguments; an ``env`` mapping in it sets environment variables, as in TRL."""
-    import yaml
+    """``--config FILE`` taken out of the arguments: what the file says, and the rest."""
+    from ragen_trl.command_options import read_yaml
 
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     options, rest = parser.parse_known_args(argv)
-    if options.config is None:
-        return {}, rest
-    try:
-        given = yaml.safe_load(options.config.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise SystemExit(_fail(f"{options.config} cannot be read: {error}")) from None
-    if not isinstance(given, dict):
-        raise SystemExit(_fail(f"{options.config} holds a {type(given).__name__}; it needs lines 'option: value'"))
-    if isinstance(given.get("env"), dict):
-        os.environ.update({name: str(value) for name, value in given.pop("env").items()})
-    return given, rest
+    return ({} if options.config is None else read_yaml(options.config)), rest
 
 
 def _user_errors() -> tuple[type[Exception], ...]:
@@ -239,7 +269,7 @@ def _say(line: str) -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(error_line(message), file=sys.stderr)
     return 2
 
 

@@ -1,28 +1,35 @@
 """Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
 
 A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here
-carries n and a 95 % interval, and the same call gives the two rows to put next to it.
+carries n and a 95 % interval, and the same call gives the two rows to put next to it. Several episodes a start state
+(``samples``) share it and differ in luck and dice, as those of a training group do; intervals count start states then
+(``intervals.py``). Left out: files and resuming, which are ``eval_command.py``'s.
 """
 
-import math
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import fsum, sqrt
+from typing import Any
 
 import gymnasium
 import numpy as np
 from tqdm.auto import tqdm
 
-from ragen_envs import AgentTurns, best_action, episode_seeds, random_action, wilson_interval
+from ragen_envs import episode_seeds
+from ragen_trl.baseline_policies import baseline_policy, in_single_actions
 from ragen_trl.config import StarPOConfig
-from ragen_trl.env_pool import EnvPool, env_specs
+from ragen_trl.env_pool import EnvPool, EnvSpec, env_specs
 from ragen_trl.episodes import FAILED
 from ragen_trl.errors import UserError
-from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.rollout import Policy, Start, TurnEnv
+from ragen_trl.intervals import mean_interval, rate_interval, ratio_variance
+from ragen_trl.pass_at_k import pass_at_k, reported_ks
+from ragen_trl.rollout import Policy, Start
 from ragen_trl.seeds import evaluation_seeds
 from ragen_trl.trajectory import Trajectory
+
+Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 
 
 class EvaluationError(UserError, RuntimeError):
@@ -34,9 +41,10 @@ class EvaluationResult:
     """What came out of ``n`` episodes.
 
     Attributes:
-        n: Episodes, one per evaluation seed.
-        success: Share that succeeded; ``success_low`` and ``success_high`` are its Wilson 95 % interval.
-        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error.
+        n: Episodes.
+        success: Share that succeeded; ``success_low`` and ``success_high`` are its 95 % interval: Wilson's with one
+            episode a start state, else `intervals.rate_interval`.
+        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, over start states.
         format_valid: Share of turns whose reply could be read.
         action_valid: Share of turns without format fault or invalid action.
         turns: Turns per episode.
@@ -46,6 +54,9 @@ class EvaluationResult:
         seconds: Wall-clock time.
         left_out: Episodes that are not among the ``n``, because an environment or an API failed in them: they say
             nothing about the policy.
+        samples: Episodes a start state; fewer where some were left out.
+        pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
+            states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
     """
 
     n: int
@@ -62,15 +73,44 @@ class EvaluationResult:
     truncated: float
     seconds: float
     left_out: int = 0
+    samples: int = 1
+    pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
-        note = f"n={self.n}, {self.left_out} left out after failures" if self.left_out else f"n={self.n}"
-        return f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] ({note})"
+        note = f"n={self.n}" if self.samples == 1 else f"n={self.n}, {self.samples} a start state"
+        note += f", {self.left_out} left out after failures" if self.left_out else ""
+        text = f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] ({note})"
+        for k, found in list(self.pass_at_k.items())[-1:]:
+            text += f", pass@{k} {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+        return text
 
-    def as_dict(self) -> dict[str, float]:
+    def as_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """What is kept of an episode: all that a result is made of.
+
+    Attributes:
+        seed: Of the start state.
+        limit: As `Trajectory.limit`.
+        measures: As `measure` gives them.
+        error: The reason, if its environment or an API failed.
+    """
+
+    seed: int
+    limit: str
+    measures: Mapping[str, float]
+    error: str = ""
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
+        """What is kept of a trajectory."""
+        error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
+        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error)
 
 
 def measure(trajectory: Trajectory) -> dict[str, float]:
@@ -89,121 +129,157 @@ def measure(trajectory: Trajectory) -> dict[str, float]:
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
-    """Means, rates and intervals over finished episodes."""
-    rows = [measure(trajectory) for trajectory in trajectories]
+    """Means, rates and intervals over finished episodes; those with one seed share a start state."""
+    return summarise_records([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
+
+
+def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) -> EvaluationResult:
+    """`summarise`, from what was kept of the episodes, at least one."""
+    rows = [record.measures for record in records]
     means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-    returns = [row["return"] for row in rows]
-    low, high = wilson_interval(sum(trajectory.success for trajectory in trajectories), len(rows))
-    turns = [turn.info for trajectory in trajectories for turn in trajectory.turns]
+    starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
+    for record in records:
+        starts[record.seed].append(record.measures)
+    sizes = [len(start) for start in starts.values()]
+    successes = [sum(int(row["success"]) for row in start) for start in starts.values()]
+    returns = [fsum(row["return"] for row in start) for start in starts.values()]
+    low, high = rate_interval(successes, sizes)
+    turns = fsum(row["turns"] for row in rows)
     return EvaluationResult(
         n=len(rows),
         success=means["success"],
         success_low=low,
         success_high=high,
         mean_return=means["return"],
-        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(len(rows))) if len(rows) > 1 else 0.0,
-        format_valid=float(np.mean([info["format_is_valid"] for info in turns])),
-        action_valid=float(np.mean([info["action_is_valid"] for info in turns])),
+        return_stderr=sqrt(ratio_variance(returns, sizes)),
+        format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
+        action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
         turns=means["turns"],
         actions=means["actions"],
         reply_tokens=means["reply_tokens"],
         truncated=means["truncated"],
         seconds=seconds,
+        samples=max(sizes),
+        pass_at_k=_passes(successes, sizes),
     )
+
+
+def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
+    """pass@k over the start states with all their episodes."""
+    samples = max(sizes)
+    whole = [count for count, size in zip(successes, sizes, strict=True) if size == samples]
+    found = {}
+    for k in reported_ks(samples):
+        shares = [pass_at_k(samples, count, k) for count in whole]
+        low, high = mean_interval(shares, samples)
+        found[str(k)] = {"value": fsum(shares) / len(shares), "low": low, "high": high, "starts": len(shares)}
+    return found
 
 
 def evaluate(
     policy: Policy | str,
-    env: str | Callable[[], gymnasium.Env[str, str]],
+    env: Env,
     args: StarPOConfig,
     episodes: int = 512,
     batch_size: int = 128,
     progress: bool = False,
+    samples: int = 1,
 ) -> EvaluationResult:
-    """Play the first ``episodes`` evaluation seeds.
+    """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
-    Start states, outcomes and the policy's dice depend on the seed alone, so two calls with the same policy agree.
+    Start states, outcomes and the policy's dice depend on the seed and the number of the sample alone, so two calls
+    with the same policy agree, and more samples begin with the same ones.
 
     Args:
         policy: Anything that answers messages, ``"random"`` (uniform over the environment's actions), or
             ``"oracle"``: the best action with the state shown again after every single action, an upper bound on
             what a policy that answers in turns can reach.
-        env: A Gymnasium id or a function, as for the trainer.
+        env: A Gymnasium id or a function, as for the trainer, or an `EnvSpec`.
         args: Turn limits and environment arguments.
-        episodes: How many evaluation seeds.
+        episodes: How many evaluation seeds, that is start states.
         batch_size: Episodes played side by side.
         progress: Show a progress bar.
+        samples: Episodes a start state.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
-        EvaluationError: If environments, or an API, failed in every episode.
+        EvaluationError: If environments, or an API, failed in every episode, or ``samples`` is below 1.
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    return judged(play_held_out(policy, env, args, episodes, batch_size, progress), began)
+    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
+    return judged([EpisodeRecord.of(trajectory) for trajectory in played], time.perf_counter() - began)
 
 
-def judged(played: Sequence[Trajectory], began: float) -> EvaluationResult:
+def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
     """The result over the episodes in which nothing but the policy failed.
 
     Args:
         played: All episodes.
-        began: When, by ``time.perf_counter``.
+        seconds: How long they took.
 
     Raises:
         EvaluationError: If none is left.
     """
-    whole = [trajectory for trajectory in played if trajectory.limit not in FAILED]
+    whole = [record for record in played if record.limit not in FAILED]
     if not whole:
-        reasons = Counter(str(trajectory.turns[-1].info["error"]).strip() for trajectory in played)
-        reason, count = reasons.most_common(1)[0]
+        reason, count = Counter(record.error for record in played).most_common(1)[0]
         raise EvaluationError(
             f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
         )
-    return replace(summarise(whole, time.perf_counter() - began), left_out=len(played) - len(whole))
+    return replace(summarise_records(whole, seconds), left_out=len(played) - len(whole))
 
 
 def play_held_out(
     policy: Policy | str,
-    env: str | Callable[[], gymnasium.Env[str, str]],
+    env: Env,
     args: StarPOConfig,
     episodes: int = 512,
     batch_size: int = 128,
     progress: bool = False,
+    samples: int = 1,
 ) -> list[Trajectory]:
     """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
-    player = _scripted(policy) if isinstance(policy, str) else policy
-    starts = [Start(seed, *episode_seeds(seed)) for seed in evaluation_seeds(episodes)]
-    specs = env_specs(env, args)
-    pool = EnvPool(args, _in_single_actions) if isinstance(policy, str) else EnvPool(args)
+    starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
-    with tqdm(total=episodes, desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
-        for first in range(0, episodes, batch_size):
-            batch = starts[first : first + batch_size]
-            trajectories += pool.play(pool.take(specs * len(batch)), player, batch)
+    with tqdm(total=len(starts), desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
+        for batch in play_in_batches(policy, env, args, starts, batch_size):
+            trajectories += batch
             bar.update(len(batch))
-    pool.close()
     return trajectories
 
 
-def _in_single_actions(turns: AgentTurns) -> None:
-    """The baselines' own rhythm of turns, with the same budget of actions."""
-    turns.max_actions = min(turns.max_actions, turns.max_turns * turns.max_actions_per_turn)
-    turns.max_turns, turns.max_actions_per_turn = turns.max_actions, 1
+def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
+    """The start of every episode of an evaluation: seeds in order, the samples of one side by side.
+
+    Raises:
+        SeedOverlapError: If there are not that many evaluation seeds.
+        EvaluationError: If ``samples`` is below 1.
+    """
+    if samples < 1:
+        raise EvaluationError(f"samples is {samples}; play every start state at least once")
+    return [Start(seed, *_luck(seed, sample)) for seed in evaluation_seeds(episodes) for sample in range(samples)]
 
 
-def _scripted(name: str) -> ScriptedPolicy:
-    scripts = {"random": _random_reply, "oracle": _oracle_reply}
-    if name not in scripts:
-        raise ValueError(f"policy is {name!r}; pass 'random', 'oracle' or a policy object")
-    return ScriptedPolicy(scripts[name])
+def _luck(seed: int, sample: int) -> tuple[int, int]:
+    """Seeds of the outcomes and of the policy's dice; the first sample's are those of ``python -m ragen_envs``."""
+    if sample == 0:
+        return episode_seeds(seed)
+    outcome, dice = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
+    return outcome, dice
 
 
-def _random_reply(env: TurnEnv, random: np.random.Generator) -> str:
-    assert isinstance(env, AgentTurns)
-    return env.format_reply([random_action(env, random)])
+def play_in_batches(
+    policy: Policy | str, env: Env, args: StarPOConfig, starts: Sequence[Start], batch_size: int
+) -> Iterator[list[Trajectory]]:
+    """Play the given starts, ``batch_size`` side by side; one list a batch, in order.
 
-
-def _oracle_reply(env: TurnEnv, random: np.random.Generator) -> str:
-    assert isinstance(env, AgentTurns)
-    return env.format_reply([best_action(env, env.actions_left)])
+    Errors are those of ``evaluate``.
+    """
+    player = baseline_policy(policy) if isinstance(policy, str) else policy
+    specs = env_specs(env, args)
+    pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
+    for first in range(0, len(starts), batch_size):
+        batch = starts[first : first + batch_size]
+        yield pool.play(pool.take(specs * len(batch)), player, batch)
+    pool.close()

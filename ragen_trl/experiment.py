@@ -35,6 +35,7 @@ from ragen_trl.stages import Stages
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
+from ragen_trl.watching import check_monitor, watch
 
 ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "starpo": (StarPOConfig, StarPOTrainer),
@@ -57,6 +58,7 @@ _WITHOUT_EFFECT = {
     "env_workers",
     "env_timeout",
     "resume_from_checkpoint",
+    "record_rollouts",
 }
 
 
@@ -92,6 +94,13 @@ class RunArguments(EvalArguments):
 
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
+    monitor: str = field(
+        default="warn",
+        metadata={"help": "What signs of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."},
+    )
+    record_rollouts: int = field(
+        default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
+    )
     overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start anew."})
 
 
@@ -115,9 +124,11 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         The content of ``summary.json``.
 
     Raises:
+        MonitorError: If ``run.monitor`` says what it cannot do.
         RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on.
     """
+    check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     training_rows(args)  # mistakes in seeds or names show before hours are spent, or a folder made
     if run.model is not None:
         check_model(run.model)
@@ -135,13 +146,32 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     model = run.model or str(_embedded(run, warm, args, stages, say))
     stop = StopOnInterrupt()
     trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    monitor = watch(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, stages, say)
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
-    history = trainer.state.log_history
-    summary = {
+    summary = _summary(run, warm, trainer, results, stages)
+    if monitor is not None:
+        summary["monitor"] = monitor.summary()
+    write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
+    write_report([folder], folder / "report.html")
+    return summary
+
+
+def _summary(
+    run: RunArguments,
+    warm: WarmStartConfig,
+    trainer: TrajectoryTrainer,
+    results: dict[str, EvaluationResult],
+    stages: Stages,
+) -> dict[str, Any]:
+    """What was run and what came out."""
+    args, history = trainer.args, trainer.state.log_history
+    reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
+    return {
         **provenance(),
         "seed": args.seed,
         "env": run.env,
@@ -155,13 +185,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         "results": {name: found.as_dict() for name, found in results.items()},
         "seconds": _seconds(stages, history, results),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
+        **reference,
     }
-    if isinstance(trainer, AStarPOTrainer):
-        summary["reference"] = trainer.values[0].summary()
-    write_atomically(folder / "history.json", json.dumps(history, default=float))
-    write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
-    write_report([folder], folder / "report.html")
-    return summary
 
 
 def _embedded(
@@ -172,7 +197,8 @@ def _embedded(
     if not folder.exists():
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
         began = time.perf_counter()
-        tokenizer = build_tiny_tokenizer(env=run.env)
+        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
+        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=kwargs)
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
         stages.add("seconds_warm_start", time.perf_counter() - began)
     return folder

@@ -1,10 +1,48 @@
-"""What a person sees while it trains: one bar with an ETA and the success rate, no lines of logs."""
+"""What a person sees while work takes its time: a bar with an ETA on a terminal, a line now and then in a log file.
 
+Both are tqdm's. Where standard error is no terminal a bar that is drawn over itself would be one endless line, so there
+it is a whole line every half a minute, and none at all for what takes less. Nothing is coloured.
+"""
+
+import sys
 from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
+
+LINE_EVERY = 30.0  # seconds between lines where nobody watches
+_LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s ({percentage:.0f} %) in {elapsed}, {remaining} to go{postfix}"
+
+
+class _Lines(tqdm):  # type: ignore[misc, type-arg]
+    """A progress bar that writes lines.
+
+    Leans on tqdm: ``display`` is called no oftener than every ``mininterval``, with ``msg=""`` to clear a bar.
+    """
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        """Write one line; there is nothing to clear."""
+        if msg != "" and self.n > self.initial:
+            self.fp.write(f"{self}\n")
+            self.fp.flush()
+        return True
+
+
+def progress_bar(total: int, description: str, unit: str, hidden: bool = False, initial: int = 0) -> "tqdm[Any]":
+    """A bar, or lines in its place.
+
+    Args:
+        total: How much there is to do.
+        description: What is in progress.
+        unit: Of what, in the singular.
+        hidden: Show nothing.
+        initial: How much of it was done before.
+    """
+    shown: dict[str, Any] = {"total": total, "desc": description, "unit": unit, "initial": initial, "leave": False}
+    if sys.stderr.isatty():
+        return tqdm(disable=hidden, **shown)
+    return _Lines(disable=hidden, mininterval=LINE_EVERY, miniters=1, delay=LINE_EVERY, bar_format=_LINE, **shown)
 
 
 class TrainingBar(TrainerCallback):
@@ -25,7 +63,7 @@ class TrainingBar(TrainerCallback):
     ) -> None:
         """Open the bar at the step to resume from."""
         if state.is_world_process_zero:
-            self._bar = tqdm(total=state.max_steps, initial=state.global_step, desc=self._description, unit="step")
+            self._bar = progress_bar(state.max_steps, self._description, "step", initial=state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Advance it."""

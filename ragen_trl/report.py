@@ -1,9 +1,10 @@
 """From run folders to one HTML page that stands alone, and to the table on the terminal.
 
-The page needs no network, no script and no other file. It says in one sentence what came out, next to the random
-policy and the oracle, and says as plainly when nothing did. Several runs are repetitions if they differ only in their
-seed; then they also get a mean and the range over seeds. A pooled interval is not given: episodes of one trained
-model say nothing about the next training. A viewer of single trajectories is left out here and comes later.
+The page needs no network and no other file. It says in one sentence what came out, next to the random policy and the
+oracle, and says as plainly when nothing did; it marks where warning signs fired, and shows recorded trajectories, which
+alone need a script. Several runs are repetitions if they differ only in their seed; then they also get a mean
+and the range over seeds, and families of repetitions are compared. Episodes are not pooled over runs: those of one
+trained model say nothing about the next training.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ragen_trl.collapse_signs import Fired, find_signs
 from ragen_trl.result_text import (
     COLUMNS,
     POOLED_COLUMNS,
@@ -23,7 +25,8 @@ from ragen_trl.result_text import (
     seeds_in_words,
     sentence,
 )
-from ragen_trl.run_folder import Run, RunNotFoundError, check_results, differences, read_run
+from ragen_trl.run_folder import Family, Run, RunNotFoundError, check_results, differences, families, read_run
+from ragen_trl.viewer import pack, script, style
 
 __all__ = ["Run", "RunNotFoundError", "read_run", "results_table", "write_report"]
 
@@ -45,6 +48,17 @@ class _Drawing:
     title: str
     note: str
     svg: Markup
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """A warning sign, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
+
+    name: str
+    kind: str
+    where: str
+    says: str
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
 
     Raises:
         RunNotFoundError: If a folder holds no finished run.
+        RecordingError: If recorded trajectories cannot be read.
         ValueError: If no folder is given or a file in one is not whole.
     """
     if not folders:
@@ -102,12 +117,18 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
 
 def _page(runs: list[Run]) -> str:
     # Late, since it loads matplotlib, which the table on the terminal does not need.
-    from ragen_trl.figures import COLOURS, PANELS, averaging_window, draw_intervals, draw_panel
+    from ragen_trl.curves import averaging_window, band_in_words
+    from ragen_trl.figures import PANELS, Mark, draw_intervals, draw_panel, run_colours
 
-    differ, labels = differences(runs), _labels(runs)
-    pooled = len(runs) > 1 and not differ
-    drawn = [(panel, draw_panel(panel, runs, mean=pooled)) for panel in PANELS]
-    colours = [COLOURS[order % len(COLOURS)] for order in range(len(runs))]
+    grouped = families(runs)
+    runs = [run for family in grouped for run in family.runs]
+    labels = [label for family in grouped for label in _labels(family)]
+    colours = [colour for _, colour in run_colours(grouped)]
+    fired = [find_signs(run.history) for run in runs]
+    marks = [Mark(one.step, one.sign.kind, one.sign.metric) for row in fired for one in row]
+    drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
+    recorded = pack([run.path for run in runs], labels)
+    code, allowed = script()
     environment = Environment(
         loader=PackageLoader("ragen_trl"),
         autoescape=True,
@@ -117,37 +138,77 @@ def _page(runs: list[Run]) -> str:
     )
     return environment.get_template("report.html.j2").render(
         title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
-        sentences=[pooled_sentence(runs)] if pooled else list(map(sentence, runs, labels)),
-        differ=differ,
-        blocks=_blocks(runs, labels, colours, pooled),
-        intervals=Markup(draw_intervals(runs)),
-        legend=list(zip(labels, colours, strict=True)) if len(runs) > 1 else [],
-        pooled=pooled,
-        window=averaging_window(runs),
+        style=Markup(style()),
+        sentences=list(map(_sentence, grouped)),
+        several=len(runs) > 1,
+        differ=differences(runs),
+        blocks=_blocks(grouped, labels, colours),
+        intervals=Markup(draw_intervals(grouped)),
+        legend=_legend(grouped, labels, colours),
+        pooled=any(len(family.runs) > 1 for family in grouped),
+        compared=len(grouped) > 1,
+        window=averaging_window(max(len(run.history) for run in runs)),
+        band=band_in_words([len(family.runs) for family in grouped]),
+        signs=_signs(fired, labels),
         drawings=[_Drawing(panel.title, panel.note, Markup(svg)) for panel, svg in drawn if svg],
         missing=[panel.title for panel, svg in drawn if svg is None],
+        recorded=recorded,
+        script=Markup(code),
+        allowed=allowed,
         sections=_sections(runs, labels),
     )
 
 
-def _blocks(runs: list[Run], labels: list[str], colours: list[str], pooled: bool) -> list[_Block]:
-    blocks = (
-        [_Block(f"Mean (min–max) over {seeds_in_words(runs)}", POOLED_COLUMNS, pooled_rows(runs))] if pooled else []
-    )
+def _sentence(family: Family) -> str:
+    if len(family.runs) > 1:
+        return pooled_sentence(family.runs, family.label)
+    return sentence(family.runs[0], family.label)
+
+
+def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> list[_Block]:
+    """Tables: first those of repetitions together, then those of all runs."""
+    blocks = []
+    for family in grouped:
+        if len(family.runs) > 1:
+            heading = f"{family.label + ': m' if family.label else 'M'}ean (min–max) over {seeds_in_words(family.runs)}"
+            blocks.append(_Block(heading, POOLED_COLUMNS, pooled_rows(family.runs)))
+    runs = [run for family in grouped for run in family.runs]
     for run, label, colour in zip(runs, labels, colours, strict=True):
         blocks.append(_Block(label, COLUMNS, result_rows(run.summary), colour))
     return blocks
 
 
-def _labels(runs: list[Run]) -> list[str]:
-    """Short names that tell the runs apart; "" for a single one."""
-    if len(runs) == 1:
-        return [""]
-    seeds = [run.summary["seed"] for run in runs]
-    if not differences(runs) and len(set(seeds)) == len(seeds):
-        return [f"seed {seed}" for seed in seeds]
-    names = [run.path.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
+def _legend(grouped: list[Family], labels: list[str], colours: list[str]) -> list[tuple[str, str]]:
+    """Names and colours of the curves: of families if there are several, else of runs; none for a single run."""
+    if len(grouped) > 1:
+        by_family = dict.fromkeys(zip([family.label for family in grouped for _ in family.runs], colours, strict=True))
+        return list(by_family)
+    return list(zip(labels, colours, strict=True)) if len(labels) > 1 else []
+
+
+def _labels(family: Family) -> list[str]:
+    """Short names that tell all runs apart; "" for a single one."""
+    if len(family.runs) == 1:
+        return [family.label]
+    seeds = [run.summary["seed"] for run in family.runs]
+    names = [run.path.name for run in family.runs]
+    if len(set(seeds)) == len(seeds):
+        names = [f"seed {seed}" for seed in seeds]
+    elif len(set(names)) < len(names):
+        names = [str(run.path) for run in family.runs]
+    return [f"{family.label}, {name}" if family.label else name for name in names]
+
+
+def _signs(fired: list[list[Fired]], labels: list[str]) -> list[_Sign]:
+    """The warning signs that fired in any run, in the order of their first steps."""
+    everywhere = [(one.step, label, one.sign) for row, label in zip(fired, labels, strict=True) for one in row]
+    found = {}
+    for _, _, sign in sorted(everywhere, key=lambda place: place[0]):
+        places = [(label, step) for step, label, other in everywhere if other.name == sign.name]
+        where = ", ".join(f"{label} at {step}" if len(labels) > 1 else f"step {step}" for label, step in places)
+        name = sign.name.replace("_", " ")
+        found[name] = _Sign(name, sign.kind, where, sign.says, sign.remedy)
+    return list(found.values())
 
 
 def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:

@@ -57,7 +57,7 @@ def sentence(run: Run, label: str) -> str:
     return text
 
 
-def pooled_sentence(runs: Sequence[Run]) -> str:
+def pooled_sentence(runs: Sequence[Run], label: str = "") -> str:
     """What repetitions show together: the range over seeds, and in how many of them training helped."""
     results = [run.summary["results"] for run in runs]
     ranges = {policy: _with_range([result[policy]["success"] for result in results], 2) for policy in POLICIES}
@@ -66,9 +66,9 @@ def pooled_sentence(runs: Sequence[Run]) -> str:
     worse = sum(_above(result["before"], result["trained"]) for result in results)
     beats_random = sum(_above(result["trained"], result["random"]) for result in results)
     text = (
-        f"Success over {seeds_in_words(runs)}, {_states(runs[0])} each: {ranges['before']} {start}, "
-        f"{ranges['trained']} after training, mean and range over runs; random {ranges['random']}, "
-        f"oracle {ranges['oracle']}. "
+        f"{label + ': s' if label else 'S'}uccess over {seeds_in_words(runs)}, {_states(runs[0])} each: "
+        f"{ranges['before']} {start}, {ranges['trained']} after training, mean and range over runs; "
+        f"random {ranges['random']}, oracle {ranges['oracle']}. "
         f"The interval after training lies above the one before in {better} of {len(runs)} runs"
     )
     text += f" and below it in {worse}." if worse else "."

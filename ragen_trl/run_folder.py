@@ -1,12 +1,13 @@
 """A finished run read back from its folder, for the report: ``summary.json`` (what came out) and ``history.json``.
 
-Only what the report needs is checked, and a run that fails the check is refused whole: a page about half a run looks
-like one about a run. Writing the two files is the training command's part.
+Runs that differ only in their seed are a family, which is shown together. Only what the report needs is checked, and a
+run that fails the check is refused whole: a page about half a run looks like one about a run. Writing the two files is
+the training command's part.
 """
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -35,6 +36,8 @@ _SUMMARY: dict[str, type | tuple[type, ...]] = {
 POLICIES = ("random", "before", "trained", "oracle")
 # The fields of evaluation.EvaluationResult that are shown. That module loads torch, so it is not imported here.
 _RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
+# What runs are compared by besides their options.
+_COMPARED = ("algo", "env", "env_kwargs", "model")
 # Where a run is kept and which dice it threw: runs that differ in nothing else are repetitions of each other.
 _OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
 
@@ -121,13 +124,60 @@ def policy_label(summary: Mapping[str, Any], policy: str) -> str:
     return f"({policy})" if policy == "before" else policy
 
 
-def differences(runs: list[Run]) -> list[str]:
+def differences(runs: Sequence[Run]) -> list[str]:
     """What keeps runs from being repetitions: names of summary keys and options, and "steps" if one stopped early."""
-    found = [key for key in ("algo", "env", "env_kwargs", "model") if _differs([run.summary[key] for run in runs])]
+    found = [key for key in _COMPARED if _differs([run.summary[key] for run in runs])]
     found += ["steps"] * _differs([run.steps for run in runs])
     configs = [run.summary["config"] for run in runs]
     options = sorted({option for config in configs for option in config} - _OF_ONE_REPETITION - {*found})
     return found + [option for option in options if _differs([config.get(option) for config in configs])]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Runs that are repetitions of each other.
+
+    Attributes:
+        label: What tells it from the other families of a report; "" if it is the only one.
+        runs: At least one.
+    """
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+def families(runs: Sequence[Run]) -> list[Family]:
+    """Group runs that differ in nothing but their seed, in the order in which their first ones come.
+
+    A label says in what the family differs, or is the name of its only or first run if that is more than three things.
+    """
+    grouped: list[list[Run]] = []
+    for run in runs:
+        family = next((known for known in grouped if not differences([known[0], run])), None)
+        if family is None:
+            grouped.append([run])
+        else:
+            family.append(run)
+    if len(grouped) == 1:
+        return [Family("", tuple(runs))]
+    labels = _family_labels(grouped)
+    return [Family(label, tuple(family)) for label, family in zip(labels, grouped, strict=True)]
+
+
+def _family_labels(grouped: list[list[Run]]) -> list[str]:
+    names = [family[0].path.name for family in grouped]
+    by_name = names if len(set(names)) == len(names) else [str(family[0].path) for family in grouped]
+    differ = differences([family[0] for family in grouped])
+    if all(len(family) == 1 for family in grouped) or len(differ) > 3:
+        return by_name
+    described = [", ".join(f"{name}={_value(family[0], name)}" for name in differ) for family in grouped]
+    return described if len(set(described)) == len(described) else by_name
+
+
+def _value(run: Run, name: str) -> Any:
+    if name == "steps":
+        return run.steps
+    return run.summary[name] if name in _COMPARED else run.summary["config"].get(name)
 
 
 def _differs(values: list[Any]) -> bool:

@@ -22,12 +22,16 @@ def risky(payload: Payload) -> str:
 
 
 def evaluate(server: OpenAIServer, folder: Path | str, *more: str) -> int:
-    options = ["--env", "ragen/Bandit-v0", "--eval_episodes", "8", "--api_model", "risky", "--output_dir", str(folder)]
+    options = ["--env", "ragen/Bandit-v0", "--episodes", "8", "--api_model", "risky", "--output_dir", str(folder)]
     return main(["eval", *options, "--api_base", server.url, *more])
 
 
 def result(folder: Path) -> dict[str, Any]:
-    return dict(json.loads((folder / "summary.json").read_text())["results"][NAME])
+    return dict(summary(folder)["environments"]["Bandit-v0"]["results"][NAME])
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "summary.json").read_text()))
 
 
 @pytest.fixture(autouse=True)
@@ -42,25 +46,26 @@ def test_a_model_behind_an_api_stands_between_random_and_oracle(
     with OpenAIServer(risky, key=KEY) as server:
         assert evaluate(server, tmp_path, "--api_prompt_price", "1", "--api_completion_price", "10") == 0
         endpoint = f"{server.url}/chat/completions"
-    summary = json.loads((tmp_path / "summary.json").read_text())
-    assert list(summary["results"]) == ["random", NAME, "oracle"]
-    found = summary["results"][NAME]
+    results = summary(tmp_path)["environments"]["Bandit-v0"]["results"]
+    assert list(results) == ["random", NAME, "oracle"]
+    found = results[NAME]
     assert (found["n"], found["success"], found["left_out"], found["failures"]) == (8, 1.0, 0, {})
-    counts = found["api"]
+    counts = summary(tmp_path)["api"]
     assert counts["endpoint"] == endpoint
     assert (counts["requests"], counts["retries"], counts["answers"]) == (8, 0, 8)
     assert (counts["prompt_tokens"], counts["completion_tokens"]) == (80, 24)
     assert counts["cost"] == pytest.approx((80 * 1 + 24 * 10) / 1e6)
-    assert summary["results"]["random"]["success"] < 1.0
+    assert results["random"]["success"] < 1.0
+    assert (results["random"]["normalised"], found["normalised"], results["oracle"]["normalised"]) == (0.0, 1.0, 1.0)
     out = capsys.readouterr().out
     assert f"{NAME}: success 1.000 [0.676, 1.000] (n=8)" in out
     assert "API: 8 requests (0 again, 0 given up), 8 answers with 80 + 24 tokens, cost 0.00032" in out
 
 
-def test_the_model_is_spoken_to_as_a_pretrained_one_is() -> None:
+def test_the_model_is_spoken_to_as_a_pretrained_one_is(tmp_path: Path) -> None:
     """Regression: without --model the defaults were those of the embedded one, which replies in 24 tokens."""
     with OpenAIServer(risky) as server:
-        assert evaluate(server, "", "--system_prompt", "be bold", "--eval_temperature", "0.5") == 0
+        assert evaluate(server, tmp_path, "--system_prompt", "be bold", "--eval_temperature", "0.5") == 0
     asked = server.asked[0]
     assert (asked["model"], asked["max_tokens"], asked["temperature"]) == ("risky", 400, 0.5)
     assert asked["messages"][0] == {"role": "system", "content": "be bold"}
@@ -84,7 +89,8 @@ def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
         assert reason.startswith("ApiUnavailableError")
         assert "HTTP 503: overloaded" in reason
         assert count == 1
-        assert (found["api"]["requests"], found["api"]["retries"], found["api"]["failures"]) == (9, 1, 1)
+        counts = summary(tmp_path)["api"]
+        assert (counts["requests"], counts["retries"], counts["failures"]) == (9, 1, 1)
         out = capsys.readouterr().out
         assert "(n=7, 1 left out after failures)" in out
         assert "1 x ApiUnavailableError" in out
@@ -93,7 +99,7 @@ def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
         assert len(server.asked) == 10
     found = result(tmp_path)
     assert (found["n"], found["left_out"]) == (8, 0)
-    assert (found["api"]["answers"], found["api"]["stored_answers"]) == (1, 7)
+    assert (summary(tmp_path)["api"]["answers"], found["failures"]) == (1, {})
 
 
 def test_the_key_is_in_no_output(tmp_path: Path) -> None:
@@ -102,29 +108,25 @@ def test_the_key_is_in_no_output(tmp_path: Path) -> None:
     with OpenAIServer(
         risky, lambda payload, attempt: Fault(400, f"bad {KEY}") if payload == server.asked[0] else None
     ) as server:
-        command = [sys.executable, "-m", "ragen_trl", "eval", "--env", "ragen/Bandit-v0", "--eval_episodes", "8"]
+        command = [sys.executable, "-m", "ragen_trl", "eval", "--env", "ragen/Bandit-v0", "--episodes", "8"]
         command += ["--api_model", "risky", "--api_base", server.url, "--output_dir", str(tmp_path / "out")]
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "bad ***" in done.stdout
     assert KEY not in done.stdout + done.stderr
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(path.name for path in written) == ["api_cache.sqlite", "summary.json"]
+    assert {"api_cache.sqlite", "summary.json", "results.md", "evaluation.json"} < {path.name for path in written}
     assert not any(KEY.encode() in path.read_bytes() for path in written)
 
 
-def test_without_a_folder_answers_are_not_kept_which_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_answers_kept_in_a_file_serve_other_folders(tmp_path: Path) -> None:
+    kept = ["--api_cache", str(tmp_path / "kept.sqlite")]
     with OpenAIServer(risky) as server:
-        assert evaluate(server, "") == 0
-        assert "answers of the API are not kept" in capsys.readouterr().out
-        assert list(tmp_path.iterdir()) == []
-        assert evaluate(server, "", "--api_cache", str(tmp_path / "kept.sqlite")) == 0
-        assert evaluate(server, "", "--api_cache", str(tmp_path / "kept.sqlite")) == 0
-        assert len(server.asked) == 16
-    assert "8 answers from the cache" in capsys.readouterr().out
+        assert evaluate(server, tmp_path / "one", *kept) == 0
+        assert evaluate(server, tmp_path / "two", *kept) == 0
+        assert len(server.asked) == 8
+    assert summary(tmp_path / "two")["api"]["stored_answers"] == 8
+    assert result(tmp_path / "one")["success"] == result(tmp_path / "two")["success"]
 
 
 def test_all_episodes_lost_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,9 +138,9 @@ def test_all_episodes_lost_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     with OpenAIServer(lambda payload: "I pass.", fault) as server:
         assert evaluate(server, tmp_path, "--max_turns", "2") == 2
     captured = capsys.readouterr()
-    assert "error: all of 8 episodes failed without the policy, 8 of them with: ApiRefusedError" in captured.err
+    assert f"error: {NAME} in Bandit-v0: all of 8 episodes failed without the policy, 8 of them with: " in captured.err
     assert "API: 16 requests (0 again, 8 given up)" in captured.out
-    assert not (tmp_path / "summary.json").exists()
+    assert "ApiRefusedError" in result(tmp_path)["not_played"]  # the baselines are there all the same
 
 
 @pytest.mark.parametrize(
@@ -154,19 +156,21 @@ def test_all_episodes_lost_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_a_mistake_gets_one_line_before_anything_is_played(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
 ) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    assert main(["eval", "--env", "ragen/Bandit-v0", "--eval_episodes", "8", *options]) == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "--env", "ragen/Bandit-v0", "--episodes", "8", *options]) == 2
     captured = capsys.readouterr()
     assert words in captured.err
     assert len(captured.err.strip().splitlines()) == 1
     assert "random" not in captured.out
+    assert not list(tmp_path.rglob("*.jsonl"))
 
 
-def test_a_wrong_key_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_key_gets_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with OpenAIServer(risky, key="another-key-entirely") as server:
-        assert evaluate(server, "") == 2
+        assert evaluate(server, tmp_path) == 2
     error = capsys.readouterr().err
     assert "HTTP 401" in error
     assert "set OPENAI_API_KEY" in error

@@ -12,7 +12,8 @@ from ragen_envs import baselines
 from ragen_trl import StarPOConfig
 from ragen_trl.chat import Chat
 from ragen_trl.environments import make_turns
-from ragen_trl.evaluation import evaluate, measure, summarise
+from ragen_trl.evaluation import EvaluationError, evaluate, held_out_starts, measure, summarise
+from ragen_trl.intervals import rate_interval
 from ragen_trl.policies import ScriptedPolicy, TransformersPolicy
 from ragen_trl.rollout import TurnEnv
 from ragen_trl.sampling import Sampling
@@ -53,14 +54,16 @@ def diary(episodes: int, batch_size: int = 128) -> list[tuple[str, int]]:
     return book.pages
 
 
-def episode(rewards: list[float], valid: list[bool], success: bool, truncated: bool = False) -> Trajectory:
+def episode(
+    rewards: list[float], valid: list[bool], success: bool, truncated: bool = False, seed: int = 0
+) -> Trajectory:
     infos = [{"format_is_valid": True, "action_is_valid": ok, "num_actions": 2, "success": success} for ok in valid]
     turns = [Turn((1,), (2, 3), (), "", "", r, info) for r, info in zip(rewards, infos, strict=True)]
-    return Trajectory(tuple(turns), seed=0, terminated=not truncated, truncated=truncated)
+    return Trajectory(tuple(turns), seed=seed, terminated=not truncated, truncated=truncated)
 
 
 def test_a_summary_by_hand() -> None:
-    one, two = episode([0.0, 1.0], [True, True], True), episode([-0.1], [False], False, truncated=True)
+    one, two = episode([0.0, 1.0], [True, True], True), episode([-0.1], [False], False, truncated=True, seed=1)
     result = summarise([one, two], seconds=3.0)
     assert (result.n, result.success, result.truncated, result.seconds) == (2, 0.5, 0.5, 3.0)
     assert result.mean_return == pytest.approx(0.45)
@@ -77,6 +80,51 @@ def test_a_summary_by_hand() -> None:
 
 def test_one_episode_has_no_standard_error() -> None:
     assert summarise([episode([1.0], [True], True)]).return_stderr == 0.0
+
+
+def test_samples_of_a_start_state_by_hand() -> None:
+    """Start 0: two successes of two; start 1: one of two; start 2: only one episode, which failed, so no pass@2."""
+    outcomes = [(0, True), (0, True), (1, True), (1, False), (2, False)]
+    result = summarise([episode([float(won)], [True], won, seed=seed) for seed, won in outcomes])
+    assert (result.n, result.samples, result.success) == (5, 2, 0.6)
+    assert {k: (found["value"], found["starts"]) for k, found in result.pass_at_k.items()} == {
+        "1": (0.75, 2),
+        "2": (1.0, 2),
+    }
+    assert (result.success_low, result.success_high) == rate_interval([2, 1, 0], [2, 2, 1])
+    # residuals t - 0.6 n: 0.8, -0.2, -0.6; 3/2 times their squares over 5²
+    assert result.return_stderr == pytest.approx(math.sqrt(1.5 * 1.04 / 25))
+    assert result.in_words().endswith("(n=5, 2 a start state), pass@2 1.000 [0.342, 1.000]")
+
+
+def test_samples_share_the_start_state_and_neither_luck_nor_dice() -> None:
+    """The first sample is the episode that an evaluation with one sample plays."""
+    book = Diary()
+    env_kwargs = {**FIRM["env_kwargs"], "render_mode": "ansi"}
+    evaluate(book.policy, LAKE, config(env_kwargs=env_kwargs, max_turns=1), episodes=5, samples=3)
+    maps = [page for page, _ in book.pages]
+    assert maps[0::3] == maps[1::3] == maps[2::3]
+    assert len({dice for _, dice in book.pages}) == 15
+    assert book.pages[0::3] == diary(5)
+    outcomes = [start.outcome_seed for start in held_out_starts(5, samples=3)]
+    assert len(set(outcomes)) == 15
+    assert outcomes[0::3] == [start.outcome_seed for start in held_out_starts(5)]
+
+
+def test_a_bandit_of_known_chances_has_the_pass_at_k_that_they_imply() -> None:
+    """Random play in Bandit picks the better arm with 1/2, alike from every start: pass@k is 1 - 2^-k."""
+    one_shot = config(max_turns=1, max_actions_per_turn=1, max_actions=1)
+    found = evaluate("random", "ragen/Bandit-v0", one_shot, episodes=200, samples=4)
+    assert found.n == 800
+    for k in (1, 2, 4):
+        low, high = found.pass_at_k[str(k)]["low"], found.pass_at_k[str(k)]["high"]
+        assert low < 1 - 0.5**k < high
+        assert high - low < 0.12
+
+
+def test_a_sample_less_than_one_is_refused() -> None:
+    with pytest.raises(EvaluationError, match="samples is 0"):
+        evaluate("random", LAKE, config(), episodes=1, samples=0)
 
 
 @pytest.mark.parametrize("policy", ["random", "oracle"])

@@ -109,8 +109,9 @@ def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pyte
     model = str(finished / "model")
     assert main(["eval", "--model", model, "--eval_episodes", "8", "--output_dir", str(tmp_path)]) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
-    results = summary["results"]
-    assert summary["environment"] == {}  # FrozenLake has nothing to say
+    environment = summary["environments"]["FrozenLake-v0"]
+    assert environment["about"] == {}  # FrozenLake has nothing to say
+    results = environment["results"]
     reported = json.loads((finished / "summary.json").read_text())["results"]["trained"]
     assert results[model]["mean_return"] == reported["mean_return"]
     assert "oracle: success 0.875" in capsys.readouterr().out  # one of eight goals is more than four moves away
@@ -141,7 +142,8 @@ def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
     assert (adapter / "adapter_model.safetensors").exists()
     played = ["--max_turns", "2", "--eval_episodes", "8", "--output_dir", str(tmp_path / "eval")]
     assert main(["eval", "--model", str(adapter), *options, *played]) == 0
-    results = json.loads((tmp_path / "eval" / "summary.json").read_text())["results"]
+    environments = json.loads((tmp_path / "eval" / "summary.json").read_text())["environments"]
+    results = environments["FrozenLake-v0"]["results"]
     reported = json.loads((tmp_path / "run" / "summary.json").read_text())["results"]["trained"]
     assert results[str(adapter)]["mean_return"] == reported["mean_return"]
 

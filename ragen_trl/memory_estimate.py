@@ -1,0 +1,270 @@
+"""How much memory a training run takes, by arithmetic on the model's shape: no weights are loaded, nothing is run.
+
+What is counted is what stays until it is read: weights, gradients, AdamW's two moments, what autograd keeps for the
+backward pass, the tiles of TRL's language-model head, keys and values of a rollout. What an update and a rollout hold
+does not exist at the same time, so the larger of them counts. Left out: what the libraries hold (a CUDA context is
+about half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several processes.
+
+Leans on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
+float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Leans on transformers: a
+gated feed-forward layer and ``sdpa`` attention behind a mask, with keys and values repeated for every head. A test
+counts what autograd keeps, tensor by tensor.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from ragen_trl.errors import UserError
+
+Phase = Literal["always", "rollout", "update", "critic"]
+
+HEAD_TOKENS, HEAD_WORDS = 4096, 32768  # TRL's tile
+_TILES_OF_TORCH = 4  # without Triton the statistics of a tile are tensors of its size
+_SLOTS = 1.25  # the cache of a rollout grows by a quarter at a time
+_FLOAT = 4
+# Per row and word while a token is drawn: logits, scaled logits and log-probabilities in float32, and the cumulative
+# distribution and its terms in float64.
+_BYTES_OF_A_DRAW = 3 * 4 + 2 * 8
+
+
+class ModelShapeError(UserError, ValueError):
+    """A model's configuration does not say what an estimate needs."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of a decoder-only transformer.
+
+    Attributes:
+        layers: Decoder layers.
+        hidden: Width of the residual stream.
+        intermediate: Width of the gated feed-forward layer.
+        query: Width of all queries: heads times head dimension.
+        heads: Attention heads.
+        keys: Width of all keys, and of all values.
+        vocabulary: Words, padding included.
+        parameters: All, shared ones once.
+        linear_weights: Numbers in the linear layers of the decoder, biases and the head left out.
+        linear_widths: Inputs plus outputs of these layers, which is what one rank of LoRA on all of them adds.
+    """
+
+    layers: int
+    hidden: int
+    intermediate: int
+    query: int
+    heads: int
+    keys: int
+    vocabulary: int
+    parameters: int
+    linear_weights: int
+    linear_widths: int
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """How a model is trained, as far as memory is concerned.
+
+    Attributes:
+        rows: Trajectories of a micro-batch.
+        tokens: Tokens of the longest trajectory, its first prompt included.
+        rollout_rows: Trajectories that a process plays at the same time; 0 if vLLM plays them.
+        weight_bytes: Of a number of the weights: 4 as TRL loads them, 2 for bfloat16.
+        mixed: Whether the model computes in bfloat16 (``bf16=True``); otherwise in the precision of its weights.
+        lora_rank: 0 trains all weights.
+        checkpointing: Whether activations are computed again in the backward pass.
+        reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
+        critic: Whether a critic is trained beside the policy.
+        triton: Whether the head's tiles go through TRL's kernel, which needs a GPU.
+    """
+
+    rows: int
+    tokens: int
+    rollout_rows: int
+    weight_bytes: int = _FLOAT
+    mixed: bool = False
+    lora_rank: int = 0
+    checkpointing: bool = True
+    reference: bool = False
+    critic: bool = False
+    triton: bool = False
+
+
+@dataclass(frozen=True)
+class MemoryLine:
+    """One part of the memory: how many bytes, by which numbers, and in which phase of training."""
+
+    name: str
+    bytes: int
+    formula: str
+    phase: Phase
+
+
+def shape_of(config: PretrainedConfig) -> ModelShape:
+    """Read a model's sizes from its configuration; the model itself is built without memory, on the meta device.
+
+    Raises:
+        ModelShapeError: If transformers cannot build it, or a size has another name than usual.
+    """
+    text = config.get_text_config()
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        heads = text.num_attention_heads
+        dimension = getattr(text, "head_dim", None) or text.hidden_size // heads
+        keys = (getattr(text, "num_key_value_heads", None) or heads) * dimension
+        head = model.get_output_embeddings()
+        linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer is not head]
+        return ModelShape(
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            intermediate=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+            query=heads * dimension,
+            heads=heads,
+            keys=keys,
+            vocabulary=text.vocab_size,
+            parameters=model.num_parameters(),
+            linear_weights=sum(layer.weight.numel() for layer in linear),
+            linear_widths=sum(layer.in_features + layer.out_features for layer in linear),
+        )
+    except (ValueError, AttributeError) as error:
+        raise ModelShapeError(
+            f"no estimate for a model of type {config.model_type!r} ({error}); a decoder-only model with the usual "
+            "names in its config.json (hidden_size, num_hidden_layers, num_attention_heads, vocab_size) has one"
+        ) from error
+
+
+def activation_bytes(shape: ModelShape, use: MemoryUse) -> int:
+    """Bytes that autograd keeps of one token in one layer.
+
+    With h the width, q all queries, f the feed-forward width and r the rank, in numbers of the computing precision c:
+    the two norms read and write h, attention keeps queries, repeated keys and values and its output (4 q), the
+    feed-forward layer its gate, its activation, its up-projection and their product (4 f). Mixed precision adds a cast
+    copy of the input of every projection; frozen weights need the norms' results no more, but LoRA keeps r numbers a
+    projection and a copy of the inputs. Every token has a row of the attention mask in the kernel's precision.
+    """
+    h, q, f, rank = shape.hidden, shape.query, shape.intermediate, use.lora_rank
+    compute = _compute_bytes(use)
+    if compute == _FLOAT:
+        kept = (4 if rank else 6) * _FLOAT * h + 4 * _FLOAT * (q + f)
+    elif rank:
+        kept = 18 * h + 10 * q + 8 * f
+    else:
+        kept = (26 if use.weight_bytes == _FLOAT else 16) * h + 8 * q + 8 * f
+    return kept + 7 * compute * rank + compute * use.tokens + _FLOAT * shape.heads + 2 * _FLOAT
+
+
+def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    """All parts of the memory of one process, in the order in which they are met.
+
+    Example:
+        >>> shape = ModelShape(1, 8, 16, 8, 2, 8, 32, 1000, 640, 112)
+        >>> lines = memory_lines(shape, MemoryUse(rows=1, tokens=10, rollout_rows=2, checkpointing=False))
+        >>> [(line.name, line.bytes) for line in lines][:2]
+        [('weights', 4000), ('AdamW', 8000)]
+        >>> lines[-1].formula
+        'tile 10 tokens · 32 words · 4 bytes · 4 + gradients (32 + 10) · 8 · 4'
+    """
+    return [*_held(shape, use), *_of_rollout(shape, use), *_of_update(shape, use)]
+
+
+def peak_bytes(lines: list[MemoryLine]) -> int:
+    """What is always held, and the largest of what a rollout, an update and the critic's fit hold besides."""
+    phases: tuple[Phase, ...] = ("rollout", "update", "critic")
+    return _sum(lines, "always") + max(_sum(lines, phase) for phase in phases)
+
+
+def _sum(lines: list[MemoryLine], phase: Phase) -> int:
+    return sum(line.bytes for line in lines if line.phase == phase)
+
+
+def _held(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    weights, adapter = shape.parameters, use.lora_rank * shape.linear_widths
+    lines = [_line("weights", "always", (weights, "parameters"), (use.weight_bytes, "bytes"))]
+    if adapter:
+        rank = ((use.lora_rank, "ranks"), (shape.linear_widths, "inputs and outputs"))
+        lines += [_line("LoRA", "always", *rank, (_FLOAT, "bytes"))]
+        lines += [_line("AdamW", "always", (adapter, "LoRA parameters"), (2, "moments"), (_FLOAT, "bytes"))]
+    else:
+        lines += [_line("AdamW", "always", (weights, "parameters"), (2, "moments"), (use.weight_bytes, "bytes"))]
+    if use.reference and not adapter:  # with LoRA it is the base model
+        lines += [_line("reference", "always", (weights, "parameters"), (use.weight_bytes, "bytes"))]
+    if use.critic:
+        trained, size = (adapter, _FLOAT) if adapter else (weights, use.weight_bytes)
+        lines += [_line("critic", "always", (trained, "parameters"), (3, "weights and moments"), (size, "bytes"))]
+    return lines
+
+
+def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    if not use.rollout_rows:
+        return []
+    # Rotated keys have the precision of the residual stream, values that of the projections.
+    each = use.weight_bytes + _compute_bytes(use)
+    slots = round(_SLOTS * use.tokens)
+    rows = (use.rollout_rows, "rows")
+    return [
+        _line(
+            "keys and values",
+            "rollout",
+            (shape.layers, "layers"),
+            (shape.keys, "numbers"),
+            (each, "bytes of a key and a value"),
+            rows,
+            (slots, "slots"),
+        ),
+        _line("sampling", "rollout", rows, (shape.vocabulary, "words"), (_BYTES_OF_A_DRAW, "bytes")),
+    ]
+
+
+def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    adapter = use.lora_rank * shape.linear_widths
+    trained, size = (adapter, _FLOAT) if adapter else (shape.parameters, use.weight_bytes)
+    lines = [_line("gradients", "update", (trained, "parameters"), (size, "bytes"))]
+    activations = _activations(shape, use, "update")
+    tokens = use.rows * use.tokens
+    # The tile is as wide as TRL makes it; on the CPU pages that nothing is written to take no memory.
+    tile, words = min(tokens, HEAD_TOKENS), HEAD_WORDS if use.triton else min(shape.vocabulary, HEAD_WORDS)
+    tiles = 1 if use.triton else _TILES_OF_TORCH
+    compute = _compute_bytes(use) if use.triton else _FLOAT
+    weights = 0 if adapter else shape.vocabulary
+    head = MemoryLine(
+        "language-model head",
+        tile * words * compute * tiles + (weights + tokens) * shape.hidden * _FLOAT,
+        f"tile {tile:,} tokens · {words:,} words · {compute} bytes · {tiles} + gradients ({weights:,} + {tokens:,}) · "
+        f"{shape.hidden:,} · {_FLOAT}",
+        "update",
+    )
+    critic: list[MemoryLine] = []
+    if use.critic:
+        critic = [_line("gradients of the critic", "critic", (trained, "parameters"), (size, "bytes"))]
+        critic += _activations(shape, use, "critic")
+    return [*critic, *lines, *activations, head]
+
+
+def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
+    """What the backward pass reads, and the copies of the weights that mixed precision computes with."""
+    rows, tokens = (use.rows, "rows"), (use.tokens, "tokens")
+    layers = (1, "layer at a time") if use.checkpointing else (shape.layers, "layers")
+    lines = []
+    if use.checkpointing:
+        residual = (shape.hidden, "numbers"), (use.weight_bytes, "bytes")
+        lines += [_line("checkpoints", phase, rows, tokens, (shape.layers, "layers"), *residual)]
+    if use.mixed and use.weight_bytes == _FLOAT:
+        copied = shape.linear_weights // shape.layers, "weights"
+        lines += [_line("bfloat16 copies", phase, layers, copied, (2, "bytes"))]
+    kept = (activation_bytes(shape, use), "bytes")
+    return [*lines, _line("activations", phase, rows, tokens, layers, kept)]
+
+
+def _compute_bytes(use: MemoryUse) -> int:
+    return 2 if use.mixed else use.weight_bytes
+
+
+def _line(name: str, phase: Phase, *factors: tuple[int, str]) -> MemoryLine:
+    total = 1
+    for number, _ in factors:
+        total *= number
+    return MemoryLine(name, total, " · ".join(f"{number:,} {what}" for number, what in factors), phase)

@@ -1,0 +1,48 @@
+"""pass@k: how likely at least one of k attempts at a start state succeeds, from n attempts of which c did.
+
+The unbiased estimator of Chen et al. 2021 (arXiv 2107.03374, equation 1). Taking 1 - (1 - c/n)^k instead is biased
+upwards or downwards for every k > 1. Left out: estimates for k > n, which n attempts cannot give.
+"""
+
+import math
+
+from ragen_trl.errors import UserError
+
+
+class PassAtKError(UserError, ValueError):
+    """The numbers of attempts and successes do not fit together."""
+
+
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """``1 - C(n - c, k) / C(n, k)``: the share of all sets of k of the attempts with a success in them.
+
+    The binomials are Python's whole numbers, so that nothing is rounded before the one division.
+
+    Args:
+        attempts: n, at least ``k``.
+        successes: c, from 0 to n.
+        k: At least 1.
+
+    Raises:
+        PassAtKError: If a number is out of its range.
+
+    Example:
+        >>> pass_at_k(4, 1, 2)
+        0.5
+    """
+    if not 1 <= k <= attempts:
+        raise PassAtKError(f"pass@{k} from {attempts} attempts; k is from 1 to the number of attempts")
+    if not 0 <= successes <= attempts:
+        raise PassAtKError(f"{successes} successes in {attempts} attempts; give from 0 to {attempts}")
+    sets = math.comb(attempts, k)
+    return (sets - math.comb(attempts - successes, k)) / sets
+
+
+def reported_ks(attempts: int) -> list[int]:
+    """1, 2, 4, … up to ``attempts``; empty for a single attempt, whose pass@1 is the success rate.
+
+    Example:
+        >>> reported_ks(6)
+        [1, 2, 4]
+    """
+    return [2**power for power in range(attempts.bit_length())] if attempts > 1 else []

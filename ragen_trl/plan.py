@@ -1,0 +1,246 @@
+"""What a command would do, for ``--dry-run``: nothing is trained, written or deleted.
+
+Counts are exact, tokens an upper bound by the limits and an estimate from a few episodes of the random policy in the
+model's own tokens, memory an estimate by arithmetic (``memory_estimate.py``). Where a model is on the hub alone, and
+the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run can tell.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+
+from ragen_trl.astar_po_config import AStarPOConfig
+from ragen_trl.checkpoints import last_whole_checkpoint
+from ragen_trl.config import StarPOConfig
+from ragen_trl.config_checks import CRITIC_ADVANTAGES
+from ragen_trl.eval_plan import EvalPlan, Task
+from ragen_trl.experiment import ModelArguments, RunArguments
+from ragen_trl.imitation import WarmStartConfig
+from ragen_trl.memory_estimate import MemoryUse, ModelShapeError, memory_lines, peak_bytes, shape_of
+from ragen_trl.plan_sample import longest_trajectory, read_model, sample_episodes
+from ragen_trl.seeds import training_rows
+from ragen_trl.terminal import heading
+from ragen_trl.trajectory import Trajectory
+
+_GIB, _MIB = 2**30, 2**20
+Rows = list[tuple[str, str]]
+
+
+def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
+    """The plan of ``train``; ``args.output_dir`` is the run folder.
+
+    Raises:
+        UserError: As the command itself would.
+    """
+    training_rows(args)
+    tokenizer, config = read_model(run.model, run.env)
+    episodes = sample_episodes(run.env, args, tokenizer)
+    rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
+    rows += _environment(run.env, args.env_kwargs, args)
+    rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config))]
+    if run.model is None:
+        rows += [("warm start", _warm_start_in_words(warm))]
+    rows += _trajectories(run, args)
+    rows += _tokens(args, episodes, _sampled(args))
+    rows += _memory(run, args, config, episodes)
+    return _page("train", rows)
+
+
+def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
+    """The plan of ``warm-start``; arguments and errors as those of `training_plan`."""
+    tokenizer, config = read_model(run.model, run.env)
+    target = Path(args.output_dir)
+    state = "exists and would be replaced" if target.exists() else "new"
+    rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
+    rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
+    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
+
+
+def evaluation_plan(plan: EvalPlan) -> str:
+    """The plan of ``eval``."""
+    there = plan.folder.exists() and any(plan.folder.iterdir())
+    state = "exists; finished episodes in it are not played again" if there else "new"
+    rows: Rows = [("output folder", f"{plan.folder}: {state}")]
+    players = [*plan.tasks[0].args, "oracle"]
+    for task in plan.tasks:
+        rows += _environment(task.name, task.spec.kwargs, task.args["random"])
+    each = plan.run.episodes * plan.run.samples_per_start
+    total = each * len(plan.tasks) * len(players)
+    rows += [("policies", ", ".join(players))]
+    places = f"{len(plan.tasks)} environments · {len(players)} policies"
+    counts = f"{plan.run.episodes:,} start states · {plan.run.samples_per_start} episodes · {places}"
+    rows += [("episodes", f"{counts} = {total:,}")]
+    if written := _written(plan.tasks, each):
+        rows += [("tokens", f"at most {written:,} sampled by models")]
+    return _page("eval", rows)
+
+
+def _written(tasks: Sequence[Task], episodes: int) -> int:
+    """Tokens that all models may sample together."""
+    known = [args for task in tasks for name, args in task.args.items() if name != "random"]
+    return sum(episodes * args.max_turns * args.max_reply_length for args in known)
+
+
+def _page(command: str, rows: Rows) -> str:
+    width = max(len(label) for label, _ in rows)
+    lines = [heading(f"Plan of `{command}`; nothing was trained or written")]
+    for label, text in rows:
+        first, *more = text.splitlines() or [""]
+        lines += [f"  {label:<{width}}  {first}", *(f"  {'':<{width}}  {line}" for line in more)]
+    return "\n".join(lines) + "\n"
+
+
+def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return f"{folder}: new"
+    if overwrite:
+        return f"{folder}: exists and would be deleted first (--overwrite)"
+    if (folder / "summary.json").exists():
+        return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
+    checkpoint = last_whole_checkpoint(folder)
+    done: list[str] = [name for name in ("random", "oracle", "before", "trained") if name in _stages(folder)]
+    done += ["warm start"] if (folder / "warm_start").exists() else []
+    behind = f"finished: {', '.join(done) or 'nothing'}"
+    place = f"{checkpoint.name} of {max_steps}" if checkpoint else "no checkpoint, training begins anew"
+    return f"{folder}: an unfinished run; goes on if no option has changed\n{behind}; {place}"
+
+
+def _stages(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / "stages.json").read_text(encoding="utf-8"))["values"])
+    except (OSError, ValueError, KeyError, TypeError):  # the command itself says what is wrong with it
+        return {}
+
+
+def _environment(env: str, kwargs: object, args: StarPOConfig) -> Rows:
+    limits = f"{args.max_turns} turns, {args.max_actions_per_turn} actions a turn, {args.max_actions} in all"
+    return [("environment", f"{env} {kwargs or ''}".rstrip() + f"\nat most {limits}")]
+
+
+def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
+    parts = [f"{run.algo}, advantage {args.advantage}, {args.max_steps} updates, learning rate {args.learning_rate:g}"]
+    if args.filter_ratio < 1:
+        parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups ({args.filter_strategy})"]
+    if args.beta:
+        parts += [f"KL coefficient {args.beta:g}"]
+    return "; ".join(parts)
+
+
+def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
+    shown = name or "embedded tiny Qwen2"
+    if config is None:
+        return f"{shown}: its config.json cannot be read here; save the model to a folder and give --model FOLDER"
+    try:
+        return f"{shown}: {shape_of(config).parameters:,} parameters"
+    except ModelShapeError as error:
+        return f"{shown}: {error}"
+
+
+def _warm_start_in_words(warm: WarmStartConfig) -> str:
+    updates = -(-warm.demonstrations // warm.demo_batch_size) * warm.demo_epochs
+    return (
+        f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
+        f"{updates:,.0f} updates of {warm.demo_batch_size}"
+    )
+
+
+def _sampled(args: StarPOConfig) -> int:
+    """Trajectories of all rollouts, refills and A*-PO's reference left out."""
+    assert args.generation_batch_size is not None
+    return args.num_rollouts * args.generation_batch_size
+
+
+def _trajectories(run: RunArguments, args: StarPOConfig) -> Rows:
+    rollouts, size = args.num_rollouts, args.generation_batch_size
+    text = (
+        f"{args.groups_per_generation} start states · {args.num_generations} = {size} a rollout; {rollouts:,} rollouts "
+        f"= {_sampled(args):,}"
+    )
+    if args.max_refills:
+        text += f"\nup to {args.max_refills} more rollouts each, while too few groups can be trained on"
+    if isinstance(args, AStarPOConfig):
+        starts = args.num_train_seeds or rollouts * args.groups_per_generation
+        fewest, most = args.reference_samples * starts, args.max_reference_samples * starts
+        text += f"\nbefore that {fewest:,} to {most:,} of the reference, from {starts:,} start states"
+    return [
+        ("trajectories", text),
+        ("evaluation", f"4 · {run.eval_episodes:,} episodes: random, oracle, before and after training"),
+    ]
+
+
+def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) -> Rows:
+    replies = min(args.max_turns * args.max_reply_length, args.max_completion_length or 0)
+    rows: Rows = [("tokens at most", f"{replies:,} sampled and {args.max_completion_length:,} behind the first prompt")]
+    if sampled:
+        rows[0] = ("tokens at most", rows[0][1] + f" of a trajectory; {sampled * replies:,} sampled in all rollouts")
+    if not episodes:
+        return [*rows, ("tokens, typical", "not estimated: the tokenizer is not at hand")]
+    shown = fmean(sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes)
+    written = fmean(one.num_reply_tokens for one in episodes)
+    turns = fmean(len(one.turns) for one in episodes)
+    text = (
+        f"{shown:,.0f} shown and {written:,.0f} written in {turns:.1f} turns of bare actions ({len(episodes)} episodes "
+        "of random play)"
+    )
+    if sampled:
+        text += f"; {sampled * (shown + written):,.0f} in all rollouts" + ("; thoughts are on top" * args.think)
+    return [*rows, ("tokens, typical", text)]
+
+
+def memory_use(args: StarPOConfig, lora_rank: int, tokens: int) -> MemoryUse:
+    """How a configuration uses memory, on one process.
+
+    Args:
+        args: The configuration.
+        lora_rank: 0 trains all weights.
+        tokens: Of the longest trajectory.
+    """
+    loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
+    assert args.generation_batch_size is not None
+    return MemoryUse(
+        rows=args.per_device_train_batch_size,
+        tokens=tokens,
+        rollout_rows=0 if args.use_vllm else args.generation_batch_size,
+        weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
+        mixed=bool(args.bf16 or args.fp16),
+        lora_rank=lora_rank,
+        checkpointing=bool(args.gradient_checkpointing),
+        reference=bool(args.beta) or isinstance(args, AStarPOConfig),
+        critic=args.advantage in CRITIC_ADVANTAGES,
+        triton=torch.cuda.is_available() and not args.use_cpu,
+    )
+
+
+def _memory(
+    run: RunArguments, args: StarPOConfig, config: PretrainedConfig | None, episodes: Sequence[Trajectory]
+) -> Rows:
+    if config is None:
+        return [("memory", "not estimated: needs the model's config.json")]
+    try:
+        shape = shape_of(config)
+    except ModelShapeError as error:
+        return [("memory", f"not estimated: {error}")]
+    known = getattr(config.get_text_config(), "max_position_embeddings", None)
+    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known))
+    lines = memory_lines(shape, use)
+    when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
+    table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
+    head = [f"about {_size(peak_bytes(lines))} at its peak, for trajectories of {use.tokens:,} tokens; libraries and"]
+    head += ["fragmentation come on top (about 0.5 GiB with CUDA)"]
+    if args.use_vllm:
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
+        head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
+    if run.model is not None and not use.triton:
+        there = peak_bytes(memory_lines(shape, replace(use, mixed=True, triton=True)))
+        head += [f"this machine has no GPU; on one, with bf16: {_size(there)}"]
+    return [("memory", "\n".join(head + table))]
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.1f} MiB"

@@ -1,0 +1,192 @@
+"use strict";
+// Draws one trajectory. Whatever a model or an environment wrote becomes text nodes, never markup.
+
+/** An element with attributes and children; strings become text. */
+function make(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** Text with what cannot be seen, or turns the line around, made visible. */
+function visible(text) {
+  return text
+    .replace(/[\u0000-\u0008\u000b-\u001f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
+    .replace(/[\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (sign) =>
+      `[U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
+}
+
+/** A number as people write it. */
+function number(value, signed) {
+  if (typeof value !== "number") return "–";
+  const text = String(Number(value.toPrecision(3))).replace("-", "−");
+  return signed && value > 0 ? `+${text}` : text;
+}
+
+const SEPARATOR = "[SEP]";
+
+/** Text as it is; the [SEP] of a shop's page also breaks the line, in the drawing only. */
+function plain(text) {
+  const parts = visible(text).split(SEPARATOR);
+  return parts.flatMap((part, place) => (place ? [make("span", { class: "sep" }, SEPARATOR), part] : [part]));
+}
+
+// What the words of a legend say about a square, the first that fits: "box on a target" is not a target.
+const ROLES = [
+  [/in a hole/, "lost"], [/you on/, "arrived"], [/box on/, "done"], [/you/, "you"], [/wall/, "wall"],
+  [/hole/, "hole"], [/target|goal/, "target"], [/box/, "box"], [/ice|floor/, "floor"],
+];
+const USUAL = {
+  FrozenLake: { P: "you", _: "floor", O: "hole", G: "target", X: "lost", "√": "arrived" },
+  Sokoban: { "#": "wall", _: "floor", O: "target", "√": "done", X: "box", P: "you", S: "arrived" },
+};
+
+/** Symbol → role of a square, as the instruction's legend or else the environment's name says; null: no grid. */
+function legend(trajectory, content) {
+  const name = Object.keys(USUAL).find((known) => trajectory.env.includes(known));
+  if (!name) return null;
+  for (const line of content.texts[trajectory.turns[0].observation].split("\n")) {
+    const entries = line.split(", ").map((entry) => [[...entry][0], [...entry].slice(2).join(""), [...entry][1]]);
+    if (entries.length < 4 || entries.some(([, words, blank]) => blank !== " " || !words)) continue;
+    const roles = entries.map(([symbol, words]) => [symbol, (ROLES.find(([word]) => word.test(words)) || [])[1]]);
+    if (roles.every(([, role]) => role)) return Object.fromEntries(roles);
+  }
+  return USUAL[name];
+}
+
+/** An observation: its grid as squares, all else as text. */
+function observation(text, symbols) {
+  const lines = text.split("\n");
+  const box = make("div", { class: "text", tabindex: 0, role: "group", "aria-label": "observation" });
+  const isRow = (line) => symbols && [...line].length > 1 && [...line].every((sign) => sign in symbols);
+  let words = [];
+  const flush = () => {
+    if (words.length) box.append(make("div", {}, ...plain(words.join("\n"))));
+    words = [];
+  };
+  for (let line = 0; line < lines.length; line++) {
+    let end = line;
+    while (end < lines.length && isRow(lines[end]) && [...lines[end]].length === [...lines[line]].length) end++;
+    if (end - line < 2) {
+      words.push(lines[line]);
+      continue;
+    }
+    flush();
+    box.append(grid(lines.slice(line, end), symbols));
+    line = end - 1;
+  }
+  flush();
+  return box;
+}
+
+function grid(rows, symbols) {
+  const squares = rows.flatMap((row) => [...row].map((sign) =>
+    make("span", { class: `square ${symbols[sign]}`, title: symbols[sign] }, sign === "_" ? "" : sign)));
+  const drawn = make("div", { class: "grid", role: "img", "aria-label": rows.join(" / ") }, ...squares);
+  drawn.style.gridTemplateColumns = `repeat(${[...rows[0]].length}, 1.45em)`;
+  return drawn;
+}
+
+/** Colour of an advantage: blue above 0, orange below, stronger the farther from it. */
+function shade(advantage, largest) {
+  if (!advantage) return "transparent";
+  const strength = 0.12 + 0.68 * Math.min(1, Math.abs(advantage) / largest);
+  return `rgba(${advantage > 0 ? "33,113,190" : "221,107,16"},${strength.toFixed(3)})`;
+}
+
+/** Tokens in a row: those of the environment grey, sampled ones coloured by their advantage. */
+function tokens(places, content, kind, advantage, largest) {
+  return places.map((place, index) => {
+    const [id, text] = content.vocabulary[place];
+    const value = Array.isArray(advantage) ? advantage[index] : advantage;
+    const said = kind === "prompt" ? "environment, masked" :
+      value === undefined ? "sampled, not trained on" : `sampled, advantage ${number(value, true)}`;
+    const shown = text === "" ? "◌" : visible(text);
+    const span = make("span", { class: `token ${kind}`, title: `${said}; token ${id}` }, shown);
+    if (kind === "sampled" && value !== undefined) span.style.backgroundColor = shade(value, largest);
+    return span;
+  });
+}
+
+function chips(label, texts, kind) {
+  if (!texts || !texts.length) return null;
+  const all = texts.map((text) => make("span", { class: `chip ${kind}` }, visible(text)));
+  return make("p", { class: "chips" }, make("span", { class: "label" }, label), " ", ...all);
+}
+
+function flags(turn) {
+  const found = [];
+  if (turn.format_is_valid === false) found.push("unreadable reply");
+  else if (turn.action_is_valid === false) found.push("invalid action");
+  if (turn.cut) found.push("cut at the token limit");
+  if (turn.context) found.push(`context built anew, ${turn.context} tokens`);
+  return found.map((text) => make("span", { class: "flag" }, text));
+}
+
+function labelled(label, ...children) {
+  return [make("p", { class: "label" }, label), ...children];
+}
+
+function textBox(label, ...children) {
+  return make("div", { class: "text", tabindex: 0, role: "group", "aria-label": label }, ...children);
+}
+
+/** A reply in the parts that it has: reasoning and the rest. */
+function reply(text) {
+  const found = text.match(/^\s*<think>([\s\S]*?)<\/think>([\s\S]*)$/);
+  if (!found) return labelled("Reply", textBox("reply", visible(text)));
+  return [...labelled("Reasoning", textBox("reasoning", visible(found[1]))),
+    ...labelled("Reply", textBox("reply", visible(found[2])))];
+}
+
+/** One turn. mode: "read", "tokens" (sampled ones coloured) or "all" (what the model read, too). */
+function drawTurn(turn, place, trajectory, content, mode, symbols, largest) {
+  const head = make("h5", {}, `Turn ${place + 1}`, make("span", { class: "quiet" }, ` reward ${number(turn.reward, true)} `), ...flags(turn));
+  const parts = [head];
+  const sampled = tokens(turn.tokens, content, "sampled", turn.advantage, largest);
+  if (mode === "all") {
+    parts.push(textBox("all tokens", ...tokens(turn.prompt, content, "prompt"), ...sampled));
+  } else {
+    parts.push(...labelled("Observation", observation(content.texts[turn.observation], symbols)));
+    if (mode === "tokens" && sampled.length) parts.push(...labelled("Reply, token by token", textBox("reply tokens", ...sampled)));
+    else parts.push(...reply(content.texts[turn.reply]));
+  }
+  parts.push(chips("Actions", turn.actions, "good"), chips("Invalid", turn.invalid_actions, "bad"),
+    chips("Past a limit", turn.surplus_actions, "surplus"));
+  return make("section", { class: "turn" }, ...parts.filter((part) => part));
+}
+
+/** The mean advantage of a trajectory's sampled tokens; undefined if it was not trained on. */
+function meanAdvantage(trajectory) {
+  let sum = 0, count = 0;
+  for (const turn of trajectory.turns) {
+    if (turn.advantage === undefined) continue;
+    const values = Array.isArray(turn.advantage) ? turn.advantage : turn.tokens.map(() => turn.advantage);
+    sum += values.reduce((total, value) => total + value, 0);
+    count += values.length;
+  }
+  return count ? sum / count : undefined;
+}
+
+/** The largest advantage of a rollout, by its amount: where the colours are strongest. */
+function largestAdvantage(content) {
+  let largest = 0;
+  for (const trajectory of content.trajectories)
+    for (const turn of trajectory.turns)
+      for (const value of [turn.advantage].flat()) largest = Math.max(largest, Math.abs(value) || 0);
+  return largest || 1;
+}
+
+function drawTrajectory(trajectory, content, mode) {
+  const symbols = legend(trajectory, content), largest = largestAdvantage(content);
+  const turns = trajectory.turns.map((turn, place) => drawTurn(turn, place, trajectory, content, mode, symbols, largest));
+  const end = trajectory.end === "" ? "the task's end" : `limit: ${trajectory.end}`;
+  const facts = `return ${number(trajectory.return)} · ${trajectory.success ? "success" : "no success"} · ` +
+    `advantage ${number(meanAdvantage(trajectory), true)} · ${visible(end)}`;
+  return make("article", { class: "trajectory", "aria-label": `member ${trajectory.member + 1}` },
+    make("h4", {}, `Member ${trajectory.member + 1}`), make("p", { class: "quiet" }, facts), ...turns);
+}
