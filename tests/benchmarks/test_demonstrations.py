@@ -1,12 +1,9 @@
 """Behind the questions: what their warm starts learn from, under which limits, in which games."""
 
-import importlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-
-import pytest
 
 from ragen_trl.config import StarPOConfig
 from ragen_trl.imitation import WarmStartConfig
@@ -15,13 +12,6 @@ from ragen_trl.seeds import WARM_START
 
 LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 NEWEST = 28  # tokens from the title of a turn to the reply: the map and what stands around it
-
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a script; they stand beside each other and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module
 
 
 def play_args(folder: Path, env: str, **options: object) -> StarPOConfig:

@@ -1,6 +1,5 @@
 """Behind benchmarks/webshop.py: the careless shopper, and the store it learns in."""
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +13,6 @@ from ragen_trl.config import StarPOConfig
 from ragen_trl.imitation import WarmStartConfig
 from ragen_trl.recipes import defaults
 from ragen_trl.tiny_model import build_tiny_tokenizer
-
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a script; they stand beside each other and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module
 
 
 def bought(shop: ModuleType, noise: float, episodes: int) -> list[dict[str, Any]]:

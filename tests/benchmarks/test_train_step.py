@@ -1,23 +1,13 @@
 """Behind benchmarks/train_step.py: what is measured, how it is put together, and the table."""
 
-import importlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from ragen_trl.rollout import Start
-
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
-    """Imports a script; they stand beside each other and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module
-
 
 Load = Callable[[str], ModuleType]
 
