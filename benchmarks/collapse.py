@@ -1,7 +1,7 @@
 """How vanilla StarPO collapses, in its GRPO and its PPO form, and whether the warning signs come before.
 
 Run it: ``python benchmarks/collapse.py``; ``--help`` lists the options. The thresholds of the signs
-(``ragen_trl/collapse_signs.py``) were chosen on seeds 0 to 2; the seeds here are others.
+(``ragen_trl/known_signs.py``) were chosen on other seeds: 0 to 2 of all questions, and 10 of this one.
 """
 
 import sys
@@ -46,10 +46,10 @@ QUESTION = Question(
                 "learning_rate": 6e-5,
             },
             changes={},
-            seeds=(10, 11, 12),
+            seeds=(11, 12, 13),
         ),
         "bandit": replace(
-            TASKS["bandit"], variants=tuple(VARIANTS), evaluations_per_run=20, changes={}, seeds=(10, 11, 12)
+            TASKS["bandit"], variants=tuple(VARIANTS), evaluations_per_run=20, changes={}, seeds=(11, 12, 13)
         ),
     },
     variants=VARIANTS,

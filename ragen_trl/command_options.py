@@ -10,6 +10,7 @@ whose meaning changes whenever an option is added.
 import difflib
 import json
 import os
+import re
 from argparse import Action, ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -55,7 +56,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 
     def error(self, message: str) -> NoReturn:
         """What argparse would answer with its usage, of several hundred lines."""
-        raise OptionError(message.replace("argument --", "option --", 1))
+        raise OptionError(re.sub(r"^argument (--\w+)(/-[\w-]+)*", r"option \1", message))
 
     def check_names(self, rest: Sequence[str]) -> None:
         """Raise `OptionError` for the first thing on the command line that is no option."""

@@ -13,6 +13,7 @@ from typing import Literal
 from ragen_trl.sign_rules import (
     Rule,
     below_best,
+    declines,
     far_below_best,
     fell_by,
     fell_suddenly,
@@ -69,10 +70,9 @@ SIGNS = (
         "actions_fall",
         "early",
         "collapse/actions_per_turn",
-        "The agent does less in a turn than at first: it is learning to stand still.",
+        "The agent does less and less in a turn: it is learning to stand still.",
         _FILTER,
-        partial(fell_to, share=0.85),
-        if_narrowed=True,
+        declines,
     ),
     Sign(
         "effect_falls",

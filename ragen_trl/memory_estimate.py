@@ -23,7 +23,7 @@ from ragen_trl.errors import UserError
 Phase = Literal["always", "rollout", "update", "critic"]
 
 HEAD_TOKENS, HEAD_WORDS = 4096, 32768  # TRL's tile
-_TILES_OF_TORCH = 4  # without Triton the statistics of a tile are tensors of its size
+_TILES_OF_TORCH = 9  # without Triton the terms of a tile's gradient are tensors of its size; counted in an update
 _SLOTS = 1.25  # the cache of a rollout grows by a quarter at a time
 _FLOAT = 4
 # Per row and word while a token is drawn: logits, scaled logits and log-probabilities in float32, and the cumulative
@@ -166,7 +166,7 @@ def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         >>> [(line.name, line.bytes) for line in lines][:2]
         [('weights', 4000), ('AdamW', 8000)]
         >>> lines[-1].formula
-        'tile 10 tokens · 32 words · 4 bytes · 4 + gradients (32 + 10) · 8 · 4'
+        'tile 10 tokens · 32 words · 4 bytes · 9 + gradients (32 + 10) · 8 · 4'
     """
     return [*_held(shape, use), *_of_rollout(shape, use), *_of_update(shape, use)]
 

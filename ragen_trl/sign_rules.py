@@ -83,6 +83,44 @@ def fell_by(values: Sequence[float], amount: float, start: int = START, window: 
     return (recent, threshold) if recent <= threshold else None
 
 
+def declines(
+    values: Sequence[float],
+    share: float = 0.92,
+    score: float = -6.0,
+    window: int = 60,
+    start: int = START,
+    recent: int = 8,
+    min_history: int = 24,
+) -> Verdict:
+    """A steady decline: little at a time, and nearly always downwards.
+
+    The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and Mann and Kendall's
+    score of the last ``window`` values is at most ``score``. A series that wanders can be as low without having such a
+    trend, and one with the trend is told long before it is low.
+    """
+    if len(values) < min_history:
+        return None
+    threshold, now = share * fmean(values[:start]), fmean(values[-recent:])
+    return (now, threshold) if now <= threshold and trend_score(values[-window:]) <= score else None
+
+
+def trend_score(values: Sequence[float]) -> float:
+    r"""Mann and Kendall's score of a trend: 0 for none, normal with variance 1 in a series without one.
+
+    .. math:: S = \sum_{i<j} \operatorname{sign}(x_j - x_i), \quad z = S / \sqrt{n (n - 1) (2 n + 5) / 18}
+
+    Args:
+        values: At least two; those that are equal say nothing.
+
+    Example:
+        >>> round(trend_score([5.0, 4.0, 3.0, 2.0, 1.0]), 2)
+        -2.45
+    """
+    count = len(values)
+    signs = sum((later > one) - (later < one) for place, one in enumerate(values) for later in values[place + 1 :])
+    return signs / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+
+
 def rose_to(values: Sequence[float], factor: float, start: int = START, window: int = 8) -> Verdict:
     """The median of the last ``window`` values is at least ``factor`` times that of the first ``start``."""
     if len(values) < start + window:

@@ -217,5 +217,4 @@ def test_the_estimate_is_near_the_peak_of_two_real_updates(lora: int, checkpoint
             optimizer.zero_grad()
     use = MemoryUse(rows=4, tokens=50, rollout_rows=0, lora_rank=lora, checkpointing=checkpointing)
     estimated = peak_bytes(memory_lines(shape, use))
-    print(f"estimated {estimated / 2**20:.1f} MiB, measured {live.peak / 2**20:.1f}")
-    assert 0.75 < estimated / live.peak < 1.35
+    assert 0.85 < estimated / live.peak < 1.2

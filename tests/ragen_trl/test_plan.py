@@ -26,7 +26,7 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     assert "run folder runs/frozenlake-starpo-s-seed42: new" in said
     assert "at most 2 turns, 2 actions a turn, 6 in all" in said
     assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
-    assert "trains on 1 of 2 groups" not in said  # a quarter of two groups is still one
+    assert "trains on 1 of 2 groups (top_k)" in said  # a quarter of two groups is still one
     assert "4 · 16 episodes" in said
     assert "20 sampled and 700 behind the first prompt of a trajectory; 800 sampled in all rollouts" in said
     assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
