@@ -101,7 +101,8 @@ def declines(
     if len(values) < min_history:
         return None
     threshold, now = share * fmean(values[:start]), fmean(values[-recent:])
-    return (now, threshold) if now <= threshold and trend_score(values[-window:]) <= score else None
+    fallen = now <= threshold and threshold > 0
+    return (now, threshold) if fallen and trend_score(values[-window:]) <= score else None
 
 
 def trend_score(values: Sequence[float]) -> float:

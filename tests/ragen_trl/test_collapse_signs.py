@@ -12,6 +12,7 @@ from ragen_trl.collapse_signs import SignWatch, drop_step, find_signs
 from ragen_trl.known_signs import SIGNS
 from ragen_trl.sign_rules import (
     below_best,
+    declines,
     far_below_best,
     fell_by,
     fell_suddenly,
@@ -48,7 +49,8 @@ NARROWER = step_down(1.0, 0.75, 10)  # enough for behaviour to count, too little
 # For each sign the least story that makes it fire, and the step at which it has to.
 STORIES: dict[str, tuple[Rows, int]] = {
     "spread_falls": (history(filter__in_group_std=step_down(1.0, 0.5)), 28),
-    "actions_fall": (history(collapse__actions_per_turn=step_down(2.0, 1.0), filter__in_group_std=NARROWER), 23),
+    # One in a hundred a rollout from the 21st on: 8 % below the start at the 34th, enough of a trend at the 38th.
+    "actions_fall": (history(collapse__actions_per_turn=lambda place: 2.0 - 0.02 * max(0, place - 20)), 38),
     "effect_falls": (history(collapse__effective=step_down(0.8, 0.4), filter__in_group_std=NARROWER), 23),
     "echo": (history(collapse__identical_replies=step_down(0.2, 0.6), filter__in_group_std=NARROWER), 26),
     "replies_shrink": (history(collapse__reply_tokens=step_down(40.0, 20.0), filter__in_group_std=NARROWER), 28),
@@ -187,6 +189,10 @@ def test_spikes_are_compared_with_what_came_before_them() -> None:
         (lambda values: fell_to(values, 0.5), [2.0] * 10 + [1.0] * 8, (1.0, 1.0)),
         (lambda values: fell_to(values, 0.5), [2.0] * 10 + [1.0] * 7, None),
         (lambda values: fell_to(values, 0.5), [0.0] * 18, None),  # nothing falls from zero
+        (declines, [2.0] * 12 + [1.0] * 12, None),  # a step is no trend
+        (declines, [-float(place) for place in range(40)], None),  # nor is there a share of less than nothing
+        (lambda values: declines(values, 0.5, -4.0), [float(64 - place) for place in range(60)], (8.5, 29.75)),
+        (lambda values: declines(values, 0.5, -4.0), [float(64 - place) for place in range(23)], None),
         (lambda values: fell_by(values, 0.25), [0.75] * 10 + [0.5] * 8, (0.5, 0.5)),
         (lambda values: rose_to(values, 2.0), [0.0] * 18, None),
         (lambda values: fell_suddenly(values), [0.0] * 25, None),
