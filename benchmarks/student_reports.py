@@ -21,7 +21,7 @@ QUESTION = Question(
     ),
     reading=(
         "The diagnosis agrees: the second report's loss falls to -54, where a squared error cannot go, and it "
-        "holds in two seeds and ends at 0 in one; the first one, with one trajectory, unlearns in "
+        "holds in two seeds and ends at 0 in one; the first one, with one trajectory an update, unlearns in "
         "100 updates what the warm start knew. With the paper's loss on the same tasks success is 0.87 to 0.90 in "
         "all seeds, as StarPO's is (0.88 to 0.92). The reports' 0 and 10 % were on their own shop and model; here "
         "only what they optimised is repeated."

@@ -28,6 +28,12 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
             self.fp.flush()
         return True
 
+    def close(self) -> None:
+        """Leave without the carriage return with which a bar would clean up."""
+        if not self.disable:
+            self.disable = True
+            self._decr_instances(self)
+
 
 def progress_bar(total: int, description: str, unit: str, hidden: bool = False, initial: int = 0) -> "tqdm[Any]":
     """A bar, or lines in its place.
