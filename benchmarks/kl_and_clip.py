@@ -35,6 +35,12 @@ QUESTION = Question(
         "RAGEN, Figure 8 (Sokoban, PPO form): the base falls to 0 by step 40; with clip-higher the peak is 0.117, "
         "without KL 0.109, and both fall to 0 by step 180 to 200."
     ),
+    reading=(
+        "Nothing of it shows: all four end between 0.58 and 0.61, with ranges over seeds that overlap. The clip "
+        "touches 1 to 3 % of the tokens in four updates on a rollout, and a KL term of 0.001 is too small to be "
+        "felt. Neither helps nor harms a run that does not collapse; the paper's runs collapse with all four, "
+        "later without KL or with clip-higher."
+    ),
     tasks={
         "frozenlake": replace(
             TASKS["frozenlake"], variants=tuple(VARIANTS), trajectories=128 * 24, evaluations_per_run=4
