@@ -33,7 +33,7 @@ def _task(limit: Mapping[str, int]) -> Task:
         options=limit,
         smoke_demonstrations=260,
         evaluations_per_run=1,
-        paper=limit,
+        paper={**limit, "max_completion_length": 8192},
     )
 
 

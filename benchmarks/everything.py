@@ -32,7 +32,8 @@ def main() -> int:
     if not (options.smoke or options.questions or options.list):
         parser.error("say --smoke or --questions; all benchmarks at full length take many hours")
     scripts = [path for path in benchmarks() if is_question(path) or not options.questions]
-    shutil.rmtree(SHARED, ignore_errors=True)
+    if options.smoke and not options.list:
+        shutil.rmtree(SHARED, ignore_errors=True)
     failed = []
     for number, path in enumerate(scripts, start=1):
         print(f"[{number}/{len(scripts)}] {path.name}", flush=True)

@@ -15,7 +15,9 @@ _RATE = 5e-4  # of all weights, in the recipe of the embedded model
 
 VARIANTS = {
     "full": Variant("all weights"),
-    "lora_4": Variant("LoRA, r = 64, 4 × the rate", options={"learning_rate": 4 * _RATE}, lora=_LORA),
+    "lora_4": Variant(
+        "LoRA, r = 64, 4 × the rate", options={"learning_rate": 4 * _RATE}, lora=_LORA, paper={"learning_rate": 4e-6}
+    ),
     "lora": Variant(
         "LoRA, r = 64, 10 × the rate", options={"learning_rate": 10 * _RATE}, lora=_LORA, paper={"learning_rate": 1e-5}
     ),

@@ -30,10 +30,10 @@ QUESTION = Question(
         "n = 256 one standard error is 2.5 points, and the random policy is at 19.1 and 21.2."
     ),
     reading=(
-        "It agrees in what cannot be told apart: after 22 rollouts all six end between 0.43 and 0.49, and ranges "
-        "over seeds overlap for nearly all pairs. 32 responses and 2 are lowest (0.43), in between and at 1 it is "
-        "0.47 to 0.48; with n = 256 and three seeds a standard error is about 0.02. The table in the paper has "
-        "differences of that size, too, and one run each."
+        "It agrees in what cannot be told apart: after 22 rollouts all six end between 0.43 and 0.47, and ranges "
+        "over seeds overlap for nearly all pairs. 32 responses and 2 are lowest (0.43), those in between and 1 "
+        "reach 0.47; with n = 256 and three seeds a standard error is about 0.02. The table in the paper has "
+        "differences of that size, too, from one run each."
     ),
     tasks={
         "frozenlake": replace(

@@ -48,6 +48,7 @@ def _task(catalog: str) -> Task:
         evaluations_per_run=2,
         episodes=128,
         paper=_PAPER,
+        paper_env_kwargs=store("train", "synthetic" if catalog == CATALOG else catalog),
     )
 
 

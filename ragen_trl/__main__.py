@@ -36,6 +36,10 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
 """
 
 
+# A path of the user's that cannot be used; a file that we forgot to make (ENOENT) is our fault.
+_OF_PATHS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -71,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if _disk_is_full(error):
             return _fail(f"the disk is full ({error}); free some space and repeat the command, it goes on where it can")
-        if isinstance(error, (PermissionError, NotADirectoryError, IsADirectoryError)) and error.filename:
+        if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
             return _fail(f"{error.filename}: {error.strerror}; choose another file or folder")
         if isinstance(error, _user_errors()):
             return _fail(str(error))
@@ -128,7 +132,7 @@ def _train(argv: list[str]) -> int:
 
     from ragen_trl import experiment
     from ragen_trl.atomic import write_atomically
-    from ragen_trl.command_options import options_as_yaml
+    from ragen_trl.command_options import check_output_folder, options_as_yaml
     from ragen_trl.imitation import WarmStartConfig
     from ragen_trl.report import results_table
 
@@ -140,6 +144,7 @@ def _train(argv: list[str]) -> int:
     args.output_dir = args.output_dir or str(experiment.default_folder(run, args.seed))
     print(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
     folder = Path(args.output_dir)
+    check_output_folder(folder)
     try:
         summary = experiment.train(run, warm, args, _say)
     except experiment.Interrupted as stopped:
@@ -155,19 +160,21 @@ def _train(argv: list[str]) -> int:
 def _warm_start(argv: list[str]) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from ragen_trl.command_options import check_output_folder
     from ragen_trl.experiment import ModelArguments
     from ragen_trl.imitation import WarmStartConfig, warm_start
     from ragen_trl.model_loading import check_model
     from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 
     run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    target = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    check_output_folder(Path(target), "warm_start.json")
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)
     else:
         check_model(run.model)
         tokenizer, model = AutoTokenizer.from_pretrained(run.model), AutoModelForCausalLM.from_pretrained(run.model)
-    target = args.output_dir or f"runs/warm-start-seed{args.seed}"
     print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, target)}")
     return 0
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen_trl.known_signs import SIGNS, Sign
-from ragen_trl.sign_rules import below_best, fell_to, gaining
+from ragen_trl.sign_rules import below_best, far_below_best, fell_to, gaining
 
 NARROWED = 0.8
 """Spread within groups, as a share of its first values, from which changed behaviour counts as narrower behaviour."""
@@ -93,10 +93,16 @@ class SignWatch:
         earned = self._values.get("success") or self._values.get("return", [])
         if not sign.even_if_gaining and gaining(earned):
             return False
-        if sign.if_falling and below_best(earned, 0.9, 8) is None:
+        if sign.if_falling and not self._falling():
             return False
         spread = self._values.get("in_group_std", [])
         return not (sign.if_narrowed and spread) or fell_to(spread, NARROWED) is not None
+
+    def _falling(self) -> bool:
+        """Success below 90 % of its best; a return, which may be negative, two standard deviations below."""
+        if self._values.get("success"):
+            return below_best(self._values["success"], 0.9, 8) is not None
+        return far_below_best(self._values.get("return", []), 2.0, 8) is not None
 
 
 def find_signs(rows: Iterable[Mapping[str, Any]]) -> list[Fired]:

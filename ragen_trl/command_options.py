@@ -9,6 +9,7 @@ whose meaning changes whenever an option is added.
 
 import difflib
 import json
+import math
 import os
 import re
 from argparse import Action, ArgumentTypeError
@@ -27,6 +28,14 @@ from ragen_trl.imitation import WarmStartConfig
 from ragen_trl.recipes import defaults, warm_start_defaults
 
 _TRUTH = "string_to_bool"
+_COUNTS = (
+    "per_device_train_batch_size gradient_accumulation_steps eval_episodes lora_alpha num_iterations "
+    "steps_per_generation demonstrations demo_batch_size max_reply_length"
+).split()
+_RATES = (
+    "learning_rate demo_learning_rate critic_learning_rate demo_epochs eval_temperature lora_r seed save_steps".split()
+)
+_LEAST = {**dict.fromkeys(_COUNTS, 1), **dict.fromkeys(_RATES, 0)}
 
 
 class OptionError(UserError, ValueError):
@@ -127,6 +136,7 @@ def parse(
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
     options = vars(parser.parse_args(list(rest)))
+    _check_ranges(options)
     parsed = parser.parse_dict(dict(options))
     for name in ("env_weights", "reward_weights"):
         if getattr(parsed[-1], name) is not None:
@@ -151,6 +161,22 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
     )
     content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
     return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
+
+
+def _check_ranges(options: Mapping[str, Any]) -> None:
+    """What TRL and transformers would find out late, or in a trace."""
+    if isinstance(options["env_kwargs"], str):
+        try:
+            json.loads(options["env_kwargs"])
+        except ValueError as error:
+            raise OptionError(
+                f"env_kwargs is {options['env_kwargs']!r}, which is no JSON ({error}); for example '{{\"size\": 5}}'"
+            ) from None
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"{name} is {value}; it takes a finite number")
+        if name in _LEAST and value is not None and value < _LEAST[name]:
+            raise OptionError(f"{name} is {value}; it must be at least {_LEAST[name]}")
 
 
 def _plain(default: Any) -> Any:
@@ -192,6 +218,25 @@ def _converted(name: str, value: Any, action: Action) -> Any:
     if action.choices is not None and found not in action.choices:
         raise OptionError(f"{fault}; choose one of {', '.join(map(str, action.choices))}")
     return found
+
+
+def check_output_folder(folder: Path, marker: str | None = None) -> None:
+    """Say early that nothing can be written to a folder, or that it holds what is not ours.
+
+    Args:
+        folder: It, or one that would be made.
+        marker: A file that a folder must hold to be replaced, unless it is empty.
+
+    Raises:
+        OptionError: If it is a file, lies below one, may not be written to, or would be replaced without ``marker``.
+    """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise OptionError(f"{there} is a file, so {folder} can be no folder; choose another --output_dir")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OptionError(f"{there} may not be written to; choose another --output_dir")
+    if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
+        raise OptionError(f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another")
 
 
 def _name(action: Action) -> str:

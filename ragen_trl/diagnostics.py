@@ -99,8 +99,11 @@ class CollapseMonitor(TrainerCallback):
                 "action='rollback' goes back to a checkpoint, and save_strategy='no' writes none; set "
                 "save_strategy='steps' and save_steps"
             )
-        if mi_every and trainer.is_fsdp_enabled:
-            raise MonitorError(f"mi_every is {mi_every}, but FSDP gathers weights in every pass; set mi_every=0")
+        if mi_every and (trainer.is_fsdp_enabled or not trainer.args.ds3_gather_for_generation):
+            raise MonitorError(
+                f"mi_every is {mi_every}, but weights are gathered in every pass (FSDP, or ZeRO-3 with "
+                "ds3_gather_for_generation=False), of which processes need unequal numbers; set mi_every=0"
+            )
         self.trainer = trainer
         self.action = action
         self.stop_on = stop_on
@@ -183,6 +186,14 @@ class CollapseMonitor(TrainerCallback):
             control.should_training_stop = True
             if state.is_world_process_zero:
                 logger.warning("training stops after step %d because of %s", state.global_step, grave[0].in_words())
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Name the best checkpoint so far, which ``save_total_limit`` then leaves where it is."""
+        if self.action == "rollback":
+            folders = whole_checkpoints(str(args.output_dir))
+            step = best_step(folders, state.log_history)
+            if step is not None:
+                state.best_model_checkpoint = str(folders[step])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -279,7 +279,9 @@ def play_in_batches(
     player = baseline_policy(policy) if isinstance(policy, str) else policy
     specs = env_specs(env, args)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
-    for first in range(0, len(starts), batch_size):
-        batch = starts[first : first + batch_size]
-        yield pool.play(pool.take(specs * len(batch)), player, batch)
-    pool.close()
+    try:
+        for first in range(0, len(starts), batch_size):
+            batch = starts[first : first + batch_size]
+            yield pool.play(pool.take(specs * len(batch)), player, batch)
+    finally:
+        pool.close()

@@ -99,6 +99,8 @@ def _page(command: str, rows: Rows) -> str:
 def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return f"{folder}: new"
+    if not folder.is_dir():
+        return f"{folder}: is a file, so the command would refuse; choose another --output_dir"
     if overwrite:
         return f"{folder}: exists and would be deleted first (--overwrite)"
     if (folder / "summary.json").exists():

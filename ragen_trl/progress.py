@@ -21,6 +21,8 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
     Leans on tqdm: ``display`` is called no oftener than every ``mininterval``, with ``msg=""`` to clear a bar.
     """
 
+    disable: bool
+
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
         """Write one line; there is nothing to clear."""
         if msg != "" and self.n > self.initial:

@@ -95,8 +95,9 @@ def declines(
     """A steady decline: little at a time, and nearly always downwards.
 
     The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and Mann and Kendall's
-    score of the last ``window`` values is at most ``score``. A series that wanders can be as low without having such a
-    trend, and one with the trend is told long before it is low.
+    score of the last ``window`` values is at most ``score``. A series that goes up and down can be as low without such
+    a trend, and one with the trend is told long before it is low. The score's threshold is one that was found to work:
+    as rollouts are not independent of one another, it has no probability of error, and a slow random walk passes, too.
     """
     if len(values) < min_history:
         return None
@@ -160,13 +161,15 @@ def far_below_best(values: Sequence[float], deviations: float, window: int) -> V
     """The mean of the last ``window`` values is below the best such mean so far by that many standard deviations.
 
     For values without a zero, such as returns. The standard deviation (ddof 1) is that of single values within the
-    best window.
+    best window or, if that is larger, the first one: a task that is solved has no spread, and one rollout a little
+    below its best would be far below it. For the same reason at least a twentieth of the best has to be lost.
     """
     if len(values) < 2 * window:
         return None
     means = trailing_means(values, window)
     best = max(range(len(means)), key=means.__getitem__)
-    threshold = means[best] - deviations * math.sqrt(variance(values[best : best + window]))
+    deviation = math.sqrt(max(variance(values[best : best + window]), variance(values[:window])))
+    threshold = means[best] - max(deviations * deviation, 0.05 * abs(means[best]))
     return (means[-1], threshold) if means[-1] < threshold else None
 
 

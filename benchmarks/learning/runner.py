@@ -13,6 +13,7 @@ made with.
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -24,15 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from learning.collect import collect, missing, result
+from learning.collect import collect, each_run, missing, result
 from learning.plots import draw_question
 from learning.spec import Question
-from learning.store import baselines_file, finished
+from learning.store import baselines_file, finished, model_folder
 from ragen_trl.atomic import write_atomically
 
 HERE = Path(__file__).parent.parent
 SURROUNDINGS = {
-    "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -98,14 +98,25 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     failed = run_all(question, options)
     content = collect(question, options)
     name = f"{question.name}_paper" if options.paper else question.name
-    write_atomically(options.output / f"{name}.json", json.dumps(content, indent=1))
-    print(f"written: {options.output / name}.json")
-    for path in draw_question(content, options.output, name):
+    output = options.output
+    if runs_in(output / f"{name}.json") > sum(len(each_run(task)) for task in content["tasks"].values()):
+        output = options.folder
+        print(f"{options.output / name}.json holds more runs than there are here, and stays as it is", file=sys.stderr)
+    write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
+    print(f"written: {output / name}.json")
+    for path in draw_question(content, output, name):
         print(f"written: {path}")
     lacking = missing(question, options)
     if lacking:
         print(f"missing: {', '.join(lacking)}; the same command goes on with them", file=sys.stderr)
     return int(bool(failed or (lacking and not options.smoke)))
+
+
+def runs_in(path: Path) -> int:
+    """How many runs a question's JSON is made from; 0 if there is none."""
+    if not path.exists():
+        return 0
+    return sum(len(each_run(task)) for task in json.loads(path.read_text(encoding="utf-8"))["tasks"].values())
 
 
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
@@ -116,8 +127,8 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
     parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))
     parser.add_argument("--seeds", type=int, nargs="+", help="of all tasks; three, each task its own")
-    parser.add_argument("--jobs", type=int, default=2, help="processes at a time, with one thread each (default: 2)")
-    parser.add_argument("--budget-minutes", type=float, default=90.0, help="no run begins after that (default: 90)")
+    parser.add_argument("--jobs", type=int, help="processes at a time (default: 2 of one thread each; 1 with --paper)")
+    parser.add_argument("--budget-minutes", type=float, help="no run begins after them (default: 90; --paper: none)")
     parser.add_argument("--smoke", action="store_true", help="two rollouts of everything with a seed, in runs/ only")
     parser.add_argument("--paper", action="store_true", help="RAGEN's scale: needs --model, a GPU, and days")
     parser.add_argument("--model", help="folder or hub id of a pretrained model, for --paper")
@@ -128,6 +139,9 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
         parser.error("--paper and --model NAME go together: the embedded model is too small for the paper's settings")
     if options.smoke:
         options.seeds = [0]
+    options.jobs = options.jobs or (1 if options.paper else 2)
+    if options.budget_minutes is None:
+        options.budget_minutes = math.inf if options.paper else 90.0
     default = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
     options.fresh = options.folder is None
     options.folder = (options.folder or default).resolve()
@@ -141,11 +155,14 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
     Returns:
         Names of the jobs that failed.
     """
-    first = [
-        Job((name,))
-        for name in options.tasks
-        if finished(baselines_file(options.folder, question.tasks[name])) is None
+    unprepared = [
+        name for name in options.tasks if finished(baselines_file(options.folder, question.tasks[name])) is None
     ]
+    # Tasks may share a model: the first of them teaches it, and the others wait.
+    folders = {model_folder(options.folder, question.tasks[name]): name for name in reversed(unprepared)}
+    teachers = list(folders.values())
+    first = [Job((name,)) for name in teachers]
+    second = [Job((name,)) for name in unprepared if name not in teachers]
     seeds = [
         (at, name, seed)
         for name in options.tasks
@@ -160,11 +177,11 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
     if options.smoke:  # most of so short a run is its process's start, so that few share many
         names = list(dict.fromkeys(job.tasks[0] for job in runs))
         shares = [tuple(names[start :: options.jobs]) for start in range(options.jobs)]
-        first, runs = [], [Job(share, tuple(options.variants)) for share in shares if share]
-    progress = Progress(len(first) + len(runs), options.jobs)
+        first, second, runs = [], [], [Job(share, tuple(options.variants)) for share in shares if share]
+    progress = Progress(len(first) + len(second) + len(runs), options.jobs)
     deadline = time.monotonic() + 60 * options.budget_minutes
     failed: list[str] = []
-    for jobs in (first, runs):
+    for jobs in (first, second, runs):
         with ThreadPoolExecutor(options.jobs) as pool:
             try:
                 outcomes = list(pool.map(lambda job: carry_out(question, job, options, deadline, progress), jobs))
@@ -190,7 +207,8 @@ def carry_out(
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
-        surroundings = {**os.environ, **SURROUNDINGS, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
+        offline = {} if options.paper else {"HF_HUB_OFFLINE": "1"}
+        surroundings = {**os.environ, **SURROUNDINGS, **offline, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
     outcome = f"failed, see {log}" if done.returncode else success_of(question, job, options)
     progress.report(job, time.monotonic() - began, outcome)

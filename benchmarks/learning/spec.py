@@ -84,6 +84,7 @@ class Task:
         model: Folder or hub id of a pretrained model, in the place of the embedded one and its warm start.
         temperature: Of the evaluations.
         paper: Options at the paper's scale, over those of ``PAPER``.
+        paper_env_kwargs: Keyword arguments of the environment there; unset: the defaults, which are RAGEN's.
     """
 
     env: str
@@ -102,6 +103,7 @@ class Task:
     model: str | None = None
     temperature: float = 1.0
     paper: Mapping[str, Any] = field(default_factory=dict)
+    paper_env_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -166,12 +168,15 @@ class Question:
     def at_paper_scale(self, model: str) -> "Question":
         """With a pretrained model and RAGEN's settings."""
         variants = {
-            name: variant if variant.paper is None else replace(variant, options=variant.paper)
+            name: replace(variant, options=variant.paper or _without_tiny_rates(variant.options))
             for name, variant in self.variants.items()
         }
-        return replace(
-            self, tasks={name: at_paper_scale(task, model) for name, task in self.tasks.items()}, variants=variants
-        )
+        tasks: dict[str, Task] = {}
+        for name, task in self.tasks.items():
+            scaled = at_paper_scale(task, model)
+            if scaled not in tasks.values():  # some differ in their warm start alone
+                tasks[name] = scaled
+        return replace(self, tasks=tasks, variants=variants)
 
 
 # RAGEN's settings: 8 groups of 16, 200 rollouts of up to 5 turns, reasoning of up to 400 tokens a turn.
@@ -188,6 +193,7 @@ PAPER: dict[str, Any] = {
     "logging_steps": 1,
     "report_to": "none",
     "gradient_checkpointing": True,
+    "critic_learning_rate": 1e-5,
 }
 
 
@@ -217,17 +223,34 @@ def run_trajectories(task: Task, variant: Variant) -> int:
     return min(task.trajectories, variant.trajectories or task.trajectories)
 
 
+def _without_tiny_rates(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A variant's options without the learning rates of a model 1000 times as small."""
+    return {name: value for name, value in options.items() if name not in ("learning_rate", "critic_learning_rate")}
+
+
 def at_paper_scale(task: Task, model: str) -> Task:
     """The task for a pretrained model: 200 rollouts of 128, evaluated as the paper does, at temperature 0.5."""
+    evaluations = {name: _evaluation_at_paper_scale(task, each) for name, each in task.evaluations.items()}
     return replace(
         task,
         model=model,
+        warm_start=WarmStart({}, {}),
+        env_kwargs=task.paper_env_kwargs,
+        evaluations=evaluations,
         options=task.paper,
         changes={},
         trajectories=128 * 200,
         evaluations_per_run=20,
         temperature=0.5,
     )
+
+
+def _evaluation_at_paper_scale(task: Task, evaluation: Evaluation) -> Evaluation:
+    """What is trained on is evaluated as it is trained on; other environments as they are described."""
+    if evaluation.env != task.env:
+        return evaluation
+    own = {name: value for name, value in evaluation.env_kwargs.items() if task.env_kwargs.get(name) != value}
+    return replace(evaluation, env_kwargs={**task.paper_env_kwargs, **own})
 
 
 def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
@@ -240,7 +263,12 @@ def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
             model={"hidden_size": 64, "num_layers": 2},
         ),
         trajectories=32,
-        options={**task.options, "per_device_train_batch_size": 16, "num_generations": 4},
+        options={
+            **task.options,
+            "per_device_train_batch_size": 16,
+            "gradient_accumulation_steps": 1,
+            "num_generations": 4,
+        },
         changes=changes,
         episodes=16,
         evaluations_per_run=2,

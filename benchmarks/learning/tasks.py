@@ -10,7 +10,7 @@ from typing import Any
 from learning.spec import Evaluation, Task, Variant, WarmStart
 from ragen_envs import consistency
 from ragen_envs.bandit import DEFAULT_NAMES, TEST_PAIRS, TRAIN_PAIRS
-from ragen_trl.recipes import warm_start_defaults
+from ragen_trl.recipes import ENVIRONMENTS, warm_start_defaults
 from ragen_trl.trajectory import Trajectory
 
 
@@ -27,7 +27,12 @@ _VANILLA = {"per_device_train_batch_size": 32, "steps_per_generation": 4, "num_i
 _REPORTS = "ragen_trl.student_reports"
 
 VARIANTS: dict[str, Variant] = {
-    "vanilla": Variant("vanilla, 4 epochs", options=_VANILLA, smoke={"per_device_train_batch_size": 4}),
+    "vanilla": Variant(
+        "vanilla, 4 epochs",
+        options=_VANILLA,
+        smoke={"per_device_train_batch_size": 4},
+        paper={"gradient_accumulation_steps": 4, "steps_per_generation": 16, "num_iterations": 4, "delta": None},
+    ),
     "starpo": Variant("StarPO, group"),
     "starpo_std": Variant("StarPO, group / std", options={"scale_rewards": "group"}),
     "starpo_gae": Variant("StarPO, GAE", options={"advantage": "gae", **CRITIC}),
@@ -57,6 +62,7 @@ VARIANTS: dict[str, Variant] = {
         {"per_device_train_batch_size": 1, "num_generations": 1},
         trajectories=100,
         smoke={"per_device_train_batch_size": 1, "num_generations": 1},
+        paper={"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1, "num_generations": 1},
     ),
     "second_report": Variant(
         "second report",
@@ -66,6 +72,7 @@ VARIANTS: dict[str, Variant] = {
         trajectories=2400,
         reward_funcs=("learning.tasks:words_of_the_page",),
         smoke={"per_device_train_batch_size": 8},
+        paper={"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4},
     ),
 }
 
@@ -78,6 +85,7 @@ _EVERY_PAIR = [list(pair) for pair in (*TRAIN_PAIRS, *TEST_PAIRS, DEFAULT_NAMES)
 
 TASKS: dict[str, Task] = {
     "bandit": Task(
+        paper=ENVIRONMENTS["ragen/Bandit-v0"],
         env="ragen/Bandit-v0",
         env_kwargs={},
         evaluations={
@@ -134,6 +142,8 @@ TASKS: dict[str, Task] = {
         },
     ),
     "toyshop": Task(
+        paper=ENVIRONMENTS["ragen/ToyShop-v0"],
+        paper_env_kwargs={"split": "train"},
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
         evaluations={"256 prompts": Evaluation("ragen/ToyShop-v0", {"split": "eval"}, by_number=True)},

@@ -86,6 +86,39 @@ def test_the_papers_scale_needs_a_model_and_has_its_settings(load: Callable[[str
     assert (given["max_steps"], given["num_generations"], given["filter_ratio"]) == (200, 16, 0.5)
 
 
+def test_at_the_papers_scale_games_are_the_papers_and_rates_are_no_tiny_models(
+    load: Callable[[str], ModuleType],
+) -> None:
+    spec = load("learning.spec")
+    for name in QUESTIONS:
+        question = load(name).QUESTION.at_paper_scale("a/model")
+        for task, variant in of_question(question):
+            options = spec.training_options(task, variant, question.variants[variant])
+            assert options["learning_rate"] <= 1e-5, (name, variant)
+            assert options["critic_learning_rate"] == 1e-5
+            assert not {"is_slippery", "dim_room"} & set(task.env_kwargs), name
+    vanilla = load("starpo_s").QUESTION.at_paper_scale("a/model")
+    options = spec.training_options(vanilla.tasks["sokoban"], "vanilla", vanilla.variants["vanilla"])
+    assert options["max_steps"] == 200 * 16  # four passes over a rollout in four mini-batches each
+    generalised = load("generalisation").QUESTION.at_paper_scale("a/model").tasks["sokoban"].evaluations
+    assert set(generalised["other symbols"].env_kwargs) == {"symbols"}
+    assert list(load("reasoning").QUESTION.at_paper_scale("a/model").tasks) == ["without", "with notes"]
+
+
+def test_a_json_with_more_runs_is_not_written_over(
+    load: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner, question = load("learning.runner"), load("filtering").QUESTION
+    kept = json.dumps({"tasks": {"frozenlake": {"variants": {"group_25": {"runs": [{"seed": 0}]}}}}})
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "filtering.json").write_text(kept)
+    folders = ["--folder", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]
+    runner.ask(question, [*folders, "--budget-minutes", "0"])
+    assert (tmp_path / "out" / "filtering.json").read_text() == kept
+    assert "holds more runs than there are here" in capsys.readouterr().err
+    assert json.loads((tmp_path / "runs" / "filtering.json").read_text())["tasks"] == {}
+
+
 def test_variants_of_a_task_differ_in_their_algorithm_alone(load: Callable[[str], ModuleType]) -> None:
     spec, tasks = load("learning.spec"), load("learning.tasks")
     names = ("learning_rate", "max_turns", "max_actions", "max_reply_length", "env_kwargs", "think", "adam_beta2")

@@ -203,8 +203,10 @@ def test_spikes_are_compared_with_what_came_before_them() -> None:
         (lambda values: fell_suddenly(values), [1.0] * 20 + [0.5] * 2 + [0.6] * 3, None),
         (lambda values: below_best(values, 0.5, 2), [0.0, 4.0, 4.0, 1.0], None),
         (lambda values: below_best(values, 0.75, 2), [0.0, 4.0, 4.0, 1.0], (2.5, 3.0)),
-        # Means -1, 3, 1, -6; the deviation of 2 and 4 is √2.
-        (lambda values: far_below_best(values, 2.0, 2), [-4, 2, 4, -2, -10], (-6.0, 3 - 2 * math.sqrt(2))),
+        # Means 1, 3, 1, -6; the deviation of 2 and 4 is √2, and so is that of 0 and 2. Then -4 and 2: 3 √2.
+        (lambda values: far_below_best(values, 2.0, 2), [0, 2, 4, -2, -10], (-6.0, 3 - 2 * math.sqrt(2))),
+        (lambda values: far_below_best(values, 2.0, 2), [-4, 2, 4, -2, -10], (-6.0, 3 - 6 * math.sqrt(2))),
+        (lambda values: far_below_best(values, 2.0, 2), [4, 4, 4, 3.7], None),  # less than a twentieth
     ],
 )
 def test_rules_hold_where_their_thresholds_say(
@@ -221,6 +223,25 @@ def test_trailing_means_agree_with_a_slow_loop() -> None:
     values = [dice.gauss(0, 1) for _ in range(50)]
     slow = [sum(values[end - 7 : end]) / 7 for end in range(7, 51)]
     assert trailing_means(values, 7) == pytest.approx(slow, abs=1e-12)
+
+
+def test_a_solved_task_does_not_fall_because_one_rollout_was_not_perfect() -> None:
+    """Its best window has no spread, so that 0.99 after forty times 1 was three standard deviations of nothing below."""
+    climbed = [0.2 + 0.02 * place for place in range(40)]
+    rows = [{"step": step, "return": value} for step, value in enumerate([*climbed, *[1.0] * 40, 0.99, 1.0, 0.98])]
+    assert "return_falls" not in fired(rows)
+    fallen = [*climbed, *[1.0] * 40, *[0.0] * 30]
+    collapsed = [{"step": step, "return": value} for step, value in enumerate(fallen)]
+    assert "return_falls" in fired(collapsed)
+
+
+def test_a_steady_negative_return_is_no_fall() -> None:
+    """0.9 of -50 is more than -50: three spikes of the gradient then were a sign in a run that lost nothing."""
+    spiky = [50.0 if place in (60, 65, 70) else 1.0 for place in range(80)]
+    rows = [{"step": step, "reward": -50.0 - step % 2, "grad_norm": norm} for step, norm in enumerate(spiky)]
+    assert "gradient_spikes" not in fired(rows)
+    lost = [{**row, "reward": row["reward"] - 30 * (row["step"] >= 40)} for row in rows]
+    assert "gradient_spikes" in fired(lost)
 
 
 def test_a_run_gains_while_it_holds_most_of_what_it_gained() -> None:

@@ -86,6 +86,11 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
         ([], {"baseline": "median"}, "baseline: 'median'; choose one of mean, leave_one_out"),
         ([], {"env_weights": 2}, "env_weights: 2; it takes a list: [2]"),
         ([], {"model": {"path": "x"}}, "model: {'path': 'x'}; it takes one value"),
+        (["--learning_rate", "nan"], {}, "learning_rate is nan; it takes a finite number"),
+        (["--lora_r", "-3"], {}, "lora_r is -3; it must be at least 0"),
+        (["--eval_episodes", "0"], {}, "eval_episodes is 0; it must be at least 1"),
+        (["--per_device_train_batch_size", "0"], {}, "per_device_train_batch_size is 0; it must be at least 1"),
+        (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "ppo"], {}, "algo is 'ppo'; choose one of starpo, starpo-s"),
     ],
 )

@@ -204,6 +204,13 @@ def test_it_rolls_back_to_the_best_checkpoint_with_its_critic_and_stops(tmp_path
     assert same(critics[2], critics[0]) and not same(critics[2], critics[1])
 
 
+def test_the_best_checkpoint_is_not_rotated_away(tmp_path: Path) -> None:
+    """Two are kept; without a name for it, the best one had to make room for the newer ones."""
+    _, monitor = collapsing(tmp_path, "rollback", save_strategy="steps", save_steps=1, save_total_limit=2)
+    assert monitor.rolled_back_to == 4
+    assert sorted(folder.name for folder in tmp_path.glob("checkpoint-*")) == ["checkpoint-4", "checkpoint-6"]
+
+
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     assert one.keys() == other.keys() and one
     return all(torch.equal(one[name], other[name]) for name in one)

@@ -292,25 +292,8 @@ def test_ctrl_c_leaves_a_checkpoint_and_no_trace(finished: Path, tmp_path: Path)
     assert (tmp_path / "run" / model).read_bytes() == (finished / model).read_bytes()
 
 
-def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    usage = capsys.readouterr().out
-    assert all(command in usage for command in ("train", "warm-start", "eval", "report"))
-    assert main([]) == 2
-    assert main(["trian"]) == 2
-    assert "unknown command 'trian'; did you mean train?" in capsys.readouterr().err
-
-
 def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Path) -> None:
     """Its config.yaml says all that was chosen, so the same weights come out."""
     assert main(["train", "--config", str(finished / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
     model = "model/model.safetensors"
     assert (tmp_path / "again" / model).read_bytes() == (finished / model).read_bytes()
-
-
-def test_a_file_in_the_place_of_the_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("mine")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        assert train(folder) == 2
-        assert "error: " in capsys.readouterr().err
-    assert (tmp_path / "file").read_text() == "mine"
