@@ -98,11 +98,12 @@ def _help(command: str, everything: bool) -> int:
 
 
 def _plan_train(argv: list[str]) -> int:
-    from ragen_trl.experiment import RunArguments, default_folder
+    from ragen_trl.experiment import RunArguments, check, default_folder
     from ragen_trl.imitation import WarmStartConfig
     from ragen_trl.plan import training_plan
 
     run, warm, args = _parse("train", argv, RunArguments, WarmStartConfig)
+    check(run, args)
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
     print(training_plan(run, warm, args), end="")
     return 0

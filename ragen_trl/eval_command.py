@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from tqdm.auto import tqdm
-
 from ragen_envs import NoOracleError
 from ragen_trl.api_answer import ApiError, ApiOptionError
 from ragen_trl.api_cache import ApiCache
@@ -34,6 +32,7 @@ from ragen_trl.eval_plan import EvalPlan, Task, api_name
 from ragen_trl.eval_players import Baseline, Player, Remote, local_models
 from ragen_trl.eval_tables import markdown
 from ragen_trl.evaluation import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
+from ragen_trl.progress import progress_bar
 from ragen_trl.provenance import provenance
 from ragen_trl.sampling import Sampling
 
@@ -104,7 +103,7 @@ def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say
     if there:
         say(f"{there} of {total} episodes are there already, in {folder.path}")
     reasons: dict[tuple[str, str], str] = {}
-    with tqdm(total=total, initial=there, unit="episode", leave=False) as bar, _going_on(plan, bar):
+    with progress_bar(total, "evaluate", "episode", initial=there) as bar, _going_on(plan, bar):
         for player in players:
             for task in plan.tasks:
                 about_it = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"

@@ -115,6 +115,8 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     records = {name: _record(name) for name in run.model}
     named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
     words = [word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv]
+    if "temperature" in (*words, *given):
+        raise EvalOptionError("temperature is that of training; evaluations are sampled at eval_temperature")
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
         raise EvalOptionError("env_kwargs is for one environment without arguments; write them behind each: 'ID:{…}'")
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]

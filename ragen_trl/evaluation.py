@@ -15,7 +15,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from tqdm.auto import tqdm
 
 from ragen_envs import episode_seeds
 from ragen_trl.baseline_policies import baseline_policy, in_single_actions
@@ -25,6 +24,7 @@ from ragen_trl.episodes import FAILED
 from ragen_trl.errors import UserError
 from ragen_trl.intervals import mean_interval, rate_interval, ratio_variance
 from ragen_trl.pass_at_k import pass_at_k, reported_ks
+from ragen_trl.progress import progress_bar
 from ragen_trl.rollout import Policy, Start
 from ragen_trl.seeds import evaluation_seeds
 from ragen_trl.trajectory import Trajectory
@@ -242,7 +242,7 @@ def play_held_out(
     """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
     starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
-    with tqdm(total=len(starts), desc="evaluate", unit="episode", disable=not progress, leave=False) as bar:
+    with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
         for batch in play_in_batches(policy, env, args, starts, batch_size):
             trajectories += batch
             bar.update(len(batch))

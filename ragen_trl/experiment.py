@@ -35,7 +35,7 @@ from ragen_trl.stages import Stages
 from ragen_trl.starpo_trainer import StarPOTrainer
 from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
-from ragen_trl.watching import check_monitor, watch
+from ragen_trl.watching import check_monitor, check_report_to, watch
 
 ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "starpo": (StarPOConfig, StarPOTrainer),
@@ -124,14 +124,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         The content of ``summary.json``.
 
     Raises:
+        ReportToError: If metrics cannot go where ``args.report_to`` says.
         MonitorError: If ``run.monitor`` says what it cannot do.
         RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on.
     """
-    check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
-    training_rows(args)  # mistakes in seeds or names show before hours are spent, or a folder made
-    if run.model is not None:
-        check_model(run.model)
+    check(run, args)
     folder = Path(args.output_dir)
     stages = Stages(folder, _settings(run, warm, args), run.overwrite)
 
@@ -159,6 +157,15 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
     return summary
+
+
+def check(run: RunArguments, args: StarPOConfig) -> None:
+    """Mistakes show before hours are spent, or a folder made; errors are those of `train`."""
+    check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
+    check_report_to(args.report_to)
+    training_rows(args)
+    if run.model is not None:
+        check_model(run.model)
 
 
 def _summary(

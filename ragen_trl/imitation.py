@@ -15,7 +15,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from datasets import Dataset
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from trl import SFTConfig, SFTTrainer
 
@@ -26,7 +25,7 @@ from ragen_trl.env_pool import EnvPool, env_specs
 from ragen_trl.environments import make_chat, make_turns, save_play_options
 from ragen_trl.errors import UserError
 from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.progress import TrainingBar, show_progress
+from ragen_trl.progress import TrainingBar, progress_bar, show_progress
 from ragen_trl.rollout import Start, TurnEnv
 from ragen_trl.seeds import WARM_START
 from ragen_trl.stepping import FAILURES
@@ -77,11 +76,13 @@ def demonstrate(
     policy = ScriptedPolicy(script, chat)
     specs, pool = env_specs(env, args), EnvPool(args)
     trajectories: list[Trajectory] = []
-    for first in tqdm(range(0, config.demonstrations, batch_size), desc="oracle play", leave=False):
-        seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
-        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
-        played = pool.play(pool.take(specs * len(starts)), policy, starts)
-        trajectories += [trajectory for trajectory in played if trajectory.limit not in FAILURES]
+    with progress_bar(config.demonstrations, "oracle play", "episode") as bar:
+        for first in range(0, config.demonstrations, batch_size):
+            seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
+            starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
+            played = pool.play(pool.take(specs * len(starts)), policy, starts)
+            trajectories += [trajectory for trajectory in played if trajectory.limit not in FAILURES]
+            bar.update(len(starts))
     pool.close()
     return trajectories
 

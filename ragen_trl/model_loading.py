@@ -52,7 +52,9 @@ def check_model(name: str) -> None:
             f"{name!r} is a folder without config.json or adapter_config.json, so not a saved model; give the folder "
             "that save_pretrained or the trainer wrote"
         )
-    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1):
+    beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
+    looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
+    if looks_local and not folder.is_dir():
         raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
     try:
         AutoConfig.from_pretrained(str(folder) if folder.is_dir() else name)

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 
 from ragen_envs import wilson_interval
 from ragen_trl.errors import UserError
 from ragen_trl.filtering import ZERO_STD
+from ragen_trl.progress import progress_bar
 from ragen_trl.reference_play import ReferencePlayer
 from ragen_trl.value_cache import Sample
 from ragen_trl.values import return_range, soft_value, soft_value_std_error
@@ -192,7 +192,7 @@ def estimate_values(
     counts = dict.fromkeys(map(int, seeds), accuracy.samples)
     played_before = player.num_played
     hidden = not progress or player.processes.index > 0
-    with tqdm(total=0, desc="reference", unit="episode", disable=hidden, leave=False) as bar:
+    with progress_bar(0, "reference", "episode", hidden=hidden) as bar:
         while True:
             samples = player.play(counts, bar)
             returns = {seed: _returns(found) for seed, found in samples.items()}

@@ -31,6 +31,8 @@ from ragen_trl.viewer import pack, script, style
 __all__ = ["Run", "RunNotFoundError", "read_run", "results_table", "write_report"]
 
 
+_SIGNS_NEED = 18  # logged rollouts before most of them can fire
+
 @dataclass(frozen=True)
 class _Block:
     """The rows of one table: a run, or all runs together."""
@@ -150,6 +152,9 @@ def _page(runs: list[Run]) -> str:
         window=averaging_window(max(len(run.history) for run in runs)),
         band=band_in_words([len(family.runs) for family in grouped]),
         signs=_signs(fired, labels),
+        shortest=min(len(run.history) for run in runs),
+        signs_need=_SIGNS_NEED,
+        many=len(runs) > 1,
         drawings=[_Drawing(panel.title, panel.note, Markup(svg)) for panel, svg in drawn if svg],
         missing=[panel.title for panel, svg in drawn if svg is None],
         recorded=recorded,

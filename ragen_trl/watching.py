@@ -1,10 +1,23 @@
-"""What looks on while the command trains: the monitor of collapse and the recorder of trajectories."""
+"""What looks on while the command trains: the monitor of collapse, the recorder of trajectories, the loggers.
+
+Leans on transformers' list of loggers and of those that are installed (pinned by test_watching.py).
+"""
 
 from typing import cast, get_args
 
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
+
 from ragen_trl.diagnostics import Action, CollapseMonitor, MonitorError
+from ragen_trl.errors import UserError
 from ragen_trl.recorder import TrajectoryRecorder, spread_steps
 from ragen_trl.trajectory_trainer import TrajectoryTrainer
+
+_NOWHERE = ("none", "all")
+
+
+class ReportToError(UserError, ValueError):
+    """Metrics shall go where they cannot."""
+
 
 MONITORS = ("off", *get_args(Action))
 
@@ -20,6 +33,16 @@ def check_monitor(wanted: str, checkpoints: bool) -> None:
         raise MonitorError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
     if wanted == "rollback" and not checkpoints:
         raise MonitorError("monitor is 'rollback', which needs checkpoints; leave save_strategy='no' out")
+
+
+def check_report_to(wanted: str | list[str] | None) -> None:
+    """Raise `ReportToError` early for what transformers says when the trainer is made: unknown, or not installed."""
+    installed = get_available_reporting_integrations()
+    for name in [wanted] if isinstance(wanted, str) else wanted or []:
+        if name not in INTEGRATION_TO_CALLBACK and name not in _NOWHERE:
+            raise ReportToError(f"report_to is {name!r}; choose from none, {', '.join(INTEGRATION_TO_CALLBACK)}")
+        if name in INTEGRATION_TO_CALLBACK and name not in installed:
+            raise ReportToError(f"report_to is {name!r}, which is not installed; pip install {name.replace('_', '-')}")
 
 
 def watch(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:

@@ -178,6 +178,8 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
         names = list(dict.fromkeys(job.tasks[0] for job in runs))
         shares = [tuple(names[start :: options.jobs]) for start in range(options.jobs)]
         first, second, runs = [], [], [Job(share, tuple(options.variants)) for share in shares if share]
+    logs = options.folder / "logs" / question.name
+    print(f"{len(first) + len(second)} warm starts and {len(runs)} processes of runs to do; logs: {logs}", flush=True)
     progress = Progress(len(first) + len(second) + len(runs), options.jobs)
     deadline = time.monotonic() + 60 * options.budget_minutes
     failed: list[str] = []

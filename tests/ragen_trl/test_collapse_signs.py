@@ -226,7 +226,7 @@ def test_trailing_means_agree_with_a_slow_loop() -> None:
 
 
 def test_a_solved_task_does_not_fall_because_one_rollout_was_not_perfect() -> None:
-    """Its best window has no spread, so that 0.99 after forty times 1 was three standard deviations of nothing below."""
+    """Its best window has no spread: 0.99 after forty times 1 was three standard deviations of nothing below."""
     climbed = [0.2 + 0.02 * place for place in range(40)]
     rows = [{"step": step, "return": value} for step, value in enumerate([*climbed, *[1.0] * 40, 0.99, 1.0, 0.98])]
     assert "return_falls" not in fired(rows)

@@ -86,6 +86,13 @@ def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: 
     assert [task.args[model].max_turns for task in given] == [4, 4]  # the command line wins everywhere
 
 
+def test_the_temperature_of_training_is_not_taken_for_that_of_evaluation() -> None:
+    """It was accepted and had no effect."""
+    for argv, given in ((["--temperature", "0.5"], {}), (["--temperature=0.5"], {}), ([], {"temperature": 0.5})):
+        with pytest.raises(EvalOptionError, match="sampled at eval_temperature"):
+            read_plan(given, ["--env", "ragen/Bandit-v0", *argv])
+
+
 def test_without_env_a_model_plays_where_it_was_trained(tmp_path: Path) -> None:
     lake = trained(tmp_path / "lake", LAKE, env_kwargs={"size": 5})
     bandit = trained(tmp_path / "bandit", BANDIT)
