@@ -17,6 +17,7 @@ from typing import Any
 
 from trl import TrlParser
 
+from ragen_trl.command_options import OptionParser
 from ragen_trl.config import StarPOConfig
 from ragen_trl.env_pool import EnvSpec, env_specs, unique_names
 from ragen_trl.environments import load_play_options, make_turns
@@ -177,7 +178,8 @@ def _configured(
     known: Mapping[str, Any] = experts[0] if experts else {}
     elsewhere = record or next((other for other in records.values() if other), {})
     model = api.api_model if player == api_name(api) else None if player == "random" else player
-    parser = TrlParser([EvaluationArguments, ApiArguments, ALGORITHMS[run.algo][0]], prog="python -m ragen_trl eval")
+    parser = OptionParser("eval", [EvaluationArguments, ApiArguments, ALGORITHMS[run.algo][0]])
+    parser.check_names(argv)
     parser.set_defaults(
         **{
             "output_dir": "",  # transformers would put "trainer_output" in the place of None

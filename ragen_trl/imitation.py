@@ -32,6 +32,10 @@ from ragen_trl.stepping import FAILURES
 from ragen_trl.trajectory import Trajectory
 
 
+class TargetError(UserError, ValueError):
+    """A warm start would take the place of something else."""
+
+
 class DemonstrationsError(UserError, ValueError):
     """There is nothing to learn from, or it is not in tokens."""
 
@@ -125,8 +129,10 @@ def warm_start(
 
     Raises:
         DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
+        TargetError: If ``output_dir`` is a file, or holds something else than a former warm start.
     """
     target = Path(output_dir)
+    _check_target(target)
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     note: dict[str, Any] = {}
@@ -183,6 +189,14 @@ def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
                 f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
                 "ragen_trl.collected.demonstrations_from and the chat of the model that learns"
             )
+
+
+def _check_target(target: Path) -> None:
+    """A former warm start is replaced, and nothing else."""
+    if target.exists() and not target.is_dir():
+        raise TargetError(f"{target} is a file; give a folder")
+    if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
+        raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; give another")
 
 
 def _replace(partial: Path, target: Path) -> None:

@@ -13,7 +13,7 @@ from trl import SFTTrainer
 from ragen_trl import StarPOConfig
 from ragen_trl.chat import Chat
 from ragen_trl.evaluation import evaluate
-from ragen_trl.imitation import WarmStartConfig, demonstrate, to_examples, warm_start
+from ragen_trl.imitation import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
 from ragen_trl.seeds import EVALUATION_END, WARM_START
 from ragen_trl.tiny_model import build_tiny_model
 from ragen_trl.trajectory import Trajectory, Turn
@@ -134,6 +134,18 @@ def test_the_trainer_is_given_the_examples_labels(
         assert [labels[i] for i in real] == expected.pop(tuple(ids[i] for i in real))
         assert all(label == -100 for label, bit in zip(labels, attention, strict=True) if not bit)
     assert expected == {}
+
+
+def test_nothing_but_a_former_warm_start_is_replaced(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Whatever was there was deleted, a folder of one's own as well."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("mine")
+    args = StarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True)
+    for name, message in (("file", "is a file"), ("folder", "holds no warm_start.json")):
+        with pytest.raises(TargetError, match=message):
+            warm_start(None, tiny_tokenizer, "ragen/Bandit-v0", args, WarmStartConfig(), tmp_path / name)  # type: ignore
+    assert (tmp_path / "folder" / "thesis.tex").read_text() == "mine"
 
 
 @pytest.mark.parametrize("crash", ["while learning", "while saving", "before the end"])
