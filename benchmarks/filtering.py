@@ -38,9 +38,9 @@ QUESTION = Question(
     ),
     reading=(
         "Half of it agrees. A step costs as much less as in the paper: of the CPU time with all groups, 25 % take "
-        "0.5 in the group form and 0.4 with GAE (the paper: 0.35). What does not show here is the collapse that "
+        "0.4 in the group form and 0.3 with GAE (the paper: 0.35). What does not show here is the collapse that "
         "the filter prevents: within 44 rollouts no share collapses, and where nothing collapses, more groups "
-        "teach more. Per sampled trajectory 25 % is the slowest in both forms (0.49 and 0.47 against 0.55 and "
+        "teach more. Per sampled trajectory 25 % is the slowest in both forms (0.48 and 0.47 against 0.55 and "
         "0.54), per second of training it is not."
     ),
     tasks={"frozenlake": replace(TASKS["frozenlake"], variants=(*_GROUP, *_GAE))},
