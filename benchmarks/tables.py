@@ -76,6 +76,8 @@ def table(path: Path, name: str) -> str:
         "webshop_speed": shop_speed_table,
         "webshop_load": load_table,
     }
+    if not path.exists():
+        return "No result yet.\n"
     content = json.loads(path.read_text(encoding="utf-8"))
     return makers.get(name, question_section)(content)
 

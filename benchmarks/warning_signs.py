@@ -35,11 +35,13 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="of the smoke runs, written to runs/ only")
     options = parser.parse_args()
     folder = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
-    rows = list(judged_runs(folder.resolve(), options.smoke))
+    found = list(finished_runs(folder.resolve(), options.smoke))
+    rows = [{**names, **judged(run)} for names, run in found if "history" in run]
     content = {
         **provenance(),
         "command": " ".join(["python benchmarks/warning_signs.py", *sys.argv[1:]]),
         "seeds": sorted({row["seed"] for row in rows}),
+        "not_judged": len(found) - len(rows),
         "runs": rows,
     }
     target = (folder if options.smoke else HERE / "results") / "warning_signs.json"
@@ -47,8 +49,8 @@ def main() -> None:
     print(f"{len(rows)} runs; written: {target}")
 
 
-def judged_runs(folder: Path, smoke: bool) -> Iterator[dict[str, Any]]:
-    """A row a run; one that several questions share is judged once."""
+def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+    """What each run is called, and the run; one that several questions share comes once."""
     seen: set[Path] = set()
     for script in filter(is_question, benchmarks()):
         question = import_module(script.stem).QUESTION
@@ -58,10 +60,10 @@ def judged_runs(folder: Path, smoke: bool) -> Iterator[dict[str, Any]]:
                 for seed in task.seeds:
                     path = run_file(folder, task, name, question.variants[name], seed)
                     run = finished(path)
-                    if run is not None and "history" in run and path not in seen:
+                    if run is not None and path not in seen:
                         seen.add(path)
                         names = {"question": question.name, "task": task_name, "variant": name}
-                        yield {**names, "label": question.variants[name].label, **judged(run)}
+                        yield {**names, "label": question.variants[name].label}, run
 
 
 def judged(run: Mapping[str, Any]) -> dict[str, Any]:

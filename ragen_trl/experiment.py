@@ -130,6 +130,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         Interrupted: If Ctrl-C stopped it; the same command goes on.
     """
     check(run, args)
+    if run.model is not None:
+        check_model(run.model)
     folder = Path(args.output_dir)
     stages = Stages(folder, _settings(run, warm, args), run.overwrite)
 
@@ -160,12 +162,10 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
-    """Mistakes show before hours are spent, or a folder made; errors are those of `train`."""
+    """Mistakes in options show before hours are spent, or a folder made; errors are those of `train`."""
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
     training_rows(args)
-    if run.model is not None:
-        check_model(run.model)
 
 
 def _summary(

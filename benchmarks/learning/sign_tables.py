@@ -24,7 +24,12 @@ def signs_table(content: Mapping[str, Any]) -> str:
     lines += [f"| {name} ({len(group)}) | {' | '.join(map(str, _counts(group)))} |" for name, group in groups.items()]
     lines += ["", f"| {' | '.join(_HEAD)} |", "|---" * len(_HEAD) + "|"]
     lines += [_row(row) for row in rows if _is_shown(row)]
-    lines += ["", f"Steps are updates. {len(rows)} runs judged. Commit `{str(content['commit'])[:9]}`."]
+    lines += [
+        "",
+        f"Steps are updates. {len(rows)} runs judged; {content['not_judged']} more had logged too little. Those of "
+        "`collapse` were evaluated 20 times and more, most others 4 to 8 times, where only a deep and lasting drop is "
+        f"seen. Commit `{str(content['commit'])[:9]}`.",
+    ]
     return "\n".join(lines) + "\n"
 
 

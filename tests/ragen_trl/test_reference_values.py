@@ -171,8 +171,8 @@ def test_the_summary_is_json_and_says_what_there_is() -> None:
 def test_the_progress_bar_counts_episodes(capsys: pytest.CaptureFixture[str]) -> None:
     values = estimate_values(SEEDS, ReferencePlayer(ByChance(), 16), Accuracy(), progress=True)
     shown = capsys.readouterr().err
-    assert " 0/160 " in shown
-    assert f"/{values.played} " in shown  # grown by the later rounds
+    assert "reference: 160 of " in shown
+    assert f" of {values.played} episodes " in shown  # grown by the later rounds
     estimate_values(SEEDS, ReferencePlayer(ByChance()), Accuracy())
     assert capsys.readouterr().err == ""
 
