@@ -4,6 +4,7 @@ Eight lines in one panel cover each other. There each variant has its own, with 
 the same axes. Left out: single seeds (bars and bands are their range) and what needs a second scale; the table has it.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
             panel.remove()
         for row in range(rows):
             grid[row, 0].set_ylabel("success")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
+        figure.suptitle(textwrap.fill(title, 36 * columns), x=0.01, ha="left", fontsize=10.5)
         figure.supxlabel("sampled trajectories, thousands", fontsize=9)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, metadata={"Software": None})
