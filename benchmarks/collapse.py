@@ -34,15 +34,15 @@ QUESTION = Question(
         "std within groups falls before the reward does: on FrozenLake at step 40 against 90."
     ),
     reading=(
-        "The GRPO form collapses in both games and the PPO form in neither; in the paper both do. On the bandit "
-        "success is lost from the first rollout on, at 0 after 100 steps in all seeds: divided by their std, "
-        "groups in which the risky arm paid nothing teach to leave it. In Sokoban success holds for 40 steps and "
-        "falls from 0.40 to 0.30 until step 70: where both of a pair fail, the one that walked less is made "
-        "likelier, and the model learns to stand still. There the sign `actions_fall` comes 11 to 12 steps before "
-        "the drop in all three seeds; the std within groups falls with success and not before it. On the bandit "
-        "the drop is over before any sign can speak. StarPO-S, the same but for the filter, the KL term and the "
-        "clip, loses nothing in any of nine runs and sets off no sign: a dip of 0.05 in one of them heals by "
-        "itself."
+        "The GRPO form collapses in both games, as in the paper; the PPO form, which was run on the bandit alone, "
+        "does not. On the bandit success is lost from the first rollout on, at 0 after 100 steps in all seeds: "
+        "divided by their std, groups in which the risky arm paid nothing teach to leave it. In Sokoban success "
+        "holds for 40 steps and falls from 0.40 to 0.30 until step 70: where both of a pair fail, the one that "
+        "walked less is made likelier, and the model learns to stand still. There the sign `actions_fall` comes "
+        "11 to 12 steps before the drop in all three seeds; the std within groups falls with success and not "
+        "before it. On the bandit the drop is over before any sign can speak. StarPO-S, the same but for the "
+        "filter, the KL term and the clip (and one pass in the place of four in the PPO form), loses nothing in "
+        "any of nine runs and sets off no sign: a dip of 0.05 in one of them heals by itself."
     ),
     tasks={
         # Pairs, and a small learning rate: where both fail, the one that walked less is made likelier, whatever that

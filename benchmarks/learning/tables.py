@@ -28,7 +28,7 @@ def question_section(content: Mapping[str, Any]) -> str:
     lines += [_row(head), "|---" * len(head) + "|"]
     for name, task in tasks.items():
         lines += [_row([name, *_result(task, variant, others)]) for variant in task["variants"].values()]
-        if others:
+        if set(others) & set(task["prepared"]["results"]):
             lines += [_row([name, label, *_before(task, policy, others)]) for policy, label in _BASELINES]
     episodes = sorted({task["prepared"]["settings"]["episodes"] for task in tasks.values()})
     commits = ", ".join(f"`{commit[:9]}`" for commit in content["commits"])
