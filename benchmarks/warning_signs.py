@@ -53,8 +53,7 @@ def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], d
     """What each run is called, and the run; one that several questions share comes once."""
     seen: set[Path] = set()
     for script in filter(is_question, benchmarks()):
-        question = import_module(script.stem).QUESTION
-        question = question.small() if smoke else question
+        question = import_module(script.stem).QUESTION.scaled(smoke, None)
         for task_name, task in question.tasks.items():
             for name in task.variants:
                 for seed in task.seeds:

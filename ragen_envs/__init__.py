@@ -7,7 +7,7 @@ Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no p
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import episode_seeds, wilson_interval
+from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
 from ragen_envs.consistency import consistency
 from ragen_envs.countdown import Countdown
@@ -43,6 +43,7 @@ __all__ = [
     "random_action",
     "trl_environment",
     "wilson_interval",
+    "wilson_score",
 ]
 
 gymnasium.register(

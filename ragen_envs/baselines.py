@@ -111,7 +111,11 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
     """
     if not 0 <= successes <= n or n < 1:
         raise ValueError(f"{successes} successes in {n} episodes")
-    share = successes / n
+    return wilson_score(successes / n, n)
+
+
+def wilson_score(share: float, n: float) -> tuple[float, float]:
+    """Wilson score interval (95 %) of a share of an effective number ``n`` of trials, at least 1, maybe not whole."""
     centre = share + _Z**2 / (2 * n)
     spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     scale = 1 + _Z**2 / n

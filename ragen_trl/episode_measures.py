@@ -55,9 +55,7 @@ def rollout_measures(experience: Experience, pieces: Pieces) -> dict[str, float]
     here = [
         sketch(played, [_thought_length(turn, pieces) for turn in played.turns]) for played in experience.trajectories
     ]
-    by_process = sorted(range(len(experience.owners)), key=lambda row: experience.owners[row])
-    everyone = dict(zip(by_process, gather_object(here), strict=True))
-    sketches = [everyone[row] for row in range(len(everyone))]
+    sketches = experience.in_order(gather_object(here))
     replies = [turn.reply_ids for played in experience.trajectories for turn in played.turns]
     size = experience.group_size
     return {

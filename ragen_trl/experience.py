@@ -9,12 +9,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from ragen_trl.batch import concatenate_batches, select_rows
 from ragen_trl.trajectory import Trajectory
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Experience:
     def rows(self) -> list[int]:
         """Places of `trajectories` among all B, length L."""
         return [row for row, owner in enumerate(self.owners) if owner == self.process]
+
+    def in_order(self, gathered: Sequence[T]) -> list[T]:
+        """One value a trajectory, gathered process by process, in the order of the B trajectories."""
+        by_process = sorted(range(len(self.owners)), key=lambda row: self.owners[row])
+        everyone = dict(zip(by_process, gathered, strict=True))
+        return [everyone[row] for row in range(len(everyone))]
 
     @property
     def num_groups(self) -> int:

@@ -14,15 +14,7 @@ all start states agree (0 of 64 successes would read [0, 0]), and needs a seed.
 import math
 from collections.abc import Sequence
 
-_Z = 1.959963984540054  # 97.5 % point of the normal distribution
-
-
-def wilson(share: float, n: float) -> tuple[float, float]:
-    """Wilson score interval (95 %) of a share of an effective number ``n`` of trials, at least 1, maybe not whole."""
-    centre = share + _Z**2 / (2 * n)
-    spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-    scale = 1 + _Z**2 / n
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+from ragen_envs import wilson_score
 
 
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
@@ -63,7 +55,7 @@ def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[fl
     naive = share * (1 - share) / n
     known = naive > 0 and len(episodes) > 1
     effect = min(max(ratio_variance(successes, episodes) / naive, 1.0), most) if known else most
-    return wilson(share, n / effect)
+    return wilson_score(share, n / effect)
 
 
 def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]:
@@ -80,4 +72,4 @@ def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]
     mean = math.fsum(shares) / count
     variance = ratio_variance(shares, [1] * count)
     effective = mean * (1 - mean) / variance if variance > 0 else float(count)
-    return wilson(mean, min(max(effective, count), count * episodes))
+    return wilson_score(mean, min(max(effective, count), count * episodes))

@@ -96,6 +96,4 @@ def _one_each(
     here = len(chosen.trajectories)
     mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
-    by_process = sorted(range(len(chosen.owners)), key=lambda row: chosen.owners[row])
-    shown = dict(zip(by_process, gather(means.tolist()), strict=True))
-    return [shown[row] for row in range(len(shown))]
+    return chosen.in_order(gather(means.tolist()))

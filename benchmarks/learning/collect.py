@@ -67,7 +67,7 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
             },
             "astar_po_to_starpo": compared(runs),
         }
-    every = [run for task in content["tasks"].values() for run in each_run(task)]
+    every = each_run(content)
     content["seeds"] = sorted({run["seed"] for run in every})
     content["commits"] = sorted({run["commit"] for run in every})
     spent = [run["final"]["cpu_seconds"] for run in every]
@@ -93,6 +93,7 @@ def compared(runs: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
     return equal_success(runs["astar_po"], runs["starpo"]) if {"astar_po", "starpo"} <= runs.keys() else None
 
 
-def each_run(task: Mapping[str, Any]) -> list[Run]:
-    """All runs of a task in the collected content."""
-    return [run for variant in task["variants"].values() for run in variant["runs"]]
+def each_run(content: Mapping[str, Any]) -> list[Run]:
+    """All runs in the collected content."""
+    variants = [variant for task in content["tasks"].values() for variant in task["variants"].values()]
+    return [run for variant in variants for run in variant["runs"]]

@@ -99,7 +99,7 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     content = collect(question, options)
     name = f"{question.name}_paper" if options.paper else question.name
     output = options.output
-    if runs_in(output / f"{name}.json") > sum(len(each_run(task)) for task in content["tasks"].values()):
+    if runs_in(output / f"{name}.json") > len(each_run(content)):
         output = options.folder
         print(f"{options.output / name}.json holds more runs than there are here, and stays as it is", file=sys.stderr)
     write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
@@ -116,7 +116,7 @@ def runs_in(path: Path) -> int:
     """How many runs a question's JSON is made from; 0 if there is none."""
     if not path.exists():
         return 0
-    return sum(len(each_run(task)) for task in json.loads(path.read_text(encoding="utf-8"))["tasks"].values())
+    return len(each_run(json.loads(path.read_text(encoding="utf-8"))))
 
 
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ragen_envs import wilson_interval
-from ragen_trl.intervals import mean_interval, rate_interval, ratio_variance, wilson
+from ragen_envs import wilson_interval, wilson_score
+from ragen_trl.intervals import mean_interval, rate_interval, ratio_variance
 from ragen_trl.pass_at_k import pass_at_k
 
 
@@ -62,7 +62,7 @@ def test_rates_are_covered_as_often_as_promised_where_the_plain_interval_is_too_
         return [int(each) for each in random.binomial(samples, random.beta(0.4, 1.2, size=count))]
 
     assert 0.92 < coverage(0.25, lambda: rate_interval(totals(), [samples] * count)) < 0.98
-    assert coverage(0.25, lambda: wilson(sum(totals()) / (count * samples), count * samples)) < 0.8
+    assert coverage(0.25, lambda: wilson_score(sum(totals()) / (count * samples), count * samples)) < 0.8
 
 
 def test_pass_at_k_is_covered_as_often_as_promised() -> None:
