@@ -20,8 +20,8 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 PEERS = {

@@ -24,16 +24,18 @@ import numpy as np
 
 from ragen_envs import AgentTurns, random_action
 from ragen_trl import StarPOConfig
-from ragen_trl.atomic import write_atomically
-from ragen_trl.chat import Chat
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.policies import ScriptedPolicy, TransformersPolicy
-from ragen_trl.provenance import provenance
-from ragen_trl.recipes import defaults
-from ragen_trl.rollout import Policy, Reply, Request, Start, play
-from ragen_trl.sampling import Sampling
-from ragen_trl.stepping import DEFAULT_WORKERS, Failure, Stepper
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.config.play import DEFAULT_WORKERS
+from ragen_trl.config.recipes import defaults
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.transformers import ScriptedPolicy, TransformersPolicy
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.env_executor import Failure, Stepper
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
+from ragen_trl.rollout.loop import play
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 WAIT, WAITING = 0.05, 64
 # Rows and, where the recipe's are more than the model's context holds, turns.

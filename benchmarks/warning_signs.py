@@ -20,9 +20,9 @@ from typing import Any
 from everything import benchmarks, is_question
 from learning.store import finished, run_file
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.collapse_signs import drop_step, find_signs
-from ragen_trl.provenance import provenance
+from ragen_trl.monitoring.alerts import drop_step, find_signs
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 # Seeds of collapse.py, which nobody looked at when thresholds were chosen.

@@ -16,16 +16,16 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from ragen_trl.config import StarPOConfig
+from ragen_trl.algorithms.soft_values import soft_value
+from ragen_trl.astar_po.reference import Reference
+from ragen_trl.batching.rewards import consistency_reward
+from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.experience import Experience
-from ragen_trl.reference import Reference
-from ragen_trl.rewards import consistency_reward
-from ragen_trl.rollout import Start
-from ragen_trl.starpo_trainer import StarPOTrainer
+from ragen_trl.rollout.interfaces import Start
 from ragen_trl.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
-from ragen_trl.trajectory_trainer import TrajectoryTrainer
-from ragen_trl.values import soft_value
+from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 _VALUE_PLAY = 11  # keeps the dice of V* apart from those of training
 

@@ -10,7 +10,7 @@ from typing import Any
 from learning.spec import Evaluation, Task, Variant, WarmStart
 from ragen_envs import consistency
 from ragen_envs.bandit import DEFAULT_NAMES, TEST_PAIRS, TRAIN_PAIRS
-from ragen_trl.recipes import ENVIRONMENTS, warm_start_defaults
+from ragen_trl.config.recipes import ENVIRONMENTS, warm_start_defaults
 from ragen_trl.trajectory import Trajectory
 
 
@@ -20,7 +20,7 @@ def words_of_the_page(trajectory: Sequence[Trajectory], **_: Any) -> list[float]
     return [fmean(fmean(consistency(page, action) for action in done) for page, done in episode) for episode in turns]
 
 
-STARPO_S = "ragen_trl.config:StarPOSConfig"
+STARPO_S = "ragen_trl.config.starpo:StarPOSConfig"
 CRITIC = {"critic_learning_rate": 1e-3}
 # Four passes over a rollout in four mini-batches each: what PPO codes do by default, under the symmetric clip of 0.2.
 _VANILLA = {"per_device_train_batch_size": 32, "steps_per_generation": 4, "num_iterations": 4, "delta": None}
@@ -42,8 +42,8 @@ VARIANTS: dict[str, Variant] = {
     "gigpo": Variant("GiGPO", options={"advantage": "gigpo"}),
     "astar_po": Variant(
         "A*-PO",
-        "ragen_trl.astar_po_config:AStarPOConfig",
-        "ragen_trl.astar_po_trainer:AStarPOTrainer",
+        "ragen_trl.config.astar_po:AStarPOConfig",
+        "ragen_trl.astar_po.trainer:AStarPOTrainer",
         {
             "num_generations": 1,
             "num_train_seeds": 128,

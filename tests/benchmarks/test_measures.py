@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import TrainerControl, TrainerState
 
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.benchmarks.finished_runs import run
 

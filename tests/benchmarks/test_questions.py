@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.tiny_model import save_tiny_model
+from ragen_trl.policies.tiny_model import save_tiny_model
 from tests.benchmarks.finished_runs import run
 
 QUESTIONS = sorted(

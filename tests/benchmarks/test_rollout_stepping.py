@@ -9,11 +9,12 @@ from types import ModuleType
 import pytest
 
 from ragen_trl import StarPOConfig
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.rollout import Start, play
-from ragen_trl.sampling import Sampling
-from tests.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
 
 
 @pytest.fixture

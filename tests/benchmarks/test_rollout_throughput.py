@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 Load = Callable[[str], ModuleType]
 

@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_trl.config import StarPOConfig
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.recipes import defaults
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.recipes import defaults
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 
 
 def bought(shop: ModuleType, noise: float, episodes: int) -> list[dict[str, Any]]:

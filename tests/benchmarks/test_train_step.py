@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.rollout import Start
+from ragen_trl.rollout.interfaces import Start
 
 Load = Callable[[str], ModuleType]
 

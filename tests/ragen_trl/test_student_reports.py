@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.reference import Reference
+from ragen_trl.astar_po.reference import Reference
 from ragen_trl.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.student_reports import (
     FirstReportConfig,
@@ -17,8 +17,8 @@ from ragen_trl.student_reports import (
     SecondReportConfig,
     SecondReportTrainer,
 )
-from tests.ragen_trl.tabular import double
-from tests.ragen_trl.trainers import lottery, parameters, small_trainer
+from tests.support.ragen_trl.tabular import double
+from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "algorithms.json").read_text(encoding="utf-8"))
 TINY_GAPS = next(entry for entry in VECTORS["group_advantages"] if entry["id"].startswith("ga5"))
