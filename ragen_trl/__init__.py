@@ -14,7 +14,7 @@ from ragen_trl.system import old_names
 if TYPE_CHECKING:
     from ragen_trl.astar_po.trainer import AStarPOTrainer
     from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
-    from ragen_trl.batching.rollout_batch import Experience
+    from ragen_trl.batching.rollout_batch import RolloutBatch
     from ragen_trl.config.astar_po import AStarPOConfig
     from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
     from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
@@ -41,7 +41,7 @@ _MODULES = {
     "CollapseMonitor": "monitoring.collapse_monitor",
     "EnvSpec": "rollout.env_pool",
     "EvaluationResult": "evaluation.evaluator",
-    "Experience": "batching.rollout_batch",
+    "RolloutBatch": "batching.rollout_batch",
     "Sampling": "policies.sampling",
     "StarPOConfig": "config.starpo",
     "StarPOSConfig": "config.starpo",
@@ -70,7 +70,7 @@ __all__ = [
     "CollapseMonitor",
     "EnvSpec",
     "EvaluationResult",
-    "Experience",
+    "RolloutBatch",
     "Sampling",
     "StarPOConfig",
     "StarPOSConfig",

@@ -223,7 +223,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
 
 
 def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same, and the options that say it again; `command_options.parse`."""
+    """The same, and the options that say it again; `options.parse`."""
     from ragen_trl.cli.options import parse
 
     try:

@@ -1,7 +1,7 @@
 """Advantages of whole trajectories, compared within a group, and whitening over a batch: pure functions.
 
 Elsewhere: estimators with a critic, at token level, turn level and both (``gae.py``), and those that compare single
-turns within a group (``step_groups.py``). Left out on purpose: clipping of advantages, which is one ``clamp``.
+turns within a group (``turn_advantages.py``). Left out on purpose: clipping of advantages, which is one ``clamp``.
 """
 
 from typing import Literal

@@ -25,7 +25,7 @@ from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
@@ -163,23 +163,23 @@ class AStarPOTrainer(StarPOTrainer):
 
     # Stage 2: the hooks
 
-    def select_groups(self, experience: Experience) -> list[int]:
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
         """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
-        if experience.group_size == 1:
-            return list(range(experience.num_groups))
-        return super().select_groups(experience)
+        if rollout.group_size == 1:
+            return list(range(rollout.num_groups))
+        return super().select_groups(rollout)
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
-        known = [self.values[outline.task] for outline in experience.outlines]
-        starts = [values.of(outline.seed) for values, outline in zip(known, experience.outlines, strict=True)]
-        units = experience.returns.new_tensor([values.return_range for values in known])
-        soft_values = experience.returns.new_tensor([start.value for start in starts])
-        errors = experience.returns.new_tensor([start.std_error for start in starts])
-        places = torch.tensor([outline.task << 40 | outline.seed for outline in experience.outlines])
-        columns = (experience.returns / units, soft_values / units, errors / units, places)
+        known = [self.values[summary.task] for summary in rollout.summaries]
+        starts = [values.of(summary.seed) for values, summary in zip(known, rollout.summaries, strict=True)]
+        units = rollout.returns.new_tensor([values.return_range for values in known])
+        soft_values = rollout.returns.new_tensor([start.value for start in starts])
+        errors = rollout.returns.new_tensor([start.std_error for start in starts])
+        places = torch.tensor([summary.task << 40 | summary.seed for summary in rollout.summaries])
+        columns = (rollout.returns / units, soft_values / units, errors / units, places)
         self._window.append(tuple(column.cpu() for column in columns))
-        advantages = (experience.returns - soft_values) / units
+        advantages = (rollout.returns - soft_values) / units
         self._record(
             "train",
             {
@@ -206,7 +206,7 @@ class AStarPOTrainer(StarPOTrainer):
             beta2=self.args.beta2,
             scale=self.args.loss_scale,
             residual_cap=self.args.residual_cap,
-            normaliser=inputs["window_trajectories"],
+            normaliser=inputs["step_trajectories"],
         )
         off = ~mask.bool()  # out before the exponential: nothing holds environment tokens to the reference
         kl = kl_penalty(logprobs.masked_fill(off, 0.0), reference.masked_fill(off, 0.0), "k3")
@@ -216,7 +216,7 @@ class AStarPOTrainer(StarPOTrainer):
         self._record("train", self._means({"kl": kl, "entropy": entropies}, mask))
         if self.args.kl_coef:
             unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
-            loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["window_tokens"])
+            loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
         return loss
 
     # What happens between them
@@ -261,8 +261,8 @@ class AStarPOTrainer(StarPOTrainer):
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         return self._with_trainable_starts(super()._refill_rows(attempt))
 
-    def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
-        batch = super()._learn_from(experience, kept)
+    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
+        batch = super()._learn_from(rollout, kept)
         with self.reference.model() as model:
             batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
         return batch

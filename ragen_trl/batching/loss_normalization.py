@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 
-def add_window_totals(
+def add_step_totals(
     micro_batches: Sequence[dict[str, Any]],
     accumulation_steps: int,
     processes: int,
@@ -25,8 +25,8 @@ def add_window_totals(
 
     Keys added:
         num_items_in_batch: What TRL's token-normalised losses divide by, such that they divide by the window's tokens.
-        window_tokens: Sampled tokens, a process's share.
-        window_trajectories: Trajectories without filler, a process's share; of rows that are parts of trajectories
+        step_tokens: Sampled tokens, a process's share.
+        step_trajectories: Trajectories without filler, a process's share; of rows that are parts of trajectories
             the sum of these parts.
         fill: Rows per trajectory, by which a mean over rows has to be multiplied to be one over trajectories.
         empty: No process has a token in this micro-batch; means over its tokens say nothing.
@@ -41,7 +41,7 @@ def add_window_totals(
         processes: Number of processes.
         total: Adds a tensor up over all processes.
     """
-    size = window_size(len(micro_batches), accumulation_steps)
+    size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     windows = len(micro_batches) // size
     repeats = max(1, accumulation_steps // len(micro_batches))
     masks = [batch["completion_mask"] for batch in micro_batches]
@@ -56,15 +56,15 @@ def add_window_totals(
         tokens, trajectories = window.sum(dim=0)
         share = repeats / processes
         batch["num_items_in_batch"] = tokens * windows
-        batch["window_tokens"] = tokens.clamp(min=1) * share
+        batch["step_tokens"] = tokens.clamp(min=1) * share
         divisor = torch.where(trajectories > 0, trajectories, 1.0)  # parts of trajectories may be less than one
-        batch["window_trajectories"] = divisor * share
+        batch["step_trajectories"] = divisor * share
         batch["fill"] = rows / divisor
         batch["empty"] = counts[index, 0] == 0
         batch["token_share"] = counts[index, 0] * (window[:, 0] > 0).sum() / tokens.clamp(min=1)
         batch["skip"] = (trajectories == 0) & torch.tensor(repeats == 1)
 
 
-def window_size(micro_batches: int, accumulation_steps: int) -> int:
+def micro_batches_per_step(micro_batches: int, accumulation_steps: int) -> int:
     """Micro-batches in each window of a rollout: those of an optimiser step, or all where a step takes several."""
     return min(micro_batches, accumulation_steps)

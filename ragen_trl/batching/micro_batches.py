@@ -3,8 +3,8 @@
 TRL pads a rollout to its longest trajectory and splits it into micro-batches of that width. Here the rows of a window
 (the micro-batches of one optimiser step) are sorted by length and split anew, and every micro-batch is cut to its
 longest row. Between windows nothing moves: which trajectories make an update stays random. A loss that is a sum over
-the window, divided by the window's totals (`accumulation`), does not change; one that is a mean of each micro-batch
-would, and keeps the micro-batches it was dealt. Each process sorts its own rows.
+the window, divided by the window's totals (`loss_normalization`), does not change; one that is a mean of each
+micro-batch would, and keeps the micro-batches it was dealt. Each process sorts its own rows.
 
 Left out: packing several trajectories into one row, which needs attention kernels that keep them apart.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ragen_trl.batching.batch import cut_to_longest
-from ragen_trl.batching.loss_normalization import window_size
+from ragen_trl.batching.loss_normalization import micro_batches_per_step
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -48,7 +48,7 @@ def regroup(
         accumulation_steps: Micro-batches per optimiser step; divides their number, or is a multiple of it.
         by_length: Whether rows may go into another micro-batch of the same window.
     """
-    size = window_size(len(micro_batches), accumulation_steps)
+    size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     regrouped: list[dict[str, Any]] = []
     for first in range(0, len(micro_batches), size):
         window = micro_batches[first : first + size]

@@ -1,8 +1,8 @@
 """What was sampled for one update: this process's trajectories, and of all processes what a decision needs.
 
 Filters and advantages compare trajectories that other processes may have played. Each process therefore sees the
-returns and an `Outline` of every trajectory, and takes the same decision as all others without another collective.
-Tokens stay where they were sampled.
+returns and a `TrajectorySummary` of every trajectory, and takes the same decision as all others without another
+collective. Tokens stay where they were sampled.
 """
 
 import hashlib
@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import torch
 
 from ragen_trl.batching.batch import concatenate_batches, select_rows
+from ragen_trl.system.old_names import former_attribute
 from ragen_trl.trajectory import Trajectory
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outline:
+class TrajectorySummary:
     """A trajectory without its tokens.
 
     Attributes:
@@ -43,7 +44,7 @@ class Outline:
     segments: int = 1
 
     @classmethod
-    def of(cls, trajectory: Trajectory, env: str, task: int) -> "Outline":
+    def of(cls, trajectory: Trajectory, env: str, task: int) -> "TrajectorySummary":
         """What other processes are told of a trajectory."""
         anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
         rewards = tuple(turn.reward for turn in trajectory.turns)
@@ -52,28 +53,28 @@ class Outline:
 
 
 @dataclass(frozen=True)
-class Experience:
+class RolloutBatch:
     """One rollout, or several joined: B trajectories on all processes together, L of them here.
 
     Attributes:
         trajectories: This process's trajectories, length L.
-        process: Index of this process.
-        owners: Which process has each of the B trajectories, in ascending order within a rollout.
+        rank: Index of this process.
+        ranks: Which process has each of the B trajectories, in ascending order within a rollout.
         rewards: (B, F) of the environment (first) and of the extra reward functions, unweighted; NaN where a function
             gave none.
         weights: (F,) weights of the reward functions.
-        outlines: Of all B, groups contiguous.
+        summaries: Of all B, groups contiguous.
         group_size: G; B is a multiple of it.
         batch: TRL's tensors for this process. The first L rows are `trajectories`, any further ones are filler whose
             masks are 0.
     """
 
     trajectories: list[Trajectory]
-    process: int
-    owners: tuple[int, ...]
+    rank: int
+    ranks: tuple[int, ...]
     rewards: torch.Tensor
     weights: torch.Tensor
-    outlines: list[Outline]
+    summaries: list[TrajectorySummary]
     group_size: int
     batch: dict[str, Any]
 
@@ -83,25 +84,29 @@ class Experience:
         return (self.rewards * self.weights).nansum(dim=1)
 
     @property
-    def rows(self) -> list[int]:
+    def local_indices(self) -> list[int]:
         """Places of `trajectories` among all B, length L."""
-        return [row for row, owner in enumerate(self.owners) if owner == self.process]
+        return [row for row, rank in enumerate(self.ranks) if rank == self.rank]
 
     def in_order(self, gathered: Sequence[T]) -> list[T]:
         """One value a trajectory, gathered process by process, in the order of the B trajectories."""
-        by_process = sorted(range(len(self.owners)), key=lambda row: self.owners[row])
+        by_process = sorted(range(len(self.ranks)), key=lambda row: self.ranks[row])
         everyone = dict(zip(by_process, gathered, strict=True))
         return [everyone[row] for row in range(len(everyone))]
+
+    outlines = former_attribute("outlines", "summaries")
+    owners = former_attribute("owners", "ranks")
+    rows = former_attribute("rows", "local_indices")
 
     @property
     def num_groups(self) -> int:
         """P = B / G."""
-        return len(self.outlines) // self.group_size
+        return len(self.summaries) // self.group_size
 
     @property
     def group_tasks(self) -> list[int]:
         """Place of each group's environment among those of the run, length P."""
-        return [outline.task for outline in self.outlines[:: self.group_size]]
+        return [summary.task for summary in self.summaries[:: self.group_size]]
 
     @property
     def completion_length(self) -> int:
@@ -113,18 +118,18 @@ class Experience:
 
         What the extra reward functions gave a whole trajectory is put on its last turn.
         """
-        width = max((len(outline.turn_rewards) for outline in self.outlines), default=0)
+        width = max((len(summary.turn_rewards) for summary in self.summaries), default=0)
         returns = self.returns
-        rewards = returns.new_zeros((len(self.outlines), width))
-        mask = torch.zeros((len(self.outlines), width), dtype=torch.bool, device=rewards.device)
-        for row, outline in enumerate(self.outlines):
-            count = len(outline.turn_rewards)
-            rewards[row, :count] = rewards.new_tensor(outline.turn_rewards) * self.weights[0]
+        rewards = returns.new_zeros((len(self.summaries), width))
+        mask = torch.zeros((len(self.summaries), width), dtype=torch.bool, device=rewards.device)
+        for row, summary in enumerate(self.summaries):
+            count = len(summary.turn_rewards)
+            rewards[row, :count] = rewards.new_tensor(summary.turn_rewards) * self.weights[0]
             mask[row, :count] = True
             rewards[row, count - 1] += returns[row] - rewards[row].sum()
         return rewards, mask
 
-    def select(self, groups: Sequence[int], multiple: int) -> "Experience":
+    def select(self, groups: Sequence[int], multiple: int) -> "RolloutBatch":
         """Only these groups, in the order given by their index.
 
         Args:
@@ -133,36 +138,36 @@ class Experience:
                 rows that no loss sees), whatever its own share of the kept trajectories is.
         """
         kept = set(groups)
-        chosen = [row for row in range(len(self.outlines)) if row // self.group_size in kept]
-        here = [index for index, row in enumerate(self.rows) if row // self.group_size in kept]
-        owners = tuple(self.owners[row] for row in chosen)
-        largest = max(Counter(owners).values(), default=1)  # every process needs as many rows as the fullest one
+        chosen = [row for row in range(len(self.summaries)) if row // self.group_size in kept]
+        here = [index for index, row in enumerate(self.local_indices) if row // self.group_size in kept]
+        ranks = tuple(self.ranks[row] for row in chosen)
+        largest = max(Counter(ranks).values(), default=1)  # every process needs as many rows as the fullest one
         return replace(
             self,
             trajectories=[self.trajectories[index] for index in here],
-            owners=owners,
+            ranks=ranks,
             rewards=self.rewards[chosen],
-            outlines=[self.outlines[row] for row in chosen],
+            summaries=[self.summaries[row] for row in chosen],
             batch=select_rows(self.batch, here, -(-largest // multiple) * multiple),
         )
 
     def segment_rows(self, multiple: int) -> int:
         """Rows that every process needs for its token sequences: those of the one with most, up to a multiple."""
         counts: Counter[int] = Counter()
-        for owner, outline in zip(self.owners, self.outlines, strict=True):
-            counts[owner] += outline.segments
+        for rank, summary in zip(self.ranks, self.summaries, strict=True):
+            counts[rank] += summary.segments
         return -(-max(counts.values(), default=1) // multiple) * multiple
 
     @classmethod
-    def joined(cls, rollouts: Sequence["Experience"], pad_id: int) -> "Experience":
+    def joined(cls, rollouts: Sequence["RolloutBatch"], pad_id: int) -> "RolloutBatch":
         """Several rollouts as one; groups of the first come first."""
         if len(rollouts) == 1:
             return rollouts[0]
         return replace(
             rollouts[0],
             trajectories=[trajectory for rollout in rollouts for trajectory in rollout.trajectories],
-            owners=tuple(owner for rollout in rollouts for owner in rollout.owners),
+            ranks=tuple(rank for rollout in rollouts for rank in rollout.ranks),
             rewards=torch.cat([rollout.rewards for rollout in rollouts]),
-            outlines=[outline for rollout in rollouts for outline in rollout.outlines],
+            summaries=[summary for rollout in rollouts for summary in rollout.summaries],
             batch=concatenate_batches([rollout.batch for rollout in rollouts], pad_id),
         )

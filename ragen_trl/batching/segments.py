@@ -1,4 +1,4 @@
-r"""Contexts of the last k turns: the rows that are trained exactly as they were read (`window_context` makes them).
+r"""Contexts of the last k turns: the rows that are trained exactly as they were read (`sliding_window` makes them).
 
 While an episode has at most k turns its context only grows. After that every turn is answered in a context built anew:
 an opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and
@@ -104,7 +104,7 @@ def segment_loss(
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         old_logprobs: (B, T) under the policy that sampled.
         ref_logprobs: (B, T) under the reference, if ``args.beta`` is not 0.
-        batch: Masks, advantages, shares, and what ``add_window_totals`` wrote.
+        batch: Masks, advantages, shares, and what ``add_step_totals`` wrote.
         args: Clip ranges and β.
     """
     mask = batch["completion_mask"] * batch["tool_mask"]
@@ -118,5 +118,5 @@ def segment_loss(
             kl = kl * (logprobs - old_logprobs).masked_fill(off, 0.0).exp()
         per_token = per_token + args.beta * kl
     means = per_token.masked_fill(~mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
-    loss: torch.Tensor = (means * batch["trajectory_share"]).sum() / batch["window_trajectories"]
+    loss: torch.Tensor = (means * batch["trajectory_share"]).sum() / batch["step_trajectories"]
     return loss

@@ -1,6 +1,6 @@
 """``python -m ragen_trl eval``: saved models, a model behind an API, the random policy and the oracle, side by side.
 
-One or several environments. Finished episodes lie in the output folder (``eval_folder.py``), so that the same command
+One or several environments. Finished episodes lie in the output folder (``folder.py``), so that the same command
 goes on where it was stopped; an answer of an API is kept there, too, so that nothing is paid for twice. Episodes that
 ended because an API or an environment failed say nothing about the policy: they are left out of every rate, counted
 apart, and played again by the next command. A policy that cannot play an environment gets a row that says why, and the

@@ -200,8 +200,8 @@ class LocalModel:
                 logprobs_mode="processed_logprobs",
             )
         self._shut = llm.llm_engine.engine_core.shutdown
-        engine, outline = ColocatedEngine(llm, SamplingParams), _outline(self.name)
-        return lambda chat, sampling, length: VLLMPolicy(engine, outline, chat, sampling, length)
+        engine, summary = ColocatedEngine(llm, SamplingParams), _outline(self.name)
+        return lambda chat, sampling, length: VLLMPolicy(engine, summary, chat, sampling, length)
 
     def _merged(self, folder: Path) -> str:
         """The model's path; of an adapter, a folder with what it makes of its base."""

@@ -19,7 +19,7 @@ from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.cli.callbacks import check_monitor, check_report_to, watch
-from ragen_trl.cli.run_state import Stages
+from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
@@ -133,26 +133,26 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     if run.model is not None:
         check_model(run.model)
     folder = Path(args.output_dir)
-    stages = Stages(folder, _settings(run, warm, args), run.overwrite)
+    state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **stages.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
+            **state.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
 
     results = {name: result(name, name) for name in ("random", "oracle")}
-    model = run.model or str(_embedded(run, warm, args, stages, say))
+    model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
     trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
     monitor = watch(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     results["before"] = result("before", trainer.policy(run.eval_temperature))
-    _fit(trainer, stop, stages, say)
+    _fit(trainer, stop, state, say)
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
-    summary = _summary(run, warm, trainer, results, stages)
+    summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
     write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
@@ -173,7 +173,7 @@ def _summary(
     warm: WarmStartConfig,
     trainer: TrajectoryTrainer,
     results: dict[str, EvaluationResult],
-    stages: Stages,
+    state: RunState,
 ) -> dict[str, Any]:
     """What was run and what came out."""
     args, history = trainer.args, trainer.state.log_history
@@ -190,14 +190,14 @@ def _summary(
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
-        "seconds": _seconds(stages, history, results),
+        "seconds": _seconds(state, history, results),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
         **reference,
     }
 
 
 def _embedded(
-    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stages: Stages, say: Callable[[str], None]
+    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Callable[[str], None]
 ) -> Path:
     """The embedded model after its warm start; played and trained once a run folder."""
     folder = Path(args.output_dir) / "warm_start"
@@ -207,11 +207,11 @@ def _embedded(
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
         tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=kwargs)
         warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
-        stages.add("seconds_warm_start", time.perf_counter() - began)
+        state.add("seconds_warm_start", time.perf_counter() - began)
     return folder
 
 
-def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, stages: Stages, say: Callable[[str], None]) -> None:
+def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
     """Train, from the last whole checkpoint if there is one."""
     folder = trainer.args.output_dir
     checkpoint = last_whole_checkpoint(folder)
@@ -224,7 +224,7 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, stages: Stages, say:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
-        stages.add("seconds_training", time.perf_counter() - began)
+        state.add("seconds_training", time.perf_counter() - began)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
             f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
@@ -279,13 +279,13 @@ def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]])
 
 
 def _seconds(
-    stages: Stages, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
+    state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
 ) -> dict[str, float]:
     """Where the time went, stopped and resumed parts added up."""
     steps = [row["step_time"] for row in history if row.get("step_time")]
     spent = {
-        "warm_start": stages.value("seconds_warm_start", float),
-        "training": stages.value("seconds_training", float),
+        "warm_start": state.value("seconds_warm_start", float),
+        "training": state.value("seconds_training", float),
         "evaluation": sum(found.seconds for found in results.values()),
     }
     return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}

@@ -1,8 +1,8 @@
-"""Who gets credit for a return: from an experience to advantages, by the estimator that a configuration names.
+"""Who gets credit for a return: from a rollout to advantages, by the estimator that a configuration names.
 
-Wiring between `Experience` and the pure estimators of `advantages`, `gae` and `step_groups`. Two layouts of columns
-meet here: TRL's completions begin behind the first prompt, the critic reads whole trajectories (`batch.collate`).
-"""
+Wiring between `RolloutBatch` and the pure estimators of `advantages`, `gae` and `turn_advantages`. Two layouts of
+columns meet here: TRL's completions begin behind the first prompt, the critic reads whole trajectories
+(`batch.collate`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ragen_trl.algorithms.advantages import group_advantages, moments, whiten_wi
 from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.batching.batch import collate, completion_columns
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.credit.critic import Critic
 from ragen_trl.rollout.env_executor import FAILURES
@@ -24,17 +24,17 @@ from ragen_trl.trajectory import Trajectory
 _UNSEEN_LIMITS = ("context", "env")
 
 
-def trajectory_advantages(experience: Experience, args: StarPOConfig) -> torch.Tensor:
+def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     """(B,) group-relative advantages, one for all tokens of a trajectory.
 
     The rewards of several functions are added up and then normalised; with TRL's ``normalize_then_sum`` each function
     is normalised within its groups, the weighted sum then over the batch.
     """
-    size, baseline, scale = experience.group_size, args.baseline, args.scale_rewards
+    size, baseline, scale = rollout.group_size, args.baseline, args.scale_rewards
     if args.multi_objective_aggregation == "sum_then_normalize":
-        return group_advantages(experience.returns, size, baseline, scale)
-    total = torch.zeros_like(experience.returns)
-    for rewards, weight in zip(experience.rewards.T, experience.weights, strict=True):
+        return group_advantages(rollout.returns, size, baseline, scale)
+    total = torch.zeros_like(rollout.returns)
+    for rewards, weight in zip(rollout.rewards.T, rollout.weights, strict=True):
         total += weight * _normalised(rewards.reshape(-1, size)).reshape(-1)
     return (total - total.mean()) / (total.std() + 1e-4)  # ε as in TRL
 
@@ -48,21 +48,21 @@ def _normalised(groups: torch.Tensor) -> torch.Tensor:
     return centred / (std + 1e-4)  # ε as in TRL
 
 
-def turn_advantages(experience: Experience, args: StarPOConfig) -> torch.Tensor:
+def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO)."""
-    rewards, mask = experience.turn_rewards()
-    size = experience.group_size
+    rewards, mask = rollout.turn_rewards()
+    size = rollout.group_size
     if args.advantage == "gigpo":
-        anchors = [outline.anchors for outline in experience.outlines]
+        anchors = [summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
     else:
-        turns = mt_grpo_advantages(rewards, mask, experience.returns, size, args.step_weight)
-    if not experience.trajectories:
-        return turns.new_zeros((0, experience.completion_length))
-    turn_ids = collate(experience.trajectories, pad_id=0)["turn_ids"].to(turns.device)
-    tokens = spread_over_turns(turns[experience.rows], turn_ids)
-    return completion_columns(tokens, experience.trajectories, experience.completion_length)
+        turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+    if not rollout.trajectories:
+        return turns.new_zeros((0, rollout.completion_length))
+    turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
+    tokens = spread_over_turns(turns[rollout.local_indices], turn_ids)
+    return completion_columns(tokens, rollout.trajectories, rollout.completion_length)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def critic_credit(
 
 def critic_advantages(
     critic: Critic,
-    experience: Experience,
+    rollout: RolloutBatch,
     args: StarPOConfig,
     total: Callable[[torch.Tensor], torch.Tensor],
     seed: int,
@@ -138,7 +138,7 @@ def critic_advantages(
 
     Args:
         critic: Values the states first, and is updated behind that.
-        experience: What is trained on.
+        rollout: What is trained on.
         args: The estimator, its discounts, minibatches and epochs.
         total: Adds a tensor up over all processes.
         seed: Of the order in which the critic sees trajectories.
@@ -146,9 +146,9 @@ def critic_advantages(
     Returns:
         The advantages, and what the critic's update says of itself.
     """
-    trajectories = experience.trajectories
+    trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
-    turn_rewards = experience.turn_rewards()[0][experience.rows].to(values.device)
+    turn_rewards = rollout.turn_rewards()[0][rollout.local_indices].to(values.device)
     credit = critic_credit(trajectories, turn_rewards, values, after, args)
     advantages = credit.advantages
     if args.whiten_advantages:
@@ -157,7 +157,7 @@ def critic_advantages(
     metrics = critic.update(
         trajectories, credit.targets, credit.mask, values, args.value_clip, minibatches, args.num_iterations, seed
     )
-    return completion_columns(advantages, trajectories, experience.completion_length), metrics
+    return completion_columns(advantages, trajectories, rollout.completion_length), metrics
 
 
 def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:

@@ -1,7 +1,7 @@
 """The tables of an evaluation: Markdown for a file, aligned text for a terminal.
 
 Both are made from the ``environments`` of ``summary.json``. Left out: any verdict that the intervals do not
-carry; whether a terminal takes colour (``terminal.py``).
+carry; whether a terminal takes colour (``progress.py``).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Demonstrations by any policy, in the tokens of a local model: what `imitation.warm_start` learns from.
+"""Demonstrations by any policy, in the tokens of a local model: what `fine_tuning.warm_start` learns from.
 
 A policy that only writes text (`ApiPolicy`, a script, a person) plays; what it was shown and what it wrote is then
 tokenised with the *local* chat, turn by turn and append-only, so that the examples look exactly like the rollouts of

@@ -1,4 +1,4 @@
-"""When a logged series has changed for the worse: the rules behind the signs of collapse, as pure functions.
+"""When a logged series has changed for the worse: the conditions of the alerts of collapse, as pure functions.
 
 Each rule looks at a series up to now and says whether it holds at its last value; it never looks ahead. It answers
 ``(value, threshold)`` if so, else ``None``. Windows are counted in logged values: with ``logging_steps=5`` ten of them
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median, variance
 
 Verdict = tuple[float, float] | None
-Rule = Callable[[Sequence[float]], Verdict]
+Condition = Callable[[Sequence[float]], Verdict]
 
 START = 10
 """Values at the beginning that a run is compared with."""

@@ -1,13 +1,20 @@
-"""When signs of collapse fired in a run's logged rows, and when its success dropped.
+"""The alerts of collapse, when they fired in a run's logged rows, and when its success dropped.
+
+An alert rule says what it looks at, its threshold, what it means and what to do. Early alerts see behaviour narrow,
+confirmation alerts see the damage. Spread, entropy, return and gradient norm are those of RAGEN (arXiv 2504.20073,
+section 4.1), the stop rule and the mutual information those of RAGEN-2 (arXiv 2604.06268); the rest is ours. Where each
+threshold comes from: docs/warning_signs.md.
 
 Pure functions of the rows that a trainer logs (``trainer.state.log_history``, ``history.json``): the monitor, the
-report and the benchmark ask the same question of the same numbers. The signs themselves are in ``known_signs.py``. Left
-out: a score that adds signs up, which nobody could read.
+report and the benchmark ask the same question of the same numbers.
 
-Two conditions keep early signs from crying at progress. None fires while a run is *gaining* (`sign_rules.gaining`), and
-those about behaviour fire only once returns within groups are more alike than at first (`NARROWED`): a policy that goes
-about its task in another way still succeeds here and fails there. Runs without groups (A*-PO with one sample) have the
+Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`),
+and those about behaviour fire only once returns within groups are more alike than at first (`NARROWED`): a policy that
+does its task in another way still succeeds here and fails there. Runs without groups (A*-PO with one sample) have the
 first condition alone.
+
+Left out: KL, which says how far a policy has gone and not whether it went astray; a score that adds alerts up, which
+nobody could read.
 """
 
 import math
@@ -17,7 +24,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ragen_trl.monitoring.alert_rules import (
-    Rule,
+    Condition,
     below_best,
     declines,
     far_below_best,
@@ -33,8 +40,8 @@ from ragen_trl.monitoring.alert_rules import (
 
 
 @dataclass(frozen=True)
-class Sign:
-    """One sign of collapse.
+class AlertRule:
+    """When an alert fires, and what it says.
 
     Attributes:
         name: Its name in logs and reports.
@@ -42,9 +49,9 @@ class Sign:
         metric: The logged value it looks at.
         says: What it means, in one sentence.
         remedy: What to do first.
-        rule: Holds or not at the end of the metric's values so far.
+        condition: Holds or not at the end of the metric's values so far.
         even_if_gaining: Whether it may fire while the run gains.
-        if_narrowed: Whether it waits until spread within groups is at most `collapse_signs.NARROWED` of its first
+        if_narrowed: Whether it waits until spread within groups is at most `NARROWED` of its first
             values.
         if_falling: Whether it waits until success (without it: the return) is below 90 % of its best.
     """
@@ -54,7 +61,7 @@ class Sign:
     metric: str
     says: str
     remedy: str
-    rule: Rule
+    condition: Condition
     even_if_gaining: bool = False
     if_narrowed: bool = False
     if_falling: bool = False
@@ -64,8 +71,8 @@ _FILTER = "keep the most uncertain groups (StarPOSConfig), or do not divide by a
 _LESS = "lower the learning rate or the number of updates on one rollout (num_iterations)"
 _BACK = "go back to the best checkpoint (CollapseMonitor(action='rollback')) and change the settings from there"
 
-SIGNS = (
-    Sign(
+ALERT_RULES = (
+    AlertRule(
         "spread_falls",
         "early",
         "in_group_std",
@@ -73,7 +80,7 @@ SIGNS = (
         _FILTER,
         partial(fell_to, share=0.55),
     ),
-    Sign(
+    AlertRule(
         "actions_fall",
         "early",
         "collapse/actions_per_turn",
@@ -81,7 +88,7 @@ SIGNS = (
         _FILTER,
         declines,
     ),
-    Sign(
+    AlertRule(
         "effect_falls",
         "early",
         "collapse/effective",
@@ -90,7 +97,7 @@ SIGNS = (
         partial(fell_to, share=0.85),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "echo",
         "early",
         "collapse/identical_replies",
@@ -99,7 +106,7 @@ SIGNS = (
         partial(rose_by, amount=0.3),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "replies_shrink",
         "early",
         "collapse/reply_tokens",
@@ -108,7 +115,7 @@ SIGNS = (
         partial(fell_to, share=0.55),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "replies_swell",
         "early",
         "collapse/reply_tokens",
@@ -117,7 +124,7 @@ SIGNS = (
         partial(rose_to, factor=2.0),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "thoughts_shrink",
         "early",
         "collapse/thought_tokens",
@@ -126,7 +133,7 @@ SIGNS = (
         partial(fell_to, share=0.55),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "thoughts_ignore_prompts",
         "early",
         "collapse/mi",
@@ -134,7 +141,7 @@ SIGNS = (
         f"{_FILTER}; RAGEN-2's filter by mass (filter_strategy='top_p') was made for this",
         partial(fell_to, share=0.5, start=3, window=3),
     ),
-    Sign(
+    AlertRule(
         "entropy_drops",
         "early",
         "entropy",
@@ -143,7 +150,7 @@ SIGNS = (
         fell_suddenly,
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "entropy_rises",
         "early",
         "entropy",
@@ -152,7 +159,7 @@ SIGNS = (
         partial(rose_to, factor=2.0),
         if_narrowed=True,
     ),
-    Sign(
+    AlertRule(
         "spread_gone",
         "confirmation",
         "in_group_std",
@@ -160,7 +167,7 @@ SIGNS = (
         _BACK,
         variance_gone,
     ),
-    Sign(
+    AlertRule(
         "success_falls",
         "confirmation",
         "success",
@@ -169,7 +176,7 @@ SIGNS = (
         partial(below_best, share=0.6, window=20),
         even_if_gaining=True,
     ),
-    Sign(
+    AlertRule(
         "eval_success_falls",
         "confirmation",
         "eval_success",
@@ -178,7 +185,7 @@ SIGNS = (
         partial(below_best, share=0.8, window=3),
         even_if_gaining=True,
     ),
-    Sign(
+    AlertRule(
         "return_falls",
         "confirmation",
         "return",
@@ -187,7 +194,7 @@ SIGNS = (
         partial(far_below_best, deviations=3.0, window=20),
         even_if_gaining=True,
     ),
-    Sign(
+    AlertRule(
         "gradient_spikes",
         "confirmation",
         "grad_norm",
@@ -196,7 +203,7 @@ SIGNS = (
         spikes,
         if_falling=True,
     ),
-    Sign(
+    AlertRule(
         "format_breaks",
         "confirmation",
         "format_valid",
@@ -206,7 +213,7 @@ SIGNS = (
         even_if_gaining=True,
     ),
 )
-"""All signs, in the order in which they are reported."""
+"""All of them, in the order in which alerts are reported."""
 
 
 NARROWED = 0.8
@@ -221,73 +228,73 @@ _KEYS = {
 
 
 @dataclass(frozen=True)
-class Fired:
-    """A sign, the step whose row it first held at, the value there and what it was compared with."""
+class Alert:
+    """The rule of an alert, the step at which it first held, the value there and the threshold."""
 
-    sign: Sign
+    rule: AlertRule
     step: int
     value: float
     threshold: float
 
     def in_words(self) -> str:
         """``step 25: actions_fall (early): collapse/actions_per_turn is 1.49, threshold 1.5``."""
-        sign = self.sign
+        rule = self.rule
         return (
-            f"step {self.step}: {sign.name} ({sign.kind}): {sign.metric} is {self.value:.3g}, "
+            f"step {self.step}: {rule.name} ({rule.kind}): {rule.metric} is {self.value:.3g}, "
             f"threshold {self.threshold:.3g}"
         )
 
 
-class SignWatch:
-    """Takes a run's rows one by one and says which signs each of them makes fire; a sign fires once.
+class AlertWatch:
+    """Takes a run's rows one by one and says which alerts each of them makes fire; each rule fires once.
 
     Attributes:
         fired: All that fired so far, in order.
     """
 
     def __init__(self) -> None:
-        self.fired: list[Fired] = []
+        self.fired: list[Alert] = []
         self._values: dict[str, list[float]] = {}
 
-    def add(self, row: Mapping[str, Any]) -> list[Fired]:
+    def add(self, row: Mapping[str, Any]) -> list[Alert]:
         """Look at the next row.
 
         Args:
-            row: As logged, with its ``step``. Rows without a sign's metric say nothing about that sign.
+            row: As logged, with its ``step``. Rows without a rule's metric say nothing about that rule.
 
         Returns:
             What fired at this row.
         """
         new = self._read(row)
-        silent = {fired.sign.name for fired in self.fired}
+        silent = {fired.rule.name for fired in self.fired}
         found = []
-        for sign in SIGNS:
-            if sign.metric not in new or sign.name in silent:
+        for rule in ALERT_RULES:
+            if rule.metric not in new or rule.name in silent:
                 continue
-            verdict = sign.rule(self._values[sign.metric])
-            if verdict is not None and self._counts(sign):
-                found.append(Fired(sign, int(row["step"]), *verdict))
+            verdict = rule.condition(self._values[rule.metric])
+            if verdict is not None and self._counts(rule):
+                found.append(Alert(rule, int(row["step"]), *verdict))
         self.fired += found
         return found
 
     def _read(self, row: Mapping[str, Any]) -> set[str]:
         """Append the row's values to their series. Only a gradient norm may be infinite: that is what it says."""
         read = set()
-        for metric in {*_KEYS, *(sign.metric for sign in SIGNS)}:
+        for metric in {*_KEYS, *(rule.metric for rule in ALERT_RULES)}:
             value = next((row[key] for key in _KEYS.get(metric, (metric,)) if row.get(key) is not None), None)
             if value is not None and (metric == "grad_norm" or math.isfinite(value)):
                 self._values.setdefault(metric, []).append(float(value))
                 read.add(metric)
         return read
 
-    def _counts(self, sign: Sign) -> bool:
+    def _counts(self, rule: AlertRule) -> bool:
         earned = self._values.get("success") or self._values.get("return", [])
-        if not sign.even_if_gaining and gaining(earned):
+        if not rule.even_if_gaining and gaining(earned):
             return False
-        if sign.if_falling and not self._falling():
+        if rule.if_falling and not self._falling():
             return False
         spread = self._values.get("in_group_std", [])
-        return not (sign.if_narrowed and spread) or fell_to(spread, NARROWED) is not None
+        return not (rule.if_narrowed and spread) or fell_to(spread, NARROWED) is not None
 
     def _falling(self) -> bool:
         """Success below 90 % of its best; a return, which may be negative, two standard deviations below."""
@@ -296,18 +303,18 @@ class SignWatch:
         return far_below_best(self._values.get("return", []), 2.0, 8) is not None
 
 
-def find_signs(rows: Iterable[Mapping[str, Any]]) -> list[Fired]:
-    """Which signs fired in a run, at which step; the same that the monitor said while it went on.
+def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:
+    """Which alerts fired in a run, at which step; the same that the monitor said while it went on.
 
     Args:
         rows: In the order of their logging, as in ``history.json``.
 
     Example:
         >>> rows = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
-        >>> [(fired.sign.name, fired.step) for fired in find_signs(rows)]
+        >>> [(fired.rule.name, fired.step) for fired in find_alerts(rows)]
         [('spread_falls', 18)]
     """
-    watch = SignWatch()
+    watch = AlertWatch()
     for row in rows:
         watch.add(row)
     return watch.fired

@@ -3,7 +3,7 @@
 A ``TrainerCallback`` in the manner of TRL's own that take the trainer. With the trainers of this package it also is an
 observer and sees whole trajectories; with a plain ``GRPOTrainer``, whose completions are strings, it reads what TRL
 keeps of its last rollout. Measures (``episode_measures.py``) join the trainer's own in its log and so go wherever
-``report_to`` says; signs (``collapse_signs.py``) are found in the logged rows alone.
+``report_to`` says; alerts (``alerts.py``) are found in the logged rows alone.
 
 Leans on TRL 1.16, pinned by test_diagnostics.py: ``_metrics["train"]`` holds lists that ``log`` averages and clears;
 ``_logs`` holds prompts, completions and rewards of the last rollout of all processes, groups contiguous;
@@ -27,7 +27,7 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from ragen_trl.errors import UserError
-from ragen_trl.monitoring.alerts import Fired, SignWatch
+from ragen_trl.monitoring.alerts import Alert, AlertWatch
 from ragen_trl.monitoring.episode_measures import (
     pairs_of_completions,
     pairs_of_trajectories,
@@ -39,7 +39,7 @@ from ragen_trl.monitoring.episode_measures import (
 from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_dependence
 from ragen_trl.monitoring.rollback import best_step, load_checkpoint
 from ragen_trl.trainers.checkpoints import whole_checkpoints
-from ragen_trl.trainers.observers import Observation
+from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 logger = logging.getLogger(__name__)
@@ -53,22 +53,22 @@ class MonitorError(UserError, ValueError):
 
 
 class CollapseMonitor(TrainerCallback):
-    """Measures every rollout, and warns, stops or rolls back when signs of collapse fire.
+    """Measures every rollout, and warns, stops or rolls back when alerts of collapse fire.
 
-    The measures are logged as ``collapse/…``; ``docs/warning_signs.md`` explains them, the signs and their thresholds.
+    The measures are logged as ``collapse/…``; ``docs/warning_signs.md`` explains them, the alerts and their thresholds.
     It looks and does not touch: with ``action="warn"`` a run takes the same steps as without.
 
     Args:
         trainer: Ours or a ``GRPOTrainer``; the monitor is then given to its ``add_callback``.
-        action: ``"warn"`` says so, once a sign; ``"stop"`` also ends training; ``"rollback"`` also puts the weights of
-            the best checkpoint into the model, best by success over ten rollouts.
-        stop_on: The kind of sign that stops or rolls back.
+        action: ``"warn"`` says so, once for each rule; ``"stop"`` also ends training; ``"rollback"`` also puts the
+            weights of the best checkpoint into the model, best by success over ten rollouts.
+        stop_on: The kind of alert that stops or rolls back.
         mi_every: Rollouts from one measurement of the mutual information to the next; 0 for never. Each costs forward
             passes over ``mi_pairs`` prompts and as many thoughts behind each of them.
         mi_pairs: Pairs of prompt and thought it is measured on.
 
     Attributes:
-        fired: The signs that fired so far.
+        fired: The alerts that fired so far.
         stopped_at: Step at which it ended training, or ``None``.
         rolled_back_to: Step of the checkpoint whose weights the model now has, or ``None``.
 
@@ -111,26 +111,26 @@ class CollapseMonitor(TrainerCallback):
         self.mi_pairs = mi_pairs
         self.stopped_at: int | None = None
         self.rolled_back_to: int | None = None
-        self._watch = SignWatch()
+        self._watch = AlertWatch()
         self._pieces = token_pieces(trainer._tokenizer)
         self._seconds = 0.0
         if isinstance(trainer, TrajectoryTrainer):
             trainer.observers.append(self)
 
     @property
-    def fired(self) -> list[Fired]:
-        """The signs that fired so far, in order."""
+    def fired(self) -> list[Alert]:
+        """The alerts that fired so far, in order."""
         return self._watch.fired
 
     def summary(self) -> dict[str, Any]:
-        """What happened, for ``summary.json``: the signs with step, value and threshold, and what was done."""
+        """What happened, for ``summary.json``: the alerts with step, value and threshold, and what was done."""
         return {
             "action": self.action,
             "signs": [
                 {
-                    "name": fired.sign.name,
-                    "kind": fired.sign.kind,
-                    "metric": fired.sign.metric,
+                    "name": fired.rule.name,
+                    "kind": fired.rule.kind,
+                    "metric": fired.rule.metric,
                     "step": fired.step,
                     "value": fired.value if math.isfinite(fired.value) else None,
                     "threshold": fired.threshold,
@@ -142,28 +142,28 @@ class CollapseMonitor(TrainerCallback):
             "seconds": self._seconds,
         }
 
-    def on_rollout(self, seen: Observation) -> None:
+    def on_rollout(self, event: RolloutEvent) -> None:
         """Measure a rollout of whole trajectories (the observer's side)."""
         began = time.perf_counter()
-        self._log(rollout_measures(seen.experience, self._pieces))
+        self._log(rollout_measures(event.rollout, self._pieces))
         self._spent("seconds", began)
-        if self._due(seen.step):
-            self._log_dependence(pairs_of_trajectories(seen.experience.trajectories, self._pieces))
+        if self._due(event.step):
+            self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Start anew, or know again what fired before the checkpoint that is resumed from: signs follow from rows."""
-        self._watch = SignWatch()
+        """Start anew, or know again what fired before the checkpoint that is resumed from: alerts follow from rows."""
+        self._watch = AlertWatch()
         self.stopped_at = self.rolled_back_to = None
         for row in state.log_history:
             self._watch.add(row)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Measure a plain trainer's rollout, and log how many signs fired up to the row before."""
+        """Measure a plain trainer's rollout, and log how many alerts fired up to the row before."""
         if not isinstance(self.trainer, TrajectoryTrainer) and (state.global_step - 1) % self._updates == 0:
             self._measure_completions(state.global_step - 1)
-        counts = {f"{kind}_signs": sum(fired.sign.kind == kind for fired in self.fired) for kind in get_args(Kind)}
+        counts = {f"{kind}_signs": sum(fired.rule.kind == kind for fired in self.fired) for kind in get_args(Kind)}
         self._log(counts)
 
     def on_log(
@@ -174,11 +174,11 @@ class CollapseMonitor(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Look for signs in the row that was just logged; all processes log the same numbers and decide alike."""
+        """Look for alerts in the row that was just logged; all processes log the same numbers and decide alike."""
         began = time.perf_counter()
         for fired in self._watch.add({**(logs or {}), "step": state.global_step}):
             if state.is_world_process_zero:
-                logger.warning("%s. %s To do: %s", fired.in_words(), fired.sign.says, fired.sign.remedy)
+                logger.warning("%s. %s To do: %s", fired.in_words(), fired.rule.says, fired.rule.remedy)
         self._seconds += time.perf_counter() - began
         grave = self._grave()
         if self.action != "warn" and grave and self.stopped_at is None and state.global_step < state.max_steps:
@@ -211,9 +211,9 @@ class CollapseMonitor(TrainerCallback):
         if state.is_world_process_zero:
             logger.warning("the model now has the weights of %s", folders[step])
 
-    def _grave(self) -> list[Fired]:
+    def _grave(self) -> list[Alert]:
         """What fired of the kind that stops, and of a graver one."""
-        return [fired for fired in self.fired if fired.sign.kind in (self.stop_on, "confirmation")]
+        return [fired for fired in self.fired if fired.rule.kind in (self.stop_on, "confirmation")]
 
     @property
     def _updates(self) -> int:

@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.algorithms.filtering import group_std
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.monitoring.mutual_information import ThoughtPair
 from ragen_trl.monitoring.reply_measures import (
     END_THINK,
@@ -45,7 +45,7 @@ def token_pieces(tokenizer: PreTrainedTokenizerBase) -> Pieces:
     return piece
 
 
-def rollout_measures(experience: Experience, pieces: Pieces) -> dict[str, float]:
+def rollout_measures(rollout: RolloutBatch, pieces: Pieces) -> dict[str, float]:
     """All measures of a rollout, filtered or not, over all processes; every process has to call it.
 
     Returns:
@@ -53,16 +53,16 @@ def rollout_measures(experience: Experience, pieces: Pieces) -> dict[str, float]
         groups ``in_group_std`` and ``zero_std``, the share of groups without spread.
     """
     here = [
-        sketch(played, [_thought_length(turn, pieces) for turn in played.turns]) for played in experience.trajectories
+        sketch(played, [_thought_length(turn, pieces) for turn in played.turns]) for played in rollout.trajectories
     ]
-    sketches = experience.in_order(gather_object(here))
-    replies = [turn.reply_ids for played in experience.trajectories for turn in played.turns]
-    size = experience.group_size
+    sketches = rollout.in_order(gather_object(here))
+    replies = [turn.reply_ids for played in rollout.trajectories for turn in played.turns]
+    size = rollout.group_size
     return {
         **episode_measures(sketches),
         **echo_measures(sketches, size),
         **_distinct_everywhere(replies),
-        **_spread(experience.returns, size),
+        **_spread(rollout.returns, size),
     }
 
 

@@ -2,7 +2,7 @@
 
 The same runs give the same bytes: matplotlib's defaults instead of the user's settings, a fixed salt for the ids, no
 date. Text stays text, so that a reader can select it and the page's font applies. Titles are the page's part. Curves
-are smoothed and thinned in `curves.py`. Nothing here can be zoomed: that needs a script.
+are smoothed and thinned in `figures.py`. Nothing here can be zoomed: that needs a script.
 """
 
 import io

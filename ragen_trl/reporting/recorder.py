@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.reporting.recorded import FORMAT, VERSION, recording_path, write_recording
 from ragen_trl.reporting.token_pieces import TokenPieces
-from ragen_trl.trainers.observers import Observation
+from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
 _LISTS = ("actions", "invalid_actions", "surplus_actions")
@@ -38,17 +38,17 @@ class TrajectoryRecorder:
         self._pieces = TokenPieces(tokenizer)
         self._last = (0, 0)  # step and number of the last rollout that was shown
 
-    def on_rollout(self, seen: Observation) -> None:
+    def on_rollout(self, event: RolloutEvent) -> None:
         """Write the rollout if its step is one of ``steps``; every process has to come here."""
-        step = seen.step + 1
+        step = event.step + 1
         rollout = self._last[1] + 1 if self._last[0] == step else 1
         self._last = (step, rollout)
         if step not in self.steps:
             return
-        everyone: list[tuple[int, dict[str, Any]]] = gather_object(describe(seen))
+        everyone: list[tuple[int, dict[str, Any]]] = gather_object(describe(event))
         if PartialState().is_main_process:
             trajectories = [found for _, found in sorted(everyone, key=lambda pair: pair[0])]
-            head = {"step": step, "rollout": rollout, "group_size": seen.experience.group_size}
+            head = {"step": step, "rollout": rollout, "group_size": event.rollout.group_size}
             write_recording(recording_path(self.folder, step, rollout), packed(head, trajectories, self._pieces))
 
 
@@ -76,17 +76,17 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
     return tuple(1 + place * steps_per_rollout for place in chosen)
 
 
-def describe(seen: Observation) -> list[tuple[int, dict[str, Any]]]:
+def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
     """This process's trajectories as plain data, with texts and token ids in place, each behind its place among all."""
-    experience, kept = seen.experience, set(seen.kept)
-    returns = experience.returns.tolist()
+    rollout, kept = event.rollout, set(event.kept)
+    returns = rollout.returns.tolist()
     found = []
-    for row, trajectory, advantages in zip(experience.rows, experience.trajectories, seen.advantages, strict=True):
-        group, member = divmod(row, experience.group_size)
+    for row, trajectory, advantages in zip(rollout.local_indices, rollout.trajectories, event.advantages, strict=True):
+        group, member = divmod(row, rollout.group_size)
         described = {
             "group": group,
             "member": member,
-            "env": experience.outlines[row].env,
+            "env": rollout.summaries[row].env,
             "seed": trajectory.seed,
             "outcome_seed": trajectory.outcome_seed,
             "return": _rounded(returns[row]),

@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ragen_trl.monitoring.alerts import Fired, find_signs
+from ragen_trl.monitoring.alerts import Alert, find_alerts
 from ragen_trl.reporting.result_text import (
     COLUMNS,
     POOLED_COLUMNS,
@@ -53,7 +53,7 @@ class _Drawing:
 
 
 @dataclass(frozen=True)
-class _Sign:
+class _AlertRow:
     """A warning sign, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
 
     name: str
@@ -133,8 +133,8 @@ def _page(runs: list[Run]) -> str:
     runs = [run for family in grouped for run in family.runs]
     labels = [label for family in grouped for label in _labels(family)]
     colours = [colour for _, colour in run_colours(grouped)]
-    fired = [find_signs(run.history) for run in runs]
-    marks = [Mark(one.step, one.sign.kind, one.sign.metric) for row in fired for one in row]
+    fired = [find_alerts(run.history) for run in runs]
+    marks = [Mark(one.step, one.rule.kind, one.rule.metric) for row in fired for one in row]
     drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
     recorded = pack([run.path for run in runs], labels)
     code, allowed = script()
@@ -158,7 +158,7 @@ def _page(runs: list[Run]) -> str:
         compared=len(grouped) > 1,
         window=averaging_window(max(len(run.history) for run in runs)),
         band=band_in_words([len(family.runs) for family in grouped]),
-        signs=_signs(fired, labels),
+        signs=_alerts(fired, labels),
         shortest=min(len(run.history) for run in runs),
         signs_need=_SIGNS_NEED,
         many=len(runs) > 1,
@@ -211,15 +211,15 @@ def _labels(family: Family) -> list[str]:
     return [f"{family.label}, {name}" if family.label else name for name in names]
 
 
-def _signs(fired: list[list[Fired]], labels: list[str]) -> list[_Sign]:
+def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
     """The warning signs that fired in any run, in the order of their first steps."""
-    everywhere = [(one.step, label, one.sign) for row, label in zip(fired, labels, strict=True) for one in row]
+    everywhere = [(one.step, label, one.rule) for row, label in zip(fired, labels, strict=True) for one in row]
     found = {}
-    for _, _, sign in sorted(everywhere, key=lambda place: place[0]):
-        places = [(label, step) for step, label, other in everywhere if other.name == sign.name]
+    for _, _, rule in sorted(everywhere, key=lambda place: place[0]):
+        places = [(label, step) for step, label, other in everywhere if other.name == rule.name]
         where = ", ".join(f"{label} at {step}" if len(labels) > 1 else f"step {step}" for label, step in places)
-        name = sign.name.replace("_", " ")
-        found[name] = _Sign(name, sign.kind, where, sign.says, sign.remedy)
+        name = rule.name.replace("_", " ")
+        found[name] = _AlertRow(name, rule.kind, where, rule.says, rule.remedy)
     return list(found.values())
 
 

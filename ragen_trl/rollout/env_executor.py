@@ -48,10 +48,10 @@ class Failure:
     error: Exception | None = field(default=None, compare=False)
 
 
-class Stepper:
+class EnvExecutor:
     """Runs batches of calls; results do not depend on how many threads there are.
 
-    A call may run in any thread, and no two of one batch in the same environment. Threads end when the stepper is
+    A call may run in any thread, and no two of one batch in the same environment. Threads end when the executor is
     dropped; those that hang are left behind and keep no process alive.
 
     Args:
@@ -262,7 +262,7 @@ def _attempt(call: Callable[[], T]) -> "T | Failure":
 
 
 def _work(tickets: "queue.SimpleQueue[_Batch[Any] | None]") -> None:
-    """What a thread does: batch after batch, until the stepper is dropped or the thread was given up."""
+    """What a thread does: batch after batch, until the executor is dropped or the thread was given up."""
     while _work_on_one(tickets):
         pass
 

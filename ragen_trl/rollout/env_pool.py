@@ -19,7 +19,7 @@ import gymnasium
 from ragen_envs import AgentTurns
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_executor import Failure, Stepper
+from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.environments import about, make_turns
 from ragen_trl.rollout.interfaces import Penalties, Policy, Start, TurnEnv
 from ragen_trl.rollout.loop import play
@@ -149,7 +149,7 @@ class EnvPool:
 
     def __init__(self, args: StarPOConfig, adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
         self._args, self._adapt = args, adapt
-        self._stepper = Stepper(args.env_workers, args.env_timeout)
+        self._stepper = EnvExecutor(args.env_workers, args.env_timeout)
         self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
         self._prefix: str | None = None
 

@@ -1,6 +1,6 @@
 """An episode in progress: what the environment said last, the turns so far, and how it ended. No torch here.
 
-Who is asked when is the business of ``rollout.py``, whose docstring has the table of all endings.
+Who is asked when is the business of ``loop.py``, whose docstring has the table of all endings.
 """
 
 from dataclasses import dataclass, field

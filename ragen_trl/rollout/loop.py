@@ -1,8 +1,8 @@
 """Play episodes: environments on one side, a policy on the other, whole trajectories out. No torch here.
 
-Turns are taken in step: all unfinished rows ask the policy together, their environments are stepped side by side
-(`stepping.Stepper`), and rows that finish leave. Nothing is gathered across processes here; a policy that must do so
-says how long (`Policy.goes_on`), so that ranks with different numbers of turns cannot hang one another.
+All unfinished rows ask the policy together, their environments are stepped side by side (`env_executor.EnvExecutor`),
+and rows that finish leave the batch. Nothing is gathered across processes here; a policy that must do so says how long
+(`Policy.goes_on`), so that ranks with different numbers of turns cannot hang one another.
 
 How an episode ends. *Valued* says whether a critic may say what the rest was worth (as far as ``bootstrap`` lets it):
 
@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_executor import Failure, Stepper
+from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
 from ragen_trl.trajectory import Trajectory
@@ -52,7 +52,7 @@ def play(
     policy: Policy,
     starts: Sequence[Start],
     max_length: int | None = None,
-    stepper: Stepper | None = None,
+    executor: EnvExecutor | None = None,
     penalties: Penalties = Penalties(),
     renew: Renew | None = None,
     window: int | None = None,
@@ -68,12 +68,12 @@ def play(
         max_length: Tokens a trajectory may have after its first prompt. An episode whose next prompt would leave no
             room for a reply, here or in the model's context, ends truncated with ``limit="context"``; a reply that
             would run over is cut.
-        stepper: Runs the environments; by default without a time limit.
+        executor: Runs the environments; by default without a time limit.
         penalties: What is taken off for cut replies and for failures of the environment.
         renew: Called with an environment that failed, which is not used again here. Without it nothing takes its
             place, and who passes a time limit must not use ``envs`` that ran over it.
         window: Turns that a policy with tokens sees at most, the one to be answered included; needs ``AgentTurns``.
-            Unset: all. What is built anew then, and how it is trained: ``windows.py``.
+            Unset: all. What is built anew then, and how it is trained: ``segments.py``.
 
     Returns:
         One trajectory per environment, in order.
@@ -85,8 +85,8 @@ def play(
     """
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
-    stepper = stepper or Stepper()
-    episodes = begin(envs, starts, stepper, renew, None if policy.chat is None else window)
+    executor = executor or EnvExecutor()
+    episodes = begin(envs, starts, executor, renew, None if policy.chat is None else window)
     policy.begin([start.sampling_seed for start in starts])
     playing = list(range(len(episodes)))
     while policy.goes_on(bool(playing)):
@@ -97,7 +97,7 @@ def play(
                 requests.append(request)
             else:
                 _end_without_room(episodes[row], request, policy.max_context)
-        _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), stepper, penalties, renew)
+        _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), executor, penalties, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
     return [episode.trajectory(policy.chat, policy.max_context) for episode in episodes]
@@ -130,7 +130,7 @@ def _end_without_room(episode: Episode, request: Request, max_context: int | Non
 def _take_turns(
     episodes: Sequence[Episode],
     replies: Sequence[tuple[Request, Reply]],
-    stepper: Stepper,
+    executor: EnvExecutor,
     penalties: Penalties,
     renew: Renew | None,
 ) -> None:
@@ -140,13 +140,13 @@ def _take_turns(
             answered.append((request, reply))
         else:
             episodes[request.row].fail(request, reply, 0.0, POLICY_FAILED, reply.error)
-    outcomes = stepper.run([partial(_step, request.env, reply.text) for request, reply in answered])
+    outcomes = executor.run([partial(_step, request.env, reply.text) for request, reply in answered])
     for (request, reply), outcome in zip(answered, outcomes, strict=True):
         episode, penalty = episodes[request.row], penalties.cut if reply.cut else 0.0
         if isinstance(outcome, Failure):
             episode.fail(request, reply, penalties.failure + penalty, outcome.kind, outcome.text)
             if renew is not None:
-                stepper.run([partial(renew, episode.env, outcome)])  # for later episodes; a failure is logged
+                executor.run([partial(renew, episode.env, outcome)])  # for later episodes; a failure is logged
         else:
             episode.answer(request, reply, outcome, penalty)
 
@@ -161,21 +161,21 @@ class EnvResetError(UserError, RuntimeError):
 
 
 def begin(
-    envs: Sequence["TurnEnv"], starts: Sequence["Start"], stepper: Stepper, renew: "Renew | None", window: int | None
+    envs: Sequence[TurnEnv], starts: Sequence[Start], executor: EnvExecutor, renew: Renew | None, window: int | None
 ) -> list[Episode]:
     """Reset every environment; one that fails gets successors and further chances, after growing pauses."""
     played = list(envs)
-    outcomes = stepper.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
+    outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
     for pause in PAUSES:
         failures = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Failure)}
         if not failures or renew is None:
             break
         time.sleep(pause)
         for row, failure in failures.items():
-            (made,) = stepper.run([partial(renew, played[row], failure)])
+            (made,) = executor.run([partial(renew, played[row], failure)])
             if not isinstance(made, Failure):  # else the same one is reset again, with which nothing else went wrong
                 played[row] = made
-        again = stepper.run([partial(_reset, played[row], starts[row]) for row in failures])
+        again = executor.run([partial(_reset, played[row], starts[row]) for row in failures])
         for row, outcome in zip(list(failures), again, strict=True):
             outcomes[row] = outcome
     episodes = []

@@ -20,7 +20,7 @@ class Tasks:
 
     Args:
         env: One environment or several; not next to a data set.
-        dataset: Start states of one's own, see `start_dataset`.
+        dataset: Start states of one's own, see `start_states`.
         args: Numbers of rollouts and start states.
 
     Attributes:

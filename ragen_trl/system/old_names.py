@@ -6,7 +6,7 @@ documentation or ``__all__`` of version 0.1 showed is kept, and what a checkpoin
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -32,7 +32,13 @@ MOVED = {
 }
 """Modules of ``ragen_trl``: old path, new path."""
 
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "Experience": "RolloutBatch",
+    "Fired": "Alert",
+    "Observation": "RolloutEvent",
+    "Outline": "TrajectorySummary",
+    "find_signs": "find_alerts",
+}
 """Classes and functions: old name, new name."""
 
 
@@ -46,7 +52,7 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(import_module(self._target), RENAMED.get(name, name))
+        return getattr(import_module(self._target), new_name(name) or name)
 
 
 class _OldPaths(MetaPathFinder, Loader):
@@ -73,12 +79,46 @@ def install() -> None:
         sys.meta_path.append(_OldPaths())
 
 
+def new_name(name: str) -> str | None:
+    """The present name of a former one, with a warning the first time; ``None`` if there never was one."""
+    if name in RENAMED:
+        _warn_once(name, RENAMED[name])
+    return RENAMED.get(name)
+
+
+def former_attribute(old: str, new: str) -> Any:
+    """Makes a property under a former name; for class bodies."""
+
+    def read(self: Any) -> Any:
+        _warn_once(old, new)
+        return getattr(self, new)
+
+    return property(read, doc=f"The former name of ``{new}``.")
+
+
+class FormerKeys(dict[str, Any]):
+    """A mapping that answers to former keys, too.
+
+    Args:
+        values: What it holds.
+        former: Old key, new key.
+    """
+
+    def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self._former = former
+
+    def __missing__(self, key: str) -> Any:
+        if key not in self._former:
+            raise KeyError(key)
+        _warn_once(key, self._former[key])
+        return self[self._former[key]]
+
+
 _warned: set[str] = set()
 
 
-def new_name(name: str) -> str | None:
-    """The present name of a former one, with a warning the first time; ``None`` if there never was one."""
-    if name in RENAMED and name not in _warned:
-        _warned.add(name)
-        warnings.warn(f"{name} is now {RENAMED[name]}", DeprecationWarning, stacklevel=3)
-    return RENAMED.get(name)
+def _warn_once(old: str, new: str) -> None:
+    if old not in _warned:
+        _warned.add(old)
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=4)

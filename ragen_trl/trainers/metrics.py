@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
 from ragen_trl.trajectory import Trajectory
@@ -45,17 +45,17 @@ def rollout_metrics(
     }
 
 
-def filter_metrics(experience: Experience, kept: Sequence[int]) -> dict[str, float]:
+def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:
     """What the filter saw and did. Trajectories are counted, those of refills and of dropped groups included."""
     counts = {
         "filter/kept_groups": float(len(kept)),
-        "filter/trajectories_sampled": float(len(experience.outlines)),
-        "filter/trajectories_used": float(len(kept) * experience.group_size),
+        "filter/trajectories_sampled": float(len(rollout.summaries)),
+        "filter/trajectories_used": float(len(kept) * rollout.group_size),
         "filter/skipped": float(not kept),
     }
-    if experience.group_size == 1:  # one alone has no spread
+    if rollout.group_size == 1:  # one alone has no spread
         return counts
-    stds = group_std(experience.returns, experience.group_size)
+    stds = group_std(rollout.returns, rollout.group_size)
     return {
         "filter/in_group_std": stds.mean().item(),
         "filter/kept_in_group_std": stds[list(kept)].mean().item() if kept else 0.0,
@@ -65,16 +65,16 @@ def filter_metrics(experience: Experience, kept: Sequence[int]) -> dict[str, flo
 
 
 def shown_advantages(
-    experience: Experience,
+    rollout: RolloutBatch,
     kept: Sequence[int],
-    chosen: Experience,
+    chosen: RolloutBatch,
     advantages: torch.Tensor | None,
     gather: Callable[[list[float]], list[float]],
 ) -> list[float]:
     """One number for each trajectory of all processes: its advantage, the mean over its tokens, or 0 if it was dropped.
 
     Args:
-        experience: Everything sampled.
+        rollout: Everything sampled.
         kept: Indices of the groups that are trained on.
         chosen: What is trained on.
         advantages: (B,) of all of it, (L, T) of this process, or ``None`` if no group was kept.
@@ -82,12 +82,12 @@ def shown_advantages(
     """
     groups = set(kept)
     values = iter([] if advantages is None else _one_each(chosen, advantages, gather))
-    rows = range(len(experience.outlines))
-    return [next(values) if row // experience.group_size in groups else 0.0 for row in rows]
+    rows = range(len(rollout.summaries))
+    return [next(values) if row // rollout.group_size in groups else 0.0 for row in rows]
 
 
 def _one_each(
-    chosen: Experience, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
+    chosen: RolloutBatch, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
 ) -> list[float]:
     if advantages.ndim == 1:
         found: list[float] = advantages.tolist()

@@ -34,7 +34,7 @@ from trl.trainer.utils import RepeatSampler
 from ragen_envs import AgentTurns
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.returns import raw_returns
-from ragen_trl.batching.rollout_batch import Experience, Outline
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import check_policy
@@ -193,7 +193,7 @@ class RolloutTrainer(GRPOTrainer, ABC):
                 self.vllm_generation.sync_weights()
             self._last_loaded_step = self.state.global_step
 
-    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> Experience:
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
         """Play the rows and let TRL score what was played."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
@@ -213,17 +213,17 @@ class RolloutTrainer(GRPOTrainer, ABC):
         names = [self._tasks.names[task] for task in tasks]
         measured = rollout_metrics(self._played, names, self._tasks.names, self._total, self.accelerator.device)
         self._record(mode, measured)
-        outlines = [Outline.of(*of) for of in zip(self._played, names, tasks, strict=True)]
-        everyone = gather_object(outlines)
+        summaries = [TrajectorySummary.of(*of) for of in zip(self._played, names, tasks, strict=True)]
+        everyone = gather_object(summaries)
         if mode == "train" and not attempt:
             check_failures(self._played, measured["rollout/env_failures"], len(everyone))
-        return Experience(
+        return RolloutBatch(
             trajectories=self._played,
-            process=self.accelerator.process_index,
-            owners=tuple(row // len(rows) for row in range(len(everyone))),
+            rank=self.accelerator.process_index,
+            ranks=tuple(row // len(rows) for row in range(len(everyone))),
             rewards=self._rewards,
             weights=self.reward_weights.to(self._rewards.device),
-            outlines=everyone,
+            summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
             batch=batch,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
@@ -67,20 +67,20 @@ class StarPOTrainer(TrajectoryTrainer):
             gradient_checkpointing=args.gradient_checkpointing,
         )
 
-    def select_groups(self, experience: Experience) -> list[int]:
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
         """The most uncertain groups (StarPO-S); all of them with ``filter_ratio=1``."""
-        return uncertain_groups(experience, self.args)
+        return uncertain_groups(rollout, self.args)
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """The estimator that ``args.advantage`` names. A critic also learns here, from the returns it has judged."""
         if self.critic is not None:
             step = self.state.global_step
-            advantages, metrics = critic_advantages(self.critic, experience, self.args, self._total, step)
+            advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
             self._record("train", metrics)
             return advantages
         if self.args.advantage == "group":
-            return trajectory_advantages(experience, self.args)
-        return turn_advantages(experience, self.args)
+            return trajectory_advantages(rollout, self.args)
+        return turn_advantages(rollout, self.args)
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         if self.critic is not None and self.model.training and self.state.global_step < self.args.critic_warmup_steps:

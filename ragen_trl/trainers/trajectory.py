@@ -1,7 +1,7 @@
 """The learning half of a trainer: from what was sampled to a loss, for every algorithm of this package.
 
 Wiring only. What an algorithm is made of are four hooks, called in this order by every update: `rollout`,
-`select_groups`, `advantages`, `policy_loss`. Seams of TRL 1.16 this leans on, besides those of `rollout_trainer`, each
+`select_groups`, `advantages`, `policy_loss`. Seams of TRL 1.16 this leans on, besides those of `rollout`, each
 pinned by a contract test:
 
 - the result of ``_generate_and_score_completions`` is what ``_prepare_inputs`` splits into ``_buffered_inputs``, one
@@ -28,11 +28,12 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.trainer.utils import use_adapter
 
 from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
-from ragen_trl.batching.loss_normalization import add_window_totals
+from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, padding_metric, regroup, score_by_length
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
+from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, checked_groups
 from ragen_trl.trainers.metrics import filter_metrics, shown_advantages
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 # Losses that TRL averages over rows: filler rows would dilute them.
 _ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
 # What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio of each token.
+_FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
 _TOKEN_MEANS = ("kl", "entropy")
 _TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
 
@@ -75,24 +77,24 @@ class TrajectoryTrainer(RolloutTrainer):
         self._before_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
-    def select_groups(self, experience: Experience) -> list[int]:
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
         """Hook: the filter; here every group is kept.
 
         Args:
-            experience: Everything sampled so far for this update; with refills more than ``groups_per_generation``.
+            rollout: Everything sampled so far for this update; with refills more than ``groups_per_generation``.
 
         Returns:
             Ascending indices of the groups to train on, the same on every process; none means no update. Fewer than
             ``args.groups_per_update`` are filled up by another rollout, ``max_refills`` times at most.
         """
-        return list(range(experience.num_groups))
+        return list(range(rollout.num_groups))
 
     @abstractmethod
-    def advantages(self, experience: Experience) -> torch.Tensor:
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """Hook: the advantage estimator.
 
         Args:
-            experience: The groups that are trained on.
+            rollout: The groups that are trained on.
 
         Returns:
             (B,) one for each trajectory of all processes, or (L, T) for every completion token of this process's
@@ -103,11 +105,11 @@ class TrajectoryTrainer(RolloutTrainer):
         """Hook: the loss of one micro-batch; here TRL's, of the kind that ``loss_type`` names.
 
         Losses of micro-batches and processes are added up to the update's: a sum over tokens is to be divided by
-        ``inputs["window_tokens"]``, one over trajectories by ``inputs["window_trajectories"]``.
+        ``inputs["step_tokens"]``, one over trajectories by ``inputs["step_trajectories"]``.
 
         Args:
             model: The policy, perhaps wrapped; `score` gives its log-probabilities.
-            inputs: This process's micro-batch: TRL's tensors and those of ``accumulation.add_window_totals``.
+            inputs: This process's micro-batch: TRL's tensors and those of ``accumulation.add_step_totals``.
         """
         if "trajectory_share" in inputs and self.loss_type == "grpo":
             return self._segment_loss(model, inputs)
@@ -156,45 +158,45 @@ class TrajectoryTrainer(RolloutTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         if not self.model.training:
             return self._sample(inputs).batch
-        experience = self._sample(inputs)
-        kept = checked_groups(self.select_groups(experience), experience.num_groups)
+        rollout = self._sample(inputs)
+        kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
             more = self._sample(self._refill_rows(attempt), attempt)
-            experience = Experience.joined([experience, more], self._tokenizer.pad_token_id)
-            kept = checked_groups(self.select_groups(experience), experience.num_groups)
-        return self._learn_from(experience, kept)
+            rollout = RolloutBatch.joined([rollout, more], self._tokenizer.pad_token_id)
+            kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
+        return self._learn_from(rollout, kept)
 
-    def _learn_from(self, experience: Experience, kept: list[int]) -> dict[str, Any]:
+    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
         """Narrow the generation batch to the kept groups and give it their advantages.
 
         Every process sees all returns, hence all take the same decision without another collective.
         """
-        self._record("train", filter_metrics(experience, kept))
-        chosen = experience.select(kept, self.args.steps_per_generation)
+        self._record("train", filter_metrics(rollout, kept))
+        chosen = rollout.select(kept, self.args.steps_per_generation)
         batch = chosen.batch
         rows, width = batch["completion_ids"].shape
         if not kept:
-            self._show(experience, kept, chosen, None)
+            self._show(rollout, kept, chosen, None)
             logger.warning("step %d makes no update: no group has anything to teach", self.state.global_step + 1)
             return {**batch, "advantages": torch.zeros(rows, device=self.accelerator.device)}
         advantages = self.advantages(chosen)
         here = len(chosen.trajectories)
-        check_advantages(advantages, len(chosen.outlines), (here, width))
-        self._show(experience, kept, chosen, advantages)
-        local = advantages[chosen.rows] if advantages.ndim == 1 else advantages
-        if any(outline.segments > 1 for outline in chosen.outlines):
-            return self._in_segments(experience, chosen, local)
+        check_advantages(advantages, len(chosen.summaries), (here, width))
+        self._show(rollout, kept, chosen, advantages)
+        local = advantages[chosen.local_indices] if advantages.ndim == 1 else advantages
+        if any(summary.segments > 1 for summary in chosen.summaries):
+            return self._in_segments(rollout, chosen, local)
         batch["advantages"] = torch.cat([local, local.new_zeros((rows - here, *local.shape[1:]))])
         return batch
 
-    def _in_segments(self, experience: Experience, chosen: Experience, advantages: torch.Tensor) -> dict[str, Any]:
+    def _in_segments(self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor) -> dict[str, Any]:
         """A row for each context that was read, instead of those that TRL made of whole trajectories."""
         check_segments_trainable(self.args)
         size = chosen.segment_rows(self.args.steps_per_generation)
         mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[: len(advantages)]
-        played = chosen.trajectories or experience.trajectories[:1]
+        played = chosen.trajectories or rollout.trajectories[:1]
         batch = segment_rows(played, advantages, mask, size, self._tokenizer.pad_token_id)
         rows_a_pass = self.args.per_device_train_batch_size
         with torch.no_grad():
@@ -215,7 +217,7 @@ class TrajectoryTrainer(RolloutTrainer):
             return inputs
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         self._buffered_inputs = self._regroup(self._buffered_inputs)
-        add_window_totals(self._buffered_inputs, accumulation, processes, self._total)
+        add_step_totals(self._buffered_inputs, accumulation, processes, self._total)
         self._record("train", padding_metric(self._total(count_positions(self._buffered_inputs))))
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
@@ -253,13 +255,13 @@ class TrajectoryTrainer(RolloutTrainer):
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         metrics = self._metrics["train"]
         logged = {name: len(values) for name, values in metrics.items()}
-        loss = self.policy_loss(model, inputs)
+        loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
         check_loss(loss)
         logprobs, entropies = self._scored
         mask = inputs["completion_mask"] * inputs["tool_mask"]
         self._log_ratio(logprobs, inputs["sampling_per_token_logps"], mask.bool())
         if self.args.entropy_coef and not self.args.use_adaptive_entropy:
-            loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["window_tokens"])
+            loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["step_tokens"])
         if inputs["empty"]:  # filler alone: zeros that would pull down the means that are logged
             for name, values in metrics.items():
                 del values[logged.get(name, 0) :]
@@ -276,14 +278,14 @@ class TrajectoryTrainer(RolloutTrainer):
         largest = self.accelerator.gather(deviation).max().item()
         self._metrics["train"]["sampling/ratio_deviation_max"].append(largest)
 
-    def _show(self, experience: Experience, kept: list[int], chosen: Experience, advantages: Any) -> None:
+    def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
         """Put what is trained into TRL's table of completions, which holds the last rollout, and before observers."""
         self._logs["advantages"].clear()  # a deque as long as a rollout: the last ones stay
-        self._logs["advantages"].extend(shown_advantages(experience, kept, chosen, advantages, gather_object))
+        self._logs["advantages"].extend(shown_advantages(rollout, kept, chosen, advantages, gather_object))
         if self.observers:
-            seen = observe(self.state.global_step, experience, kept, chosen, advantages)
+            event = observe(self.state.global_step, rollout, kept, chosen, advantages)
             for observer in self.observers:
-                observer.on_rollout(seen)
+                observer.on_rollout(event)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

@@ -25,11 +25,11 @@ def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_time_of_the_environments_is_that_of_their_batches(script: ModuleType) -> None:
-    stepper = script.Timed(0)
+    executor = script.Timed(0)
     began = time.perf_counter()
-    assert stepper.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
-    assert stepper.run([partial(int, "7")]) == [7]
-    assert 0.06 <= stepper.seconds <= time.perf_counter() - began
+    assert executor.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
+    assert executor.run([partial(int, "7")]) == [7]
+    assert 0.06 <= executor.seconds <= time.perf_counter() - began
 
 
 def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens(script: ModuleType) -> None:

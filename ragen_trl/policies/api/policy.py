@@ -1,6 +1,7 @@
 """A policy behind an OpenAI-compatible server: for evaluation and for collecting demonstrations, never for training.
 
-It reads and writes text, so its trajectories have no token ids (``collected.py`` gives them those of a local model).
+It reads and writes text, so its trajectories have no token ids (``demonstrations.py`` gives them those of a local
+model).
 Each row keeps its conversation: system message, user messages and the replies as the server gave them. What the
 protocol cannot do is not imitated: a reply prefix cannot be forced, so the model writes its whole reply itself and the
 first message, which shows the format, has to do; a thought that a server keeps apart from the reply is not in the

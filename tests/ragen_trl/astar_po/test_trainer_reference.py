@@ -65,13 +65,13 @@ def test_what_is_logged_is_the_log_ratio_to_the_reference(tmp_path: Path, kind: 
     class Checked(Spy):
         expected: list[float] = []
 
-        def _learn_from(self, experience: Any, kept: Any) -> Any:
+        def _learn_from(self, rollout: Any, kept: Any) -> Any:
             model = self.accelerator.unwrap_model(self.model)
-            own = likelihoods(model, experience.trajectories)
+            own = likelihoods(model, rollout.trajectories)
             with self.reference.model() as reference:
-                other = likelihoods(reference, experience.trajectories)
+                other = likelihoods(reference, rollout.trajectories)
             self.expected = [*self.expected, (own - other).mean().item()]
-            return super()._learn_from(experience, kept)
+            return super()._learn_from(rollout, kept)
 
     options = {"learning_rate": 1e-2, "max_steps": 3, **of_kind(kind, tmp_path)}
     trainer = astar(tmp_path / "run", draws(), trainer=Checked, **options)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batching.loss_normalization import add_window_totals
+from ragen_trl.batching.loss_normalization import add_step_totals
 
 SIZE, LENGTH = 3, 5
 
@@ -26,7 +26,7 @@ def rollout(seed: int, num_batches: int, filler: float = 0.3) -> list[dict[str, 
 
 
 def with_totals(processes: list[list[dict[str, Any]]], accumulation_steps: int) -> list[list[dict[str, Any]]]:
-    """What every process's micro-batches look like behind ``add_window_totals``, as if they ran side by side."""
+    """What every process's micro-batches look like behind ``add_step_totals``, as if they ran side by side."""
     shares: list[torch.Tensor] = []
 
     def asked(local: torch.Tensor) -> torch.Tensor:
@@ -34,10 +34,10 @@ def with_totals(processes: list[list[dict[str, Any]]], accumulation_steps: int) 
         return local
 
     for batches in processes:
-        add_window_totals(batches, accumulation_steps, len(processes), asked)
+        add_step_totals(batches, accumulation_steps, len(processes), asked)
     whole = torch.stack(shares).sum(dim=0)
     for batches in processes:
-        add_window_totals(batches, accumulation_steps, len(processes), lambda _: whole)
+        add_step_totals(batches, accumulation_steps, len(processes), lambda _: whole)
     return processes
 
 
@@ -86,7 +86,7 @@ def test_token_sums_add_up_to_the_mean_over_a_windows_tokens(
     parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
 
     def ours(batch: dict[str, Any]) -> torch.Tensor:
-        return (batch["losses"] * sampled(batch)).sum() / batch["window_tokens"]
+        return (batch["losses"] * sampled(batch)).sum() / batch["step_tokens"]
 
     def as_trl(batch: dict[str, Any]) -> torch.Tensor:
         """Its loss_type 'dapo' of one micro-batch."""
@@ -113,7 +113,7 @@ def test_row_means_add_up_to_the_mean_over_a_windows_trajectories(
         return (batch["losses"] * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
 
     def ours(batch: dict[str, Any]) -> torch.Tensor:
-        return means(batch).sum() / batch["window_trajectories"]
+        return means(batch).sum() / batch["step_trajectories"]
 
     def as_trl(batch: dict[str, Any]) -> torch.Tensor:
         """Its loss_type 'grpo': a mean over rows, filler included, over the micro-batches of a step."""
@@ -132,7 +132,7 @@ def test_several_rollouts_a_step_weigh_the_same(processes: int) -> None:
         with_totals([rollout(10 * number + p, 2) for p in range(processes)], accumulation_steps=6)
         for number in range(3)
     ]
-    for normaliser in ("window_tokens", "trl"):
+    for normaliser in ("step_tokens", "trl"):
         total, expected = 0.0, 0.0
         for parts in rollouts:
             (rows,) = rows_of(parts, 1)
@@ -140,7 +140,7 @@ def test_several_rollouts_a_step_weigh_the_same(processes: int) -> None:
             expected += sum(tokens) / len(tokens) / 3
             for batch in (batch for batches in parts for batch in batches):
                 trl = batch["num_items_in_batch"] / processes * 6 / 2
-                divisor = trl if normaliser == "trl" else batch["window_tokens"]
+                divisor = trl if normaliser == "trl" else batch["step_tokens"]
                 total += ((batch["losses"] * sampled(batch)).sum() / divisor).item() / processes
         assert total == pytest.approx(expected, abs=1e-6)
     for parts in rollouts:
@@ -155,29 +155,29 @@ def test_counts_by_hand() -> None:
         {"completion_mask": torch.tensor(mask), "tool_mask": torch.tensor(tool)}
         for mask, tool in zip(masks, tools, strict=True)
     ]
-    add_window_totals(batches, accumulation_steps=2, processes=1, total=lambda local: local)
+    add_step_totals(batches, accumulation_steps=2, processes=1, total=lambda local: local)
     for batch in batches[:2]:
         assert batch["num_items_in_batch"].item() == 5 * 2  # TRL divides by the number of windows again
-        assert (batch["window_tokens"].item(), batch["window_trajectories"].item()) == (5, 3)
+        assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (5, 3)
         assert batch["fill"].item() == pytest.approx(4 / 3)
         assert not batch["skip"]
     for batch in batches[2:]:
         assert batch["skip"]
-        assert (batch["window_tokens"].item(), batch["window_trajectories"].item()) == (1, 1)  # nothing divides by 0
+        assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (1, 1)  # nothing divides by 0
 
 
 def test_a_process_without_trajectories_does_not_skip_a_step_of_others() -> None:
     empty, full = rollout(0, 2, filler=1.0), rollout(1, 2, filler=0.0)
     with_totals([empty, full], accumulation_steps=2)
     assert not any(batch["skip"] for batch in [*empty, *full])
-    assert {batch["window_trajectories"].item() for batch in [*empty, *full]} == {3.0}  # 6 on 2 processes
+    assert {batch["step_trajectories"].item() for batch in [*empty, *full]} == {3.0}  # 6 on 2 processes
 
 
 def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros() -> None:
     batches = rollout(0, 2, filler=1.0)
-    add_window_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local)
+    add_step_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local)
     assert not any(batch["skip"] for batch in batches)
-    assert all(batch["window_tokens"].item() == 2 for batch in batches)
+    assert all(batch["step_tokens"].item() == 2 for batch in batches)
 
 
 def test_processes_add_their_counts_up_in_float64() -> None:
@@ -189,7 +189,7 @@ def test_processes_add_their_counts_up_in_float64() -> None:
         asked.append(local)
         return local
 
-    add_window_totals(batches, 1, 1, total)
+    add_step_totals(batches, 1, 1, total)
     (counts,) = asked
     assert counts.dtype == torch.float64
     assert counts[0, :2].tolist() == [int(sampled(batch).sum()), SIZE]

@@ -9,7 +9,7 @@ import torch
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer
 from ragen_trl.batching.batch import select_rows
-from ragen_trl.batching.loss_normalization import add_window_totals
+from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, regroup, row_lengths, score_by_length
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import astar
@@ -100,7 +100,7 @@ def test_filler_comes_first_and_holds_no_column() -> None:
     shapes = [(part["prompt_ids"].shape[1], part["completion_ids"].shape[1]) for part in parts]
     assert shapes == [(1, 1), (1, 2), (4, 30)]
     assert all(bool(part["prompt_mask"].any(dim=1).all()) for part in parts)  # attention needs something to look at
-    add_window_totals(parts, 3, 1, lambda local: local)
+    add_step_totals(parts, 3, 1, lambda local: local)
     assert [bool(part["empty"]) for part in parts] == [True, False, False]
     tokens, positions = count_positions(parts).tolist()
     assert (tokens, positions) == (3 + 5 + 34, 2 * 3 + 2 * 34)  # the first is not computed
@@ -120,7 +120,7 @@ def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) 
     dealt = split(generation_batch([five_turns(dice) for _ in range(rows)]), rows // size)
 
     def padding(parts: list[dict[str, Any]]) -> float:
-        add_window_totals(parts, len(parts), 1, lambda local: local)
+        add_step_totals(parts, len(parts), 1, lambda local: local)
         tokens, positions = count_positions(parts).tolist()
         return float(1 - tokens / positions)
 
@@ -190,8 +190,8 @@ CASES: dict[str, dict[str, Any]] = {
 class Dealt(Awake):
     """Deals out what TRL deals out at random in one order."""
 
-    def _learn_from(self, experience: Any, kept: Any) -> Any:
-        batch = super()._learn_from(experience, kept)
+    def _learn_from(self, rollout: Any, kept: Any) -> Any:
+        batch = super()._learn_from(rollout, kept)
         torch.manual_seed(0)
         return batch
 

@@ -61,11 +61,11 @@ def test_one_weight_for_each_function() -> None:
 
 def test_a_trainers_trajectories_get_the_scores_that_trl_gave_them(tmp_path: Path) -> None:
     class Spy(StarPOTrainer):
-        def advantages(self, experience: Any) -> torch.Tensor:
+        def advantages(self, rollout: Any) -> torch.Tensor:
             functions = [environment_return, tokens, only_long]
-            scores = raw_returns(experience.trajectories, functions, experience.weights.tolist(), str)
-            found.append((scores, experience.returns.tolist()))
-            return super().advantages(experience)
+            scores = raw_returns(rollout.trajectories, functions, rollout.weights.tolist(), str)
+            found.append((scores, rollout.returns.tolist()))
+            return super().advantages(rollout)
 
     found: list[tuple[list[float], list[float]]] = []
     small_trainer(

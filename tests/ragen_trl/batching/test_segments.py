@@ -9,15 +9,15 @@ import torch
 
 from ragen_trl import AStarPOConfig, StarPOConfig
 from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty
-from ragen_trl.batching.loss_normalization import add_window_totals
-from ragen_trl.batching.rollout_batch import Outline
+from ragen_trl.batching.loss_normalization import add_step_totals
+from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
 from ragen_trl.config.validation import WindowError, check_segments_trainable
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.sliding_window import window_context
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.equivalence import every_turn_alone
-from tests.support.ragen_trl.trainers import TOKENIZER, experience_of, generation_batch, made_up
+from tests.support.ragen_trl.trainers import TOKENIZER, generation_batch, made_up, rollout_of
 
 
 def rebuilt(*contexts: tuple[int, ...] | None) -> Trajectory:
@@ -116,11 +116,11 @@ def test_every_process_makes_room_for_the_one_with_most_segments() -> None:
     """Two processes with 1 + 1 and 3 + 2 segments: 5 rows, in micro-batches for a multiple of 2."""
     played = [made_up((1, 1, 0.0)), made_up((1, 1, 1.0)), rebuilt((7,), (8,)), rebuilt((7,), None)]
     for process in (0, 1):
-        experience = experience_of(played, group_size=4, processes=2, process=process)
-        assert [outline.segments for outline in experience.outlines] == [1, 1, 3, 2]
-        assert experience.segment_rows(2) == 6
-        assert experience.segment_rows(5) == 5
-    assert Outline.of(played[2], "env", 0).segments == 3
+        rollout = rollout_of(played, group_size=4, processes=2, process=process)
+        assert [summary.segments for summary in rollout.summaries] == [1, 1, 3, 2]
+        assert rollout.segment_rows(2) == 6
+        assert rollout.segment_rows(5) == 5
+    assert TrajectorySummary.of(played[2], "env", 0).segments == 3
 
 
 def test_a_windows_trajectories_are_counted_by_their_parts() -> None:
@@ -131,13 +131,13 @@ def test_a_windows_trajectories_are_counted_by_their_parts() -> None:
         mask = torch.tensor([[1, 1] if share else [0, 0] for share in pair])
         columns = {"completion_mask": mask, "tool_mask": torch.ones_like(mask)}
         parts.append({**columns, "trajectory_share": torch.tensor(pair)})
-    add_window_totals(parts, accumulation_steps=2, processes=1, total=lambda local: local)
+    add_step_totals(parts, accumulation_steps=2, processes=1, total=lambda local: local)
     for part in parts:
-        assert part["window_trajectories"].item() == pytest.approx(2)
+        assert part["step_trajectories"].item() == pytest.approx(2)
         assert part["fill"].item() == pytest.approx(2)
-        assert part["window_tokens"].item() == 6
-    add_window_totals(parts[:1], accumulation_steps=1, processes=1, total=lambda local: local * 0.5)
-    assert parts[0]["window_trajectories"].item() == pytest.approx(0.5)  # an update may hold a part of a trajectory
+        assert part["step_tokens"].item() == 6
+    add_step_totals(parts[:1], accumulation_steps=1, processes=1, total=lambda local: local * 0.5)
+    assert parts[0]["step_trajectories"].item() == pytest.approx(0.5)  # an update may hold a part of a trajectory
 
 
 def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tm
     parts = [segment_rows(played, column, mask, size=5, pad_id=0)["advantages"] for column in columns]
     batch = segment_rows(played, advantages, mask, size=5, pad_id=0)
     assert len(batch["prompt_ids"]) == 5
-    add_window_totals([batch], 1, 1, lambda local: local)
+    add_step_totals([batch], 1, 1, lambda local: local)
     found = segment_loss(parts[0], parts[1], parts[2], batch, args)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     assert segment_loss(parts[0], parts[1], None, batch, args).item() != pytest.approx(expected.item(), rel=1e-3)

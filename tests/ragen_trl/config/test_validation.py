@@ -21,9 +21,9 @@ from ragen_trl.trainers.rollout import LaunchError
 from tests.support.ragen_trl.trainers import (
     SMALL,
     TOKENIZER,
-    experience_of,
     lottery,
     made_up,
+    rollout_of,
     small_model,
     small_trainer,
 )
@@ -73,16 +73,16 @@ class NoCritic:
 @pytest.mark.parametrize("advantage", ADVANTAGES)
 def test_the_table_of_options_says_what_an_estimator_reads(advantage: str) -> None:
     args: Any = Reading(config(advantage=advantage))
-    experience = experience_of([made_up((1, 1, 0.5), (1, 1, reward), truncated=True) for reward in (0.0, 1.0)], 2)
+    rollout = rollout_of([made_up((1, 1, 0.5), (1, 1, reward), truncated=True) for reward in (0.0, 1.0)], 2)
     of_trainer: set[str] = set()
     if advantage in CRITIC_ADVANTAGES:
         critic: Any = NoCritic()
-        critic_advantages(critic, experience, args, lambda tensor: tensor, seed=0)
+        critic_advantages(critic, rollout, args, lambda tensor: tensor, seed=0)
         of_trainer = {"critic_learning_rate", "critic_warmup_steps"}  # it makes the critic, and lets it learn alone
     elif advantage == "group":
-        trajectory_advantages(experience, args)
+        trajectory_advantages(rollout, args)
     else:
-        turn_advantages(experience, args)
+        turn_advantages(rollout, args)
     assert (args.read & OTHER.keys()) | of_trainer == set(READ[advantage])
 
 

@@ -16,7 +16,7 @@ from ragen_trl import StarPOConfig
 from ragen_trl.algorithms.advantages import group_advantages, whiten
 from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
 from ragen_trl.batching.batch import collate
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.credit.estimators import (
     critic_advantages,
     critic_credit,
@@ -25,7 +25,7 @@ from ragen_trl.credit.estimators import (
     turn_advantages,
 )
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.trainers import experience_of, made_up
+from tests.support.ragen_trl.trainers import made_up, rollout_of
 
 LONG = made_up((2, 2, 0.5), (1, 1, 1.0), states=["start", "left"], terminated=False, truncated=True, limit="context")
 SHORT = made_up((1, 3, -1.0), states=["start"])
@@ -95,9 +95,9 @@ def test_bi_level_gae_by_hand() -> None:
 def test_completion_columns_begin_behind_the_first_prompt(advantage: str) -> None:
     """LONG's first prompt has two tokens, SHORT's one; TRL's completions are 4 columns wide."""
     critic, args = FakeCritic(), config(advantage=advantage, whiten_advantages=False)
-    experience = experience_of([LONG, SHORT], 2)
-    columns, metrics = critic_advantages(critic, experience, args, lambda local: local, seed=3)  # type: ignore[arg-type]
-    rewards = experience.turn_rewards()[0]
+    rollout = rollout_of([LONG, SHORT], 2)
+    columns, metrics = critic_advantages(critic, rollout, args, lambda local: local, seed=3)  # type: ignore[arg-type]
+    rewards = rollout.turn_rewards()[0]
     whole = critic_credit([LONG, SHORT], rewards, VALUES, AFTER, args)
     expected = torch.stack([whole.advantages[0, 2:6], torch.cat([whole.advantages[1, 1:4], torch.zeros(1)])])
     assert torch.equal(columns, expected)
@@ -112,7 +112,7 @@ def test_completion_columns_begin_behind_the_first_prompt(advantage: str) -> Non
 def test_the_critic_takes_a_step_for_each_of_the_policy() -> None:
     critic = FakeCritic()
     args = config(advantage="gae", steps_per_generation=8, gradient_accumulation_steps=4, num_iterations=3)
-    critic_advantages(critic, experience_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
+    critic_advantages(critic, rollout_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
     assert critic.lessons[0][4:6] == (2, 3)
 
 
@@ -126,8 +126,8 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
     def run(process: int, total: Any) -> torch.Tensor:
         width = 6 if process == 0 else 4
         critic = FakeCritic(VALUES[process : process + 1, :width], AFTER[process : process + 1])
-        experience = experience_of([LONG, SHORT], 2, processes=2, process=process)
-        return critic_advantages(critic, experience, args, total, seed=0)[0]  # type: ignore[arg-type]
+        rollout = rollout_of([LONG, SHORT], 2, processes=2, process=process)
+        return critic_advantages(critic, rollout, args, total, seed=0)[0]  # type: ignore[arg-type]
 
     for process in (0, 1):
         run(process, lambda local: moments.append(local) or local)
@@ -140,7 +140,7 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
 def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) -> None:
     """It takes part in the critic's update all the same, or the other processes would wait for it."""
     args = config(advantage=advantage)
-    chosen = experience_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0], multiple=1)
+    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0], multiple=1)
     assert chosen.trajectories == []
     if advantage in ("gigpo", "mt_grpo"):
         columns = turn_advantages(chosen, args)
@@ -165,17 +165,17 @@ def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
 @pytest.mark.parametrize(("bootstrap", "asked"), [("unseen", [True, False]), ("none", [False, False])])
 def test_only_an_end_that_is_valued_is_asked_of_the_critic(bootstrap: str, asked: list[bool]) -> None:
     critic, args = FakeCritic(), config(advantage="gae", bootstrap=bootstrap, whiten_advantages=False)
-    columns, _ = critic_advantages(critic, experience_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
+    columns, _ = critic_advantages(critic, rollout_of([LONG, SHORT], 2), args, lambda local: local, seed=0)  # type: ignore[arg-type]
     assert critic.asked == asked
     # γ = λ = 1: what follows LONG's last token is its reward, and 0.4 where the end is valued; its value is 0.3.
     assert columns[0, 3].item() == pytest.approx(1.0 - 0.3 + (0.4 if asked[0] else 0.0))
 
 
-def spread(turns: torch.Tensor, experience: Experience) -> torch.Tensor:
+def spread(turns: torch.Tensor, rollout: RolloutBatch) -> torch.Tensor:
     """(L, T) by a slow loop: what a turn has goes to all its tokens, from behind the first prompt on."""
-    columns = torch.zeros(len(experience.trajectories), experience.completion_length)
-    for place, row in enumerate(experience.rows):
-        trajectory = experience.trajectories[place]
+    columns = torch.zeros(len(rollout.trajectories), rollout.completion_length)
+    for place, row in enumerate(rollout.local_indices):
+        trajectory = rollout.trajectories[place]
         first = len(trajectory.turns[0].prompt_ids)
         for column, turn in enumerate(trajectory.turn_ids[first:]):
             if turn >= 0:
@@ -189,46 +189,46 @@ def spread(turns: torch.Tensor, experience: Experience) -> torch.Tensor:
 def test_gigpo_gives_every_token_what_its_turn_has(process: int, extra: Any, scale: str) -> None:
     """The second process holds the second half of each pair of trajectories; all states of the group are compared."""
     played = [LONG, SHORT, SHORT, LONG]
-    experience = experience_of(played, 4, processes=2, process=process, extra=extra)
+    rollout = rollout_of(played, 4, processes=2, process=process, extra=extra)
     args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards=scale)
-    rewards, mask = experience.turn_rewards()
+    rewards, mask = rollout.turn_rewards()
     states = [["start", "left"], ["start"], ["start"], ["start", "left"]]
     turns = gigpo_advantages(rewards, mask, states, 4, 0.5, 2.0, scale)  # type: ignore[arg-type]
-    torch.testing.assert_close(turn_advantages(experience, args), spread(turns, experience))
+    torch.testing.assert_close(turn_advantages(rollout, args), spread(turns, rollout))
     assert turns.abs().max() > 0.5
 
 
 def test_gigpo_by_hand() -> None:
     """Returns 1.5 and -1: ±1.25 as whole episodes. From "start" the step returns are 0.5 + 0.5 · 1 and -1: ±1."""
     args = config(advantage="gigpo", turn_gamma=0.5, step_weight=2.0, scale_rewards="none")
-    columns = turn_advantages(experience_of([LONG, SHORT], 2), args)
+    columns = turn_advantages(rollout_of([LONG, SHORT], 2), args)
     torch.testing.assert_close(columns, torch.tensor([[3.25, 3.25, 0.0, 1.25], [-3.25, -3.25, -3.25, 0.0]]))
 
 
 def test_mt_grpo_gives_every_token_what_its_turn_has() -> None:
-    experience = experience_of([LONG, SHORT, SHORT, LONG], 4, extra=([1.0, 0.0, 2.0, -1.0],), weights=[1.0, 0.5])
-    rewards, mask = experience.turn_rewards()
-    turns = mt_grpo_advantages(rewards, mask, experience.returns, 4, 0.25)
+    rollout = rollout_of([LONG, SHORT, SHORT, LONG], 4, extra=([1.0, 0.0, 2.0, -1.0],), weights=[1.0, 0.5])
+    rewards, mask = rollout.turn_rewards()
+    turns = mt_grpo_advantages(rewards, mask, rollout.returns, 4, 0.25)
     args = config(advantage="mt_grpo", step_weight=0.25)
-    torch.testing.assert_close(turn_advantages(experience, args), spread(turns, experience))
+    torch.testing.assert_close(turn_advantages(rollout, args), spread(turns, rollout))
 
 
 def test_rewards_are_summed_and_then_normalised_by_hand() -> None:
     """Returns 1, 0, 0, 0 and 0.25 · (0, 4, 0, 0): with a standard deviation of 1 / √3."""
     played = [made_up((1, 1, reward)) for reward in (1.0, 0.0, 0.0, 0.0)]
-    experience = experience_of(played, 4, extra=[[0.0, 4.0, 0.0, 0.0]], weights=[1.0, 0.25])
-    advantages = trajectory_advantages(experience, config()).tolist()
+    rollout = rollout_of(played, 4, extra=[[0.0, 4.0, 0.0, 0.0]], weights=[1.0, 0.25])
+    advantages = trajectory_advantages(rollout, config()).tolist()
     assert advantages == pytest.approx([0.866024] * 2 + [-0.866024] * 2, abs=2e-6)
-    left_out = trajectory_advantages(experience, config(baseline="leave_one_out", scale_rewards="none")).tolist()
+    left_out = trajectory_advantages(rollout, config(baseline="leave_one_out", scale_rewards="none")).tolist()
     assert left_out == pytest.approx([2 / 3, 2 / 3, -2 / 3, -2 / 3])
 
 
 def test_rewards_are_normalised_and_then_summed_by_hand() -> None:
     """Each function ±1/√2 in its group; 1 · (1, -1)/√2 - 3 · (1, -1)/√2 = (-√2, √2), over the batch ±1/√2."""
     played = [made_up((1, 1, 10.0)), made_up((1, 1, 0.0))]
-    experience = experience_of(played, 2, extra=[[0.0, 0.5]], weights=[1.0, 3.0])
+    rollout = rollout_of(played, 2, extra=[[0.0, 0.5]], weights=[1.0, 3.0])
     args = config(multi_objective_aggregation="normalize_then_sum")
-    assert trajectory_advantages(experience, args).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=2e-4)
+    assert trajectory_advantages(rollout, args).tolist() == pytest.approx([-(0.5**0.5), 0.5**0.5], abs=2e-4)
 
 
 def test_normalised_and_then_summed_agrees_with_trls_formula_where_rewards_are_missing() -> None:
@@ -236,7 +236,7 @@ def test_normalised_and_then_summed_agrees_with_trls_formula_where_rewards_are_m
     nan = float("nan")
     environment, extra = [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0], [0.5, nan, 2.0, 1.0, nan, nan, nan, nan]
     played = [made_up((1, 1, reward)) for reward in environment]
-    experience = experience_of(played, 4, extra=[extra], weights=[1.0, 2.0])
+    rollout = rollout_of(played, 4, extra=[extra], weights=[1.0, 2.0])
     totals = torch.zeros(8)
     for column, weight in ((environment, 1.0), (extra, 2.0)):
         for first in (0, 4):
@@ -246,14 +246,14 @@ def test_normalised_and_then_summed_agrees_with_trls_formula_where_rewards_are_m
                 for row in members:
                     totals[row] += weight * (column[row] - given.mean()) / (given.std() + 1e-4)
     expected = (totals - totals.mean()) / (totals.std() + 1e-4)
-    found = trajectory_advantages(experience, config(multi_objective_aggregation="normalize_then_sum"))
+    found = trajectory_advantages(rollout, config(multi_objective_aggregation="normalize_then_sum"))
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=0.0)
 
 
 def test_group_advantages_are_those_of_the_raw_returns() -> None:
-    experience = experience_of([LONG, SHORT, SHORT, LONG], 2)
+    rollout = rollout_of([LONG, SHORT, SHORT, LONG], 2)
     expected = group_advantages(torch.tensor([1.5, -1.0, -1.0, 1.5]), 2)
-    assert torch.equal(trajectory_advantages(experience, config()), expected)
+    assert torch.equal(trajectory_advantages(rollout, config()), expected)
 
 
 def test_the_columns_of_this_file_are_those_of_collate() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from ragen_trl import StarPOConfig
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.credit.selection import uncertain_groups
 from tests.support.ragen_trl.astar_runs import astar, logged
-from tests.support.ragen_trl.trainers import experience_of, lottery, made_up, small_trainer
+from tests.support.ragen_trl.trainers import lottery, made_up, rollout_of, small_trainer
 
 
 def config(groups: int, **options: Any) -> StarPOConfig:
@@ -19,53 +19,53 @@ def config(groups: int, **options: Any) -> StarPOConfig:
     return StarPOConfig(output_dir="unused", **{**size, **quiet, **options})
 
 
-def groups_of(spreads: list[float], envs: str = "") -> Experience:
+def groups_of(spreads: list[float], envs: str = "") -> RolloutBatch:
     """Groups of two whose returns differ by so much, in environments named by letters."""
     played = [made_up((1, 1, reward)) for spread in spreads for reward in (0.0, spread)]
     names = [name for name in envs for _ in range(2)] or None
-    return experience_of(played, 2, envs=names)
+    return rollout_of(played, 2, envs=names)
 
 
 def test_the_most_uncertain_groups_by_hand() -> None:
-    experience = groups_of([1.0, 0.0, 3.0, 2.0])
-    assert uncertain_groups(experience, config(4, filter_ratio=0.5)) == [2, 3]
-    assert uncertain_groups(experience, config(4, filter_ratio=0.25)) == [2]
-    assert uncertain_groups(experience, config(4)) == [0, 1, 2, 3]
+    rollout = groups_of([1.0, 0.0, 3.0, 2.0])
+    assert uncertain_groups(rollout, config(4, filter_ratio=0.5)) == [2, 3]
+    assert uncertain_groups(rollout, config(4, filter_ratio=0.25)) == [2]
+    assert uncertain_groups(rollout, config(4)) == [0, 1, 2, 3]
 
 
 def test_groups_of_one_are_all_kept() -> None:
-    alone = experience_of([made_up((1, 1, reward)) for reward in (0.0, 1.0, 0.0)], 1)
+    alone = rollout_of([made_up((1, 1, reward)) for reward in (0.0, 1.0, 0.0)], 1)
     assert uncertain_groups(alone, config(3, num_generations=1, advantage="gae")) == [0, 1, 2]
 
 
 def test_the_share_of_the_spread_by_hand() -> None:
     """3 + 2 of 6 are more than 0.8 of the spread; its half is reached by 3 alone."""
-    experience = groups_of([1.0, 0.0, 3.0, 2.0])
-    assert uncertain_groups(experience, config(4, filter_strategy="top_p", filter_ratio=0.8)) == [2, 3]
-    assert uncertain_groups(experience, config(4, filter_strategy="top_p", filter_ratio=0.5)) == [2]
+    rollout = groups_of([1.0, 0.0, 3.0, 2.0])
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.8)) == [2, 3]
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.5)) == [2]
 
 
 def test_environments_are_filtered_apart() -> None:
     """What pays a hundred times as much would otherwise be all that is trained on."""
-    experience = groups_of([1.0, 300.0, 2.0, 100.0, 3.0, 200.0], "abaaab")
-    assert experience.group_tasks == [0, 1, 0, 0, 0, 1]
-    kept = uncertain_groups(experience, config(6, filter_ratio=0.5))
+    rollout = groups_of([1.0, 300.0, 2.0, 100.0, 3.0, 200.0], "abaaab")
+    assert rollout.group_tasks == [0, 1, 0, 0, 0, 1]
+    kept = uncertain_groups(rollout, config(6, filter_ratio=0.5))
     assert kept == [1, 3, 4]  # of four the best two, of two the best one
 
 
 def test_every_environment_keeps_a_group() -> None:
-    experience = groups_of([1.0, 2.0, 3.0, 0.5], "aaab")
-    assert uncertain_groups(experience, config(4, filter_ratio=0.25)) == [2, 3]
+    rollout = groups_of([1.0, 2.0, 3.0, 0.5], "aaab")
+    assert uncertain_groups(rollout, config(4, filter_ratio=0.25)) == [2, 3]
 
 
 def test_an_environment_without_spread_keeps_none() -> None:
-    experience = groups_of([1.0, 0.0, 2.0, 0.0], "abab")
-    assert uncertain_groups(experience, config(4, filter_ratio=0.5)) == [2]
+    rollout = groups_of([1.0, 0.0, 2.0, 0.0], "abab")
+    assert uncertain_groups(rollout, config(4, filter_ratio=0.5)) == [2]
 
 
 def test_the_share_of_the_spread_is_taken_in_every_environment() -> None:
-    experience = groups_of([1.0, 300.0, 9.0, 100.0], "abab")
-    assert uncertain_groups(experience, config(4, filter_strategy="top_p", filter_ratio=0.7)) == [1, 2]
+    rollout = groups_of([1.0, 300.0, 9.0, 100.0], "abab")
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.7)) == [1, 2]
 
 
 def test_groups_of_refills_compete_for_the_places_of_one_rollout() -> None:

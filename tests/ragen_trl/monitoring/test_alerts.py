@@ -22,7 +22,7 @@ from ragen_trl.monitoring.alert_rules import (
     trailing_means,
     variance_gone,
 )
-from ragen_trl.monitoring.alerts import SIGNS, SignWatch, drop_step, find_signs
+from ragen_trl.monitoring.alerts import ALERT_RULES, AlertWatch, drop_step, find_alerts
 from tests.support.project import ROOT
 
 Rows = list[dict[str, Any]]
@@ -37,7 +37,7 @@ def history(length: int = 60, **metrics: Callable[[int], float]) -> Rows:
 
 
 def fired(rows: Rows) -> dict[str, int]:
-    return {one.sign.name: one.step for one in find_signs(rows)}
+    return {one.rule.name: one.step for one in find_alerts(rows)}
 
 
 def step_down(high: float, low: float, at: int = 20) -> Callable[[int], float]:
@@ -75,13 +75,13 @@ STORIES: dict[str, tuple[Rows, int]] = {
 
 
 def test_every_sign_has_a_story() -> None:
-    assert STORIES.keys() == {sign.name for sign in SIGNS}
-    assert len({sign.name for sign in SIGNS}) == len(SIGNS)
+    assert STORIES.keys() == {sign.name for sign in ALERT_RULES}
+    assert len({sign.name for sign in ALERT_RULES}) == len(ALERT_RULES)
 
 
 def test_the_page_on_warning_signs_has_them_all() -> None:
     page = (ROOT / "docs" / "warning_signs.md").read_text(encoding="utf-8")
-    assert [sign.name for sign in SIGNS if f"`{sign.name}`" not in page] == []
+    assert [sign.name for sign in ALERT_RULES if f"`{sign.name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -99,15 +99,15 @@ def test_no_sign_is_due_before_the_story_turns(name: str) -> None:
 @pytest.mark.parametrize("name", STORIES)
 def test_row_by_row_says_the_same_as_the_whole_history(name: str) -> None:
     rows, _ = STORIES[name]
-    watch, said = SignWatch(), []
+    watch, said = AlertWatch(), []
     for end, row in enumerate(rows, start=1):
         said += watch.add(row)
-        assert said == find_signs(rows[:end])
+        assert said == find_alerts(rows[:end])
     assert said == watch.fired
 
 
 @pytest.mark.parametrize(
-    "name", [sign.name for sign in SIGNS if not sign.even_if_gaining and not sign.if_falling]
+    "name", [sign.name for sign in ALERT_RULES if not sign.even_if_gaining and not sign.if_falling]
 )
 def test_early_signs_are_silent_while_a_run_gains(name: str) -> None:
     rows, _ = STORIES[name]
@@ -115,7 +115,7 @@ def test_early_signs_are_silent_while_a_run_gains(name: str) -> None:
     assert name in fired([{**row, "success": 0.4} for row in rows])
 
 
-@pytest.mark.parametrize("name", [sign.name for sign in SIGNS if sign.if_narrowed])
+@pytest.mark.parametrize("name", [sign.name for sign in ALERT_RULES if sign.if_narrowed])
 def test_another_behaviour_is_no_sign_while_groups_differ_as_much_as_ever(name: str) -> None:
     rows, _ = STORIES[name]
     assert name not in fired([{**row, "filter/in_group_std": 1.0} for row in rows])
@@ -166,7 +166,7 @@ def test_rows_that_say_nothing_are_passed_over() -> None:
 
 
 def test_it_says_in_words_what_fired() -> None:
-    (found,) = find_signs(STORIES["format_breaks"][0])
+    (found,) = find_alerts(STORIES["format_breaks"][0])
     assert found.in_words() == "step 24: format_breaks (confirmation): format_valid is 0.75, threshold 0.8"
 
 

@@ -30,9 +30,9 @@ from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import (
     SMALL,
     TOKENIZER,
-    experience_of,
     lottery,
     parameters,
+    rollout_of,
     small_model,
     small_trainer,
 )
@@ -184,8 +184,8 @@ def test_it_warns_once_a_sign_and_lets_the_run_go_on(tmp_path: Path, caplog: pyt
         trainer, monitor = collapsing(tmp_path, "warn")
     assert trainer.state.global_step == 8
     (found,) = monitor.fired
-    # Three values of at best 0.5, and a threshold of 0.4: 0.5, 0, 0 is the first mean below it with six values seen.
-    assert (found.sign.name, found.step, found.threshold) == ("eval_success_falls", 6, 0.4)
+    # Three values of at best 0.5, and a threshold of 0.4: 0.5, 0, 0 is the first mean below it with six values event.
+    assert (found.rule.name, found.step, found.threshold) == ("eval_success_falls", 6, 0.4)
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["step 6: eval_success_falls"]
     counts = [row["collapse/confirmation_signs"] for row in trainer.state.log_history if "loss" in row]
     assert counts == [0, 0, 0, 0, 0, 0, 1, 1]  # how many fired up to the row before
@@ -295,13 +295,13 @@ def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) ->
         return Turn((1,), (token, token + 1), (), "?", str(token), float(token % 2), info)
 
     played = [Trajectory((said(int(torch.randint(9, (), generator=dice))),), seed=0) for _ in range(12)]
-    alone = rollout_measures(experience_of(played, 4), PIECES)
+    alone = rollout_measures(rollout_of(played, 4), PIECES)
     exchange = Exchange()
     monkeypatch.setattr(episode_measures, "gather_object", exchange)
     for exchange.replay in (False, True):
         for exchange.process in (0, 1):
             exchange.call = 0
-            found = rollout_measures(experience_of(played, 4, processes=2, process=exchange.process), PIECES)
+            found = rollout_measures(rollout_of(played, 4, processes=2, process=exchange.process), PIECES)
             if exchange.replay:
                 assert found == pytest.approx(alone, abs=1e-12)
     assert 0 < alone["identical_replies"] < 1 and 0 < alone["distinct_1"] < 1

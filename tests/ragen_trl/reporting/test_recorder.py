@@ -19,9 +19,9 @@ from ragen_trl.reporting.recorded import (
 )
 from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, packed, spread_steps
 from ragen_trl.reporting.token_pieces import TokenPieces
-from ragen_trl.trainers.observers import Observation
+from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import TOKENIZER, experience_of, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of, small_trainer
 
 PROMPT, REPLY, END = TOKENIZER.encode("é?"), TOKENIZER.encode("é!"), TOKENIZER.eos_token_id
 
@@ -38,13 +38,13 @@ def observation(
     step: int = 0,
     kept: tuple[int, ...] = (0,),
     **processes: int,
-) -> Observation:
-    experience = experience_of(trajectories, group_size=2, **processes)
-    return Observation(step, experience, kept, tuple(advantages))
+) -> RolloutEvent:
+    rollout = rollout_of(trajectories, group_size=2, **processes)
+    return RolloutEvent(step, rollout, kept, tuple(advantages))
 
 
-def content_of(seen: Observation) -> dict[str, Any]:
-    rows = [found for _, found in describe(seen)]
+def content_of(event: RolloutEvent) -> dict[str, Any]:
+    rows = [found for _, found in describe(event)]
     return packed({"step": 1, "rollout": 1, "group_size": 2}, rows, TokenPieces(TOKENIZER))
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ragen_trl.monitoring.alerts import find_signs
+from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.figures import MARKS
 from ragen_trl.reporting.report import read_run
 from ragen_trl.reporting.run_folder import families
@@ -39,9 +39,9 @@ def test_signs_that_fired_are_listed_and_marked(tmp_path: Path) -> None:
     history = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
     run, calm = write_run(tmp_path / "run", history=history), write_run(tmp_path / "calm", history=history[:10])
     html = page([run, calm], tmp_path)
-    (sign,) = find_signs(history)
+    (sign,) = find_alerts(history)
     text = words(html)
-    assert f"sign kind fired what it says spread falls early run at {sign.step} {sign.sign.says}" in text
+    assert f"sign kind fired what it says spread falls early run at {sign.step} {sign.rule.says}" in text
     assert MARKS["early"][0] in html[html.index("<svg") :]
     alone = page([tmp_path / "calm"], tmp_path)
     assert "No warning sign fired in what was logged." in words(alone)

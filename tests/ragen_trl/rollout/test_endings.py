@@ -9,7 +9,7 @@ from gymnasium import make
 
 import ragen_envs
 from ragen_trl.policies.transformers import ScriptedPolicy
-from ragen_trl.rollout.env_executor import Stepper
+from ragen_trl.rollout.env_executor import EnvExecutor
 from ragen_trl.rollout.env_pool import measure
 from ragen_trl.rollout.interfaces import Penalties, Start
 from ragen_trl.rollout.loop import play
@@ -30,7 +30,7 @@ def gate() -> Iterator[Event]:
 @pytest.mark.parametrize("workers", [0, 4])
 def test_a_crash_ends_its_episode_and_no_other(workers: int) -> None:
     envs, shelf = [Quiz(3), Faulty(3, crashes=[2]), Quiz(1)], Shelf(Quiz(1))
-    healthy, crashed, short = play(envs, Talker(), starts(3), stepper=Stepper(workers), renew=shelf.renew)
+    healthy, crashed, short = play(envs, Talker(), starts(3), executor=EnvExecutor(workers), renew=shelf.renew)
     assert (len(healthy.turns), healthy.terminated, len(short.turns)) == (3, True, 1)
     assert (crashed.terminated, crashed.truncated, crashed.limit) == (False, True, "crash")
     assert [turn.reward for turn in crashed.turns] == [1.0, -2.0]
@@ -54,7 +54,7 @@ def test_a_failed_turn_has_its_tokens_and_nothing_to_be_valued_behind_it() -> No
 
 def test_a_step_over_its_time_ends_its_episode_and_no_other(gate: Event) -> None:
     envs, shelf = [Faulty(2, hangs=[1], gate=gate), Quiz(2)], Shelf(Quiz(1))
-    hung, healthy = play(envs, Talker(), starts(2), stepper=Stepper(timeout=0.1), renew=shelf.renew)
+    hung, healthy = play(envs, Talker(), starts(2), executor=EnvExecutor(timeout=0.1), renew=shelf.renew)
     assert (len(hung.turns), hung.terminated, hung.truncated, hung.limit) == (1, False, True, "timeout")
     assert hung.episode_return == -2.0
     assert hung.turns[0].info["error"].startswith("no answer within 0.1 s")
@@ -87,7 +87,7 @@ def test_a_reset_that_fails_is_tried_in_a_new_environment() -> None:
 def test_a_reset_that_hangs_is_tried_in_a_new_environment(gate: Event) -> None:
     shelf = Shelf(Quiz(2))
     (trajectory,) = play(
-        [Faulty(2, hangs=[0], gate=gate)], Talker(), starts(1), stepper=Stepper(timeout=0.1), renew=shelf.renew
+        [Faulty(2, hangs=[0], gate=gate)], Talker(), starts(1), executor=EnvExecutor(timeout=0.1), renew=shelf.renew
     )
     assert (len(trajectory.turns), trajectory.terminated) == (2, True)
 
@@ -196,7 +196,7 @@ def test_trajectories_do_not_depend_on_the_number_of_threads() -> None:
             *(Slow(1 + row % 4, 0.02) for row in range(16)),
             *(Faulty(3, crashes=[row % 3 + 1]) for row in range(4)),
         ]
-        return play(envs, Talker(), starts(20), 60, Stepper(workers), Penalties(cut=-0.1))
+        return play(envs, Talker(), starts(20), 60, EnvExecutor(workers), Penalties(cut=-0.1))
 
     inline = played(0)
     assert {trajectory.limit for trajectory in inline} == {"", "crash", "context"}

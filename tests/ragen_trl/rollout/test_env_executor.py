@@ -1,4 +1,4 @@
-"""Stepper: what runs beside what, what a failure leaves, and that nothing depends on the number of threads."""
+"""EnvExecutor: what runs beside what, what a failure leaves, and that nothing depends on the number of threads."""
 
 import gc
 import subprocess
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ragen_trl.rollout import env_executor
-from ragen_trl.rollout.env_executor import Failure, Stepper
+from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 
 NEVER = 60.0  # seconds: a test that waits so long has failed
 
@@ -44,31 +44,32 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1, 3, 200])
 def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
-    stepper = Stepper(workers)
+    executor = EnvExecutor(workers)
     waits = [0.0, 0.01, 0.0, 0.02, 0.005] * 4
     calls = [partial(lambda row, wait: (time.sleep(wait), row)[1], row, wait) for row, wait in enumerate(waits)]
-    assert stepper.run(calls) == list(range(20))
-    assert stepper.run(calls[::-1]) == list(range(20))[::-1]
-    assert stepper.run([]) == []
+    assert executor.run(calls) == list(range(20))
+    assert executor.run(calls[::-1]) == list(range(20))[::-1]
+    assert executor.run([]) == []
 
 
 def test_calls_that_wait_run_side_by_side() -> None:
     """Each waits for all others: one after the other none would come through."""
     everyone = threading.Barrier(64, timeout=NEVER)
-    assert sorted(Stepper(64).run([everyone.wait] * 64)) == list(range(64))
+    assert sorted(EnvExecutor(64).run([everyone.wait] * 64)) == list(range(64))
 
 
 def test_a_call_that_waits_holds_no_later_one_up() -> None:
     """It is the only one that waits, and the others are done before it."""
     others = threading.Barrier(4, timeout=NEVER)
-    assert Stepper(2).run([others.wait, *[lambda: threading.Thread(target=others.wait).start()] * 3])[1:] == [None] * 3
+    calls = [others.wait, *[lambda: threading.Thread(target=others.wait).start()] * 3]
+    assert EnvExecutor(2).run(calls)[1:] == [None] * 3
 
 
 def test_calls_that_compute_stay_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as nobody looks, which is after two milliseconds; threads would only take turns on the interpreter."""
     monkeypatch.setattr(env_executor, "_PATIENCE", NEVER)
-    stepper, began = Stepper(), time.monotonic()
-    first, again = (set(stepper.run([threading.get_ident] * 500)) for _ in range(2))
+    executor, began = EnvExecutor(), time.monotonic()
+    first, again = (set(executor.run([threading.get_ident] * 500)) for _ in range(2))
     assert len(first) == 1
     assert first != {threading.get_ident()}
     assert again == {threading.get_ident()}  # where one thread was enough, none is
@@ -85,9 +86,9 @@ def test_calls_between_which_nothing_is_seen_to_wait_stay_in_one_thread(monkeypa
             pass
         return threading.get_ident()
 
-    stepper = Stepper()
+    executor = EnvExecutor()
     monkeypatch.setattr(env_executor, "_PATIENCE", 0.2)  # progress within it, even where other processes take the core
-    assert len(set(stepper.run([spin] * 1500))) == 1
+    assert len(set(executor.run([spin] * 1500))) == 1
 
 
 def test_short_waits_bring_in_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +99,11 @@ def test_short_waits_bring_in_more_threads(monkeypatch: pytest.MonkeyPatch) -> N
         time.sleep(0.01)
         return threading.get_ident()
 
-    assert len(set(Stepper(32).run([nap] * 128))) > 8
+    assert len(set(EnvExecutor(32).run([nap] * 128))) > 8
 
 
 def test_no_workers_means_the_callers_thread() -> None:
-    assert set(Stepper(0).run([threading.get_ident] * 3)) == {threading.get_ident()}
+    assert set(EnvExecutor(0).run([threading.get_ident] * 3)) == {threading.get_ident()}
 
 
 def test_there_are_never_more_at_once_than_workers() -> None:
@@ -119,13 +120,13 @@ def test_there_are_never_more_at_once_than_workers() -> None:
         with lock:
             running -= 1
 
-    assert Stepper(3).run([call] * 12) == [None] * 12
+    assert EnvExecutor(3).run([call] * 12) == [None] * 12
     assert most == 3
 
 
 @pytest.mark.parametrize("workers", [0, 1, 8])
 def test_a_crash_is_the_result_of_its_call_alone(workers: int) -> None:
-    first, failure, last = Stepper(workers).run([partial(divmod, 7, 2), partial(crash, 5), partial(divmod, 9, 4)])
+    first, failure, last = EnvExecutor(workers).run([partial(divmod, 7, 2), partial(crash, 5), partial(divmod, 9, 4)])
     assert (first, last) == ((3, 1), (2, 1))
     assert isinstance(failure, Failure)
     assert (failure.kind, type(failure.error)) == ("crash", ZeroDivisionError)
@@ -134,8 +135,8 @@ def test_a_crash_is_the_result_of_its_call_alone(workers: int) -> None:
 
 
 def test_a_call_over_its_time_is_left_behind_and_says_where_it_is(gate: threading.Event) -> None:
-    stepper = Stepper(4, timeout=0.1)
-    failure, after = stepper.run([partial(stuck_at, gate), lambda: "done"])
+    executor = EnvExecutor(4, timeout=0.1)
+    failure, after = executor.run([partial(stuck_at, gate), lambda: "done"])
     assert after == "done"
     assert isinstance(failure, Failure)
     assert (failure.kind, failure.error) == ("timeout", None)
@@ -144,45 +145,45 @@ def test_a_call_over_its_time_is_left_behind_and_says_where_it_is(gate: threadin
 
 
 def test_an_answer_that_comes_too_late_reaches_nobody(gate: threading.Event) -> None:
-    stepper = Stepper(2, timeout=0.05)
-    (failure,) = stepper.run([partial(stuck_at, gate)])
+    executor = EnvExecutor(2, timeout=0.05)
+    (failure,) = executor.run([partial(stuck_at, gate)])
     assert isinstance(failure, Failure)
     gate.set()
     for _ in range(50):
-        assert stepper.run([lambda: 1, lambda: 2, lambda: 3]) == [1, 2, 3]
+        assert executor.run([lambda: 1, lambda: 2, lambda: 3]) == [1, 2, 3]
 
 
 def test_calls_behind_hanging_ones_get_their_turn(gate: threading.Event) -> None:
     """Every thread there may be hangs; those that take their places hang, too; the last calls are made all the same."""
     calls = [partial(stuck_at, gate)] * 6 + [lambda: "done"] * 3
-    outcomes = Stepper(2, timeout=0.05).run(calls)
+    outcomes = EnvExecutor(2, timeout=0.05).run(calls)
     assert [getattr(outcome, "kind", outcome) for outcome in outcomes] == ["timeout"] * 6 + ["done"] * 3
 
 
 def test_the_time_limit_counts_from_the_beginning_of_each_call() -> None:
     """Six tenths of a second one after the other, of which each call takes one."""
-    assert Stepper(1, timeout=0.5).run([partial(time.sleep, 0.1)] * 6) == [None] * 6
+    assert EnvExecutor(1, timeout=0.5).run([partial(time.sleep, 0.1)] * 6) == [None] * 6
 
 
 @pytest.mark.parametrize("workers", [0, 4])
 def test_an_exit_goes_where_the_batch_was_run(workers: int) -> None:
     """`sys.exit` and Ctrl-C are no faults of an environment."""
-    stepper = Stepper(workers)
+    executor = EnvExecutor(workers)
     with pytest.raises(SystemExit, match="enough"):
-        stepper.run([partial(sys.exit, "enough"), *[lambda: 1] * 3])
-    assert stepper.run([lambda: 1] * 3) == [1] * 3
+        executor.run([partial(sys.exit, "enough"), *[lambda: 1] * 3])
+    assert executor.run([lambda: 1] * 3) == [1] * 3
 
 
 def test_what_has_not_begun_when_the_run_is_interrupted_never_does(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[str] = []
-    stepper = Stepper(1)
+    executor = EnvExecutor(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Stepper, "_pause", lambda *_: begun and interrupt() or 0.01)
-        stepper.run([lambda: (begun.append("first"), stuck_at(gate)), lambda: begun.append("second")])
+        patch.setattr(EnvExecutor, "_pause", lambda *_: begun and interrupt() or 0.01)
+        executor.run([lambda: (begun.append("first"), stuck_at(gate)), lambda: begun.append("second")])
     gate.set()
-    assert stepper.run([lambda: "later"]) == ["later"]
+    assert executor.run([lambda: "later"]) == ["later"]
     assert begun == ["first"]
 
 
@@ -191,10 +192,10 @@ def interrupt() -> None:
 
 
 def test_each_kind_of_failure_is_logged_once(caplog: pytest.LogCaptureFixture, gate: threading.Event) -> None:
-    stepper = Stepper(4, timeout=0.1)
+    executor = EnvExecutor(4, timeout=0.1)
     for _ in range(3):
-        stepper.run([partial(crash, 1), partial(int, "no number"), partial(crash, 2)])
-    stepper.run([partial(stuck_at, gate)])
+        executor.run([partial(crash, 1), partial(int, "no number"), partial(crash, 2)])
+    executor.run([partial(stuck_at, gate)])
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
     first, second, third = (record.getMessage() for record in caplog.records)
     assert "ZeroDivisionError" in first
@@ -204,11 +205,11 @@ def test_each_kind_of_failure_is_logged_once(caplog: pytest.LogCaptureFixture, g
 
 def test_threads_end_with_their_stepper() -> None:
     before = set(threading.enumerate())
-    stepper = Stepper(8)
-    stepper.run([threading.Barrier(8, timeout=NEVER).wait] * 8)
+    executor = EnvExecutor(8)
+    executor.run([threading.Barrier(8, timeout=NEVER).wait] * 8)
     threads = set(threading.enumerate()) - before
     assert len(threads) == 8
-    del stepper
+    del executor
     gc.collect()
     until(lambda: not any(thread.is_alive() for thread in threads))
 
@@ -218,18 +219,18 @@ def test_threads_without_work_keep_nothing_alive() -> None:
         def step(self, together: threading.Barrier) -> None:
             together.wait()
 
-    stepper, together = Stepper(4), threading.Barrier(4, timeout=NEVER)
+    executor, together = EnvExecutor(4), threading.Barrier(4, timeout=NEVER)
     envs = [Environment() for _ in range(4)]
     alive = [weakref.ref(env) for env in envs]
-    assert stepper.run([partial(env.step, together) for env in envs]) == [None] * 4
+    assert executor.run([partial(env.step, together) for env in envs]) == [None] * 4
     del envs
     until(lambda: not any(ref() for ref in alive))
 
 
 def test_a_hanging_call_keeps_no_process_alive(root: Path) -> None:
     code = (
-        "import threading; from ragen_trl.rollout.env_executor import Stepper\n"
-        "(failure,) = Stepper(2, timeout=0.05).run([threading.Event().wait]); print(failure.kind)"
+        "import threading; from ragen_trl.rollout.env_executor import EnvExecutor\n"
+        "(failure,) = EnvExecutor(2, timeout=0.05).run([threading.Event().wait]); print(failure.kind)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=NEVER)
     assert (done.returncode, done.stdout) == (0, "timeout\n")
@@ -246,7 +247,7 @@ def test_a_hanging_call_keeps_no_process_alive(root: Path) -> None:
 )
 def test_bad_arguments_are_refused(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Stepper(**arguments)  # type: ignore[arg-type]
+        EnvExecutor(**arguments)  # type: ignore[arg-type]
 
 
 def busy(seconds: float) -> int:
@@ -260,40 +261,40 @@ def busy(seconds: float) -> int:
 @pytest.mark.skipif(not hasattr(time, "pthread_getcpuclockid"), reason="this system does not tell a thread's CPU time")
 def test_calls_that_compute_for_long_stay_in_one_thread_and_within_their_limit() -> None:
     """They were taken for waiting once: all threads joined, shared one interpreter, and ran over the limit."""
-    outcomes = Stepper(64, timeout=1.0).run([partial(busy, 0.03)] * 40)
+    outcomes = EnvExecutor(64, timeout=1.0).run([partial(busy, 0.03)] * 40)
     assert not [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     assert len(set(outcomes)) <= 3
 
 
 def test_an_exit_among_calls_that_end_at_the_same_time_comes_through() -> None:
     """One thread ended the batch while another one settled, and the run waited for ever."""
-    stepper, nap = Stepper(32), partial(time.sleep, 0.004)
+    executor, nap = EnvExecutor(32), partial(time.sleep, 0.004)
     for _ in range(40):
         with pytest.raises(SystemExit):
-            stepper.run([*[nap] * 20, partial(sys.exit, "enough"), *[nap] * 20])
-    assert stepper.run([lambda: 1] * 3) == [1] * 3
+            executor.run([*[nap] * 20, partial(sys.exit, "enough"), *[nap] * 20])
+    assert executor.run([lambda: 1] * 3) == [1] * 3
 
 
 def test_threads_that_an_interrupt_leaves_in_a_call_are_not_counted_on(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stepper = Stepper(1, timeout=60)
+    executor = EnvExecutor(1, timeout=60)
     begun: list[int] = []
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Stepper, "_pause", lambda *_: begun and interrupt() or 0.01)
-        stepper.run([lambda: (begun.append(1), stuck_at(gate))])
-    assert stepper.run([lambda: "later"]) == ["later"]  # although the first call still hangs
+        patch.setattr(EnvExecutor, "_pause", lambda *_: begun and interrupt() or 0.01)
+        executor.run([lambda: (begun.append(1), stuck_at(gate))])
+    assert executor.run([lambda: "later"]) == ["later"]  # although the first call still hangs
 
 
 def test_calls_that_begin_to_wait_get_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(env_executor, "_PATIENCE", 0.01)
-    stepper, here = Stepper(), threading.get_ident()
+    executor, here = EnvExecutor(), threading.get_ident()
 
     def nap() -> int:
         time.sleep(0.1)
         return threading.get_ident()
 
-    quick = [stepper.run([threading.get_ident] * 50) for _ in range(2)]
+    quick = [executor.run([threading.get_ident] * 50) for _ in range(2)]
     assert set(quick[1]) == {here}
-    first, *others = stepper.run([nap] * 20)
-    assert first == here and here not in [*others, *stepper.run([nap] * 20)]  # the first one showed it
+    first, *others = executor.run([nap] * 20)
+    assert first == here and here not in [*others, *executor.run([nap] * 20)]  # the first one showed it

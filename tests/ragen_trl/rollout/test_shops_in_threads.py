@@ -10,7 +10,7 @@ import pytest
 
 from ragen_envs import AgentTurns, random_action
 from ragen_trl.policies.transformers import ScriptedPolicy
-from ragen_trl.rollout.env_executor import Stepper
+from ragen_trl.rollout.env_executor import EnvExecutor
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
@@ -54,14 +54,14 @@ def browse(env: Any, dice: Any) -> str:
     return env.format_reply([action for action in actions if action != "click[buy now]"] or ["search[mug]"])
 
 
-def visits(stepper: Stepper, door: threading.Barrier | None) -> list[Trajectory]:
+def visits(executor: EnvExecutor, door: threading.Barrier | None) -> list[Trajectory]:
     envs = []
     for _ in range(SHOPS):
         shop = gymnasium.make("ragen/WebShop-v0", catalog="synthetic:200", disable_env_checker=True)
         envs.append(Crowd(shop, max_turns=TURNS, max_actions=99, think=False))
         envs[-1].door = door
     starts = [Start.drawn(seed, (seed,)) for seed in range(SHOPS)]
-    trajectories = play(envs, ScriptedPolicy(browse), starts, None, stepper)
+    trajectories = play(envs, ScriptedPolicy(browse), starts, None, executor)
     for env in envs:
         env.close()
     return trajectories
@@ -69,9 +69,9 @@ def visits(stepper: Stepper, door: threading.Barrier | None) -> list[Trajectory]
 
 @pytest.mark.usefixtures("impatient_interpreter")
 def test_shops_in_threads_play_as_they_do_alone() -> None:
-    alone = visits(Stepper(0), None)
+    alone = visits(EnvExecutor(0), None)
     assert {len(trajectory.turns) for trajectory in alone} == {TURNS}
     assert sum(turn.info["num_actions"] for trajectory in alone for turn in trajectory.turns) > SHOPS * TURNS
     assert len({trajectory.turns[-1].observation for trajectory in alone}) > SHOPS / 2
     for _ in range(3):
-        assert visits(Stepper(SHOPS), threading.Barrier(SHOPS, timeout=60)) == alone
+        assert visits(EnvExecutor(SHOPS), threading.Barrier(SHOPS, timeout=60)) == alone

@@ -82,11 +82,11 @@ class Wrong(StarPOTrainer):
         played = super().rollout(*args)
         return played[1:] if self.wrong == "rollout" else played
 
-    def select_groups(self, experience: Any) -> Any:
-        return [0, 99] if self.wrong == "select_groups" else super().select_groups(experience)
+    def select_groups(self, rollout: Any) -> Any:
+        return [0, 99] if self.wrong == "select_groups" else super().select_groups(rollout)
 
-    def advantages(self, experience: Any) -> Any:
-        found = super().advantages(experience)
+    def advantages(self, rollout: Any) -> Any:
+        found = super().advantages(rollout)
         return found * float("nan") if self.wrong == "advantages" else found
 
     def policy_loss(self, model: Any, inputs: Any) -> Any:

@@ -58,8 +58,8 @@ def test_the_entropy_bonus_is_part_of_the_step(tmp_path: Path) -> None:
 class Dealt(Awake):
     """Deals its trajectories out to the updates in one order, whatever else has drawn from torch's dice."""
 
-    def _learn_from(self, experience: Any, kept: Any) -> Any:
-        batch = super()._learn_from(experience, kept)
+    def _learn_from(self, rollout: Any, kept: Any) -> Any:
+        batch = super()._learn_from(rollout, kept)
         torch.manual_seed(0)  # TRL shuffles next
         return batch
 
@@ -97,8 +97,8 @@ def test_each_update_on_a_rollout_is_normalised_by_its_own_window(tmp_path: Path
     tokens = [int((inputs["completion_mask"] * inputs["tool_mask"]).sum()) for inputs in seen]
     for first in (0, 3):
         for inputs in seen[first : first + 3]:
-            assert inputs["window_tokens"].item() == sum(tokens[first : first + 3])
-            assert inputs["window_trajectories"].item() == 12
+            assert inputs["step_tokens"].item() == sum(tokens[first : first + 3])
+            assert inputs["step_trajectories"].item() == 12
     assert sum(tokens[:3]) != sum(tokens[3:])
 
 

@@ -8,7 +8,7 @@ import torch
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.advantages import group_advantages
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
@@ -17,14 +17,14 @@ class Spy(StarPOTrainer):
     """Keeps what is learnt from, its advantages, and the micro-batches they end in."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.learnt: list[Experience] = []
+        self.learnt: list[RolloutBatch] = []
         self.credited: list[torch.Tensor] = []
         self.batches: list[dict[str, Any]] = []
         super().__init__(*args, **kwargs)
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
-        self.learnt.append(experience)
-        self.credited.append(super().advantages(experience))
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        self.learnt.append(rollout)
+        self.credited.append(super().advantages(rollout))
         return self.credited[-1]
 
     def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -55,11 +55,11 @@ def environment_and_extra(trajectories: list[Trajectory]) -> tuple[torch.Tensor,
 def test_rewards_are_added_up_and_then_normalised(tmp_path: Path) -> None:
     """2 · return + 3 · extra, normalised within groups; a None adds nothing."""
     trainer = run(tmp_path, reward_funcs=[by_seed], reward_weights=[2.0, 3.0])
-    (experience,) = trainer.learnt
-    environment, extra = environment_and_extra(experience.trajectories)
+    (rollout,) = trainer.learnt
+    environment, extra = environment_and_extra(rollout.trajectories)
     assert extra.count_nonzero() > 0
-    assert None in by_seed(experience.trajectories)
-    torch.testing.assert_close(experience.returns, 2 * environment + 3 * extra)
+    assert None in by_seed(rollout.trajectories)
+    torch.testing.assert_close(rollout.returns, 2 * environment + 3 * extra)
     torch.testing.assert_close(trainer.credited[0], group_advantages(2 * environment + 3 * extra, 4))
     (batch,) = trainer.batches
     torch.testing.assert_close(batch["advantages"].sort().values, trainer.credited[0].sort().values)
@@ -69,8 +69,8 @@ def test_each_function_may_be_normalised_before_they_are_added_up(tmp_path: Path
     """A function that gives all the same adds nothing then, and the scale of another does not matter."""
     options: dict[str, Any] = {"multi_objective_aggregation": "normalize_then_sum"}
     trainer = run(tmp_path, reward_funcs=[constant], reward_weights=[2.0, 3.0], **options)
-    (experience,) = trainer.learnt
-    normalised = group_advantages(torch.tensor([one.episode_return for one in experience.trajectories]), 4)
+    (rollout,) = trainer.learnt
+    normalised = group_advantages(torch.tensor([one.episode_return for one in rollout.trajectories]), 4)
     expected = (normalised - normalised.mean()) / normalised.std()
     assert expected.abs().max() > 0.5
     torch.testing.assert_close(trainer.credited[0], expected, rtol=1e-3, atol=1e-3)
@@ -101,9 +101,9 @@ def test_the_filter_looks_at_all_rewards(tmp_path: Path) -> None:
         return [float(place % 2) if one.seed == seed else 0.0 for place, one in enumerate(trajectory)]
 
     trainer = run(tmp_path, lottery(win=0.0), reward_funcs=[one_group], **options)
-    (experience,) = trainer.learnt
-    assert len({one.seed for one in experience.trajectories}) == 1
-    assert experience.returns.tolist() == [0.0, 1.0, 0.0, 1.0]
+    (rollout,) = trainer.learnt
+    assert len({one.seed for one in rollout.trajectories}) == 1
+    assert rollout.returns.tolist() == [0.0, 1.0, 0.0, 1.0]
     assert trainer.state.log_history[0]["filter/kept_groups"] == 1
 
 
@@ -128,9 +128,9 @@ def test_functions_see_whole_trajectories_and_the_columns_of_trl(tmp_path: Path)
 def test_turns_are_credited_with_extra_rewards_too(tmp_path: Path, advantage: str) -> None:
     """The lottery pays nothing: without the extra reward there would be nothing to credit."""
     trainer = run(tmp_path, lottery(win=0.0, draws=3), reward_funcs=[by_seed], advantage=advantage)
-    (experience,) = trainer.learnt
-    rewards, mask = experience.turn_rewards()
-    for row, one in enumerate(experience.trajectories):
+    (rollout,) = trainer.learnt
+    rewards, mask = rollout.turn_rewards()
+    for row, one in enumerate(rollout.trajectories):
         extra = by_seed([one])[0] or 0.0
         assert rewards[row, : len(one.turns)].tolist() == pytest.approx([0.0] * (len(one.turns) - 1) + [extra])
         assert mask[row].sum() == len(one.turns)
@@ -139,7 +139,7 @@ def test_turns_are_credited_with_extra_rewards_too(tmp_path: Path, advantage: st
 
 def test_rewards_of_one_function_can_be_the_only_ones(tmp_path: Path) -> None:
     trainer = run(tmp_path, reward_funcs=[by_seed], reward_weights=[0.0, 1.0])
-    (experience,) = trainer.learnt
-    _, extra = environment_and_extra(experience.trajectories)
-    torch.testing.assert_close(experience.returns, extra)
-    assert trainer.state.log_history[0]["success"] == sum(one.success for one in experience.trajectories) / 8
+    (rollout,) = trainer.learnt
+    _, extra = environment_and_extra(rollout.trajectories)
+    torch.testing.assert_close(rollout.returns, extra)
+    assert trainer.state.log_history[0]["success"] == sum(one.success for one in rollout.trajectories) / 8

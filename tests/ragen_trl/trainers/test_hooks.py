@@ -19,13 +19,13 @@ class Recorder(StarPOTrainer):
     """Keeps what is learnt from."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.experiences: list[Any] = []
+        self.batches: list[Any] = []
         self.batches: list[dict[str, Any]] = []
         super().__init__(*args, **kwargs)
 
-    def select_groups(self, experience: Any) -> list[int]:
-        self.experiences.append(experience)
-        return super().select_groups(experience)
+    def select_groups(self, rollout: Any) -> list[int]:
+        self.batches.append(rollout)
+        return super().select_groups(rollout)
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         self.batches.append(inputs)
@@ -73,16 +73,16 @@ def test_a_rollout_of_ones_own_is_what_is_trained(tmp_path: Path) -> None:
 
 def test_groups_of_ones_own_choice_are_the_ones_trained(tmp_path: Path) -> None:
     class Longest(Recorder):
-        def select_groups(self, experience: Any) -> list[int]:
-            super().select_groups(experience)
-            turns = [len(outline.turn_rewards) for outline in experience.outlines]
+        def select_groups(self, rollout: Any) -> list[int]:
+            super().select_groups(rollout)
+            turns = [len(summary.turn_rewards) for summary in rollout.summaries]
             totals = [sum(turns[i : i + 4]) for i in range(0, len(turns), 4)]
             return [totals.index(max(totals))]
 
     trainer = small_trainer(tmp_path, draws(), trainer=Longest, per_device_train_batch_size=32, **PLAIN)
     trainer.train()
-    (experience,) = trainer.experiences
-    groups = [experience.trajectories[i : i + 4] for i in range(0, 32, 4)]
+    (rollout,) = trainer.batches
+    groups = [rollout.trajectories[i : i + 4] for i in range(0, 32, 4)]
     longest = max(groups, key=lambda group: sum(len(trajectory.turns) for trajectory in group))
     (batch,) = trainer.batches
     assert trained(batch) == sorted(map(sampled, longest))
@@ -92,7 +92,7 @@ def test_groups_of_ones_own_choice_are_the_ones_trained(tmp_path: Path) -> None:
 
 def test_no_group_of_ones_own_choice_means_no_update(tmp_path: Path) -> None:
     class Nothing(StarPOTrainer):
-        def select_groups(self, experience: Any) -> list[int]:
+        def select_groups(self, rollout: Any) -> list[int]:
             return []
 
     trainer = small_trainer(tmp_path, lottery(), trainer=Nothing, weight_decay=0.5, **PLAIN)
@@ -103,25 +103,25 @@ def test_no_group_of_ones_own_choice_means_no_update(tmp_path: Path) -> None:
 class Returns(Recorder):
     """Plain REINFORCE: the advantage is the return."""
 
-    def advantages(self, experience: Any) -> torch.Tensor:
-        return experience.returns
+    def advantages(self, rollout: Any) -> torch.Tensor:
+        return rollout.returns
 
 
 def test_advantages_of_ones_own_weigh_the_trajectories(tmp_path: Path) -> None:
     """StarPO's objective at ratio 1: the mean over trajectories of the mean over tokens, each times its advantage."""
     trainer = small_trainer(tmp_path, draws(), trainer=Returns, per_device_train_batch_size=24, **PLAIN)
     moved = step_of(trainer)
-    (experience,) = trainer.experiences
-    weights = [t.episode_return / len(sampled(t)) / 24 for t in experience.trajectories]
+    (rollout,) = trainer.batches
+    weights = [t.episode_return / len(sampled(t)) / 24 for t in rollout.trajectories]
     assert 0.0 in weights and len(set(weights)) > 2
-    assert_same_step(gradient(experience.trajectories, weights), moved)
+    assert_same_step(gradient(rollout.trajectories, weights), moved)
 
 
 def test_advantages_may_be_given_token_by_token(tmp_path: Path) -> None:
     class Spread(Returns):
-        def advantages(self, experience: Any) -> torch.Tensor:
-            local = super().advantages(experience)[experience.rows]
-            return local[:, None].expand(-1, experience.completion_length)
+        def advantages(self, rollout: Any) -> torch.Tensor:
+            local = super().advantages(rollout)[rollout.local_indices]
+            return local[:, None].expand(-1, rollout.completion_length)
 
     whole = step_of(small_trainer(tmp_path / "whole", draws(), trainer=Returns, **PLAIN))
     options: dict[str, Any] = {**PLAIN, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
@@ -131,7 +131,7 @@ def test_advantages_may_be_given_token_by_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(9,), (8, 1), (1, 8), (4,), ()])
 def test_advantages_of_a_wrong_shape_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
     class Wrong(StarPOTrainer):
-        def advantages(self, experience: Any) -> torch.Tensor:
+        def advantages(self, rollout: Any) -> torch.Tensor:
             return torch.zeros(shape)
 
     trainer = small_trainer(tmp_path, lottery(), trainer=Wrong, **PLAIN)
@@ -148,7 +148,7 @@ class PerToken(Recorder):
         self.batches.append(inputs)
         logprobs, _ = self.score(model, inputs)
         mask = inputs["completion_mask"] * inputs["tool_mask"]
-        return -(logprobs * mask * inputs["advantages"][:, None]).sum() / inputs["window_tokens"]
+        return -(logprobs * mask * inputs["advantages"][:, None]).sum() / inputs["step_tokens"]
 
 
 @pytest.mark.parametrize(("size", "count"), [(16, 1), (2, 8)])
@@ -164,9 +164,9 @@ def test_a_loss_of_ones_own_is_added_up_over_micro_batches(tmp_path: Path, size:
         **options,
     )
     moved = step_of(trainer)
-    (experience,) = trainer.experiences
+    (rollout,) = trainer.batches
     rows = {row for batch in trainer.batches for row in trained(batch)}
-    groups = [experience.trajectories[i : i + 4] for i in range(0, 16, 4)]
+    groups = [rollout.trajectories[i : i + 4] for i in range(0, 16, 4)]
     kept = [group for group in groups if sampled(group[0]) in rows]
     assert len(kept) == 2
     tokens = sum(len(sampled(t)) for group in kept for t in group)
@@ -181,8 +181,8 @@ def test_an_algorithm_needs_no_more_than_its_advantages(tmp_path: Path) -> None:
     class Reinforce(TrajectoryTrainer):
         _name = "REINFORCE"
 
-        def advantages(self, experience: Any) -> torch.Tensor:
-            return experience.returns
+        def advantages(self, rollout: Any) -> torch.Tensor:
+            return rollout.returns
 
     own = step_of(small_trainer(tmp_path / "own", draws(), trainer=Reinforce, **PLAIN))
     assert_same_step(own, step_of(small_trainer(tmp_path / "starpo", draws(), trainer=Returns, **PLAIN)))
@@ -212,8 +212,8 @@ def test_hooks_of_astar_po_may_be_overridden_one_by_one(tmp_path: Path) -> None:
     """Its advantages halved and its loss as it was: half the step of an A*-PO whose policy is still its reference."""
 
     class Halved(AStarPOTrainer):
-        def advantages(self, experience: Any) -> torch.Tensor:
-            return super().advantages(experience) / 2
+        def advantages(self, rollout: Any) -> torch.Tensor:
+            return super().advantages(rollout) / 2
 
     whole = step_of(astar(tmp_path / "whole", draws(), **STEP))
     half = step_of(astar(tmp_path / "half", draws(), trainer=Halved, **STEP))

@@ -46,9 +46,9 @@ class Spy(StarPOTrainer):
         self.played += zip([env.unwrapped for env in envs], trajectories, strict=True)
         return trajectories
 
-    def advantages(self, experience: Any) -> torch.Tensor:
-        self.learnt.append(experience)
-        return super().advantages(experience)
+    def advantages(self, rollout: Any) -> torch.Tensor:
+        self.learnt.append(rollout)
+        return super().advantages(rollout)
 
 
 def run(folder: Path, env: Any, **options: Any) -> Any:
@@ -68,11 +68,11 @@ def test_a_group_is_played_in_one_environment_from_one_start(tmp_path: Path) -> 
         assert len({env.win for env, _ in group}) == 1
         assert len({trajectory.seed for _, trajectory in group}) == 1
         assert len({trajectory.turns[0].observation for _, trajectory in group}) == 1
-    for experience in trainer.learnt:
-        names = [outline.env for outline in experience.outlines]
+    for rollout in trainer.learnt:
+        names = [summary.env for summary in rollout.summaries]
         assert all(len(set(names[first : first + 4])) == 1 for first in range(0, 16, 4))
         paid = [{"cheap": 1.0, "dear": 1000.0}[name] for name in names]
-        assert all(value in (0.0, wins) for value, wins in zip(experience.returns.tolist(), paid, strict=True))
+        assert all(value in (0.0, wins) for value, wins in zip(rollout.returns.tolist(), paid, strict=True))
 
 
 @pytest.mark.parametrize(("weights", "shares"), [(None, [2, 2]), ([3.0, 1.0], [3, 1]), ([1.0, 3.0], [1, 3])])
@@ -105,32 +105,32 @@ def test_one_environment_is_not_reported_twice(tmp_path: Path) -> None:
 def test_the_filter_works_in_each_environment(tmp_path: Path) -> None:
     """Half of the groups of each: otherwise the dear lottery, with a thousand times the spread, took every place."""
     trainer = run(tmp_path, [cheap, dear], filter_ratio=0.5, max_steps=3)
-    assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
+    assert [sorted(rollout.group_tasks) for rollout in trainer.learnt] == [[0, 1]] * 3
     assert [row["filter/kept_groups"] for row in trainer.state.log_history[:3]] == [2, 2, 2]
 
 
 def test_the_filter_tells_environments_of_one_name_apart(tmp_path: Path) -> None:
     """Regression: two functions of one name were one environment to it, and the dear lottery took every place."""
     trainer = run(tmp_path, [lottery(1.0), lottery(1000.0)], filter_ratio=0.5, max_steps=3)
-    names = {outline.env for experience in trainer.learnt for outline in experience.outlines}
+    names = {summary.env for rollout in trainer.learnt for summary in rollout.summaries}
     assert names == {"<lambda>#0", "<lambda>#1"}
-    assert [sorted(experience.group_tasks) for experience in trainer.learnt] == [[0, 1]] * 3
+    assert [sorted(rollout.group_tasks) for rollout in trainer.learnt] == [[0, 1]] * 3
 
 
 def test_normalised_by_group_all_environments_weigh_the_same(tmp_path: Path) -> None:
     seen: list[torch.Tensor] = []
 
     class Kept(Spy):
-        def advantages(self, experience: Any) -> torch.Tensor:
-            seen.append(super().advantages(experience))
+        def advantages(self, rollout: Any) -> torch.Tensor:
+            seen.append(super().advantages(rollout))
             return seen[-1]
 
     trainer = small_trainer(tmp_path, [cheap, dear], trainer=Kept, per_device_train_batch_size=16, max_steps=1)
     trainer.train()
     (advantages,) = seen
-    (experience,) = trainer.learnt  # type: ignore[attr-defined]
+    (rollout,) = trainer.learnt  # type: ignore[attr-defined]
     largest = {
-        name: advantages[[outline.env == name for outline in experience.outlines]].abs().max().item()
+        name: advantages[[summary.env == name for summary in rollout.summaries]].abs().max().item()
         for name in ("cheap", "dear")
     }
     assert largest["cheap"] == pytest.approx(largest["dear"], rel=0.8)
@@ -161,7 +161,7 @@ def test_the_same_environment_with_other_arguments_is_another(tmp_path: Path) ->
     kinds = [{slips(env) for env, _ in group} for group in groups(trainer)]
     assert all(len(kind) == 1 for kind in kinds)
     assert sorted(next(iter(kind)) for kind in kinds) == [False, False, True, True]
-    assert {outline.task for outline in trainer.learnt[0].outlines} == {0, 1}
+    assert {summary.task for summary in trainer.learnt[0].summaries} == {0, 1}
     with pytest.raises(EnvSpecError, match="listed 2 times"):
         run(tmp_path, [dry, EnvSpec(LAKE, {"is_slippery": False})])
 

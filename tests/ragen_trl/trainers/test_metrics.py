@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, shown_advantages
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.trainers import experience_of, made_up
+from tests.support.ragen_trl.trainers import made_up, rollout_of
 
 CPU = torch.device("cpu")
 
@@ -81,8 +81,8 @@ def test_processes_of_unequal_luck_report_the_same_means() -> None:
     assert whole["lake/return"] == pytest.approx(7 / 3)
 
 
-def groups_of(*returns: float, size: int = 2) -> Experience:
-    return experience_of([made_up((1, 1, reward)) for reward in returns], size)
+def groups_of(*returns: float, size: int = 2) -> RolloutBatch:
+    return rollout_of([made_up((1, 1, reward)) for reward in returns], size)
 
 
 def test_what_the_filter_did_by_hand() -> None:
@@ -114,7 +114,7 @@ def test_groups_of_one_have_no_spread_to_report() -> None:
 
 
 def test_refills_count_as_sampled() -> None:
-    joined = Experience.joined([groups_of(1.0, 2.0), groups_of(3.0, 5.0)], pad_id=0)
+    joined = RolloutBatch.joined([groups_of(1.0, 2.0), groups_of(3.0, 5.0)], pad_id=0)
     metrics = filter_metrics(joined, [1])
     assert (metrics["filter/trajectories_sampled"], metrics["filter/trajectories_used"]) == (4, 2)
 
@@ -124,9 +124,9 @@ def same(local: list[float]) -> list[float]:
     return local
 
 
-def of_all(experience: Experience, advantages: torch.Tensor, gather: Any = same) -> list[float]:
+def of_all(rollout: RolloutBatch, advantages: torch.Tensor, gather: Any = same) -> list[float]:
     """What is shown where every group was kept."""
-    return shown_advantages(experience, range(experience.num_groups), experience, advantages, gather)
+    return shown_advantages(rollout, range(rollout.num_groups), rollout, advantages, gather)
 
 
 def test_advantages_of_trajectories_are_shown_as_they_are() -> None:
@@ -134,23 +134,23 @@ def test_advantages_of_trajectories_are_shown_as_they_are() -> None:
 
 
 def test_a_trajectory_that_was_dropped_is_shown_with_no_advantage() -> None:
-    experience = groups_of(1.0, 2.0, 3.0, 5.0)
-    chosen = experience.select([1], 1)
-    assert shown_advantages(experience, [1], chosen, torch.tensor([-0.5, 0.5]), same) == [0.0, 0.0, -0.5, 0.5]
-    assert shown_advantages(experience, [], experience.select([], 1), None, same) == [0.0] * 4
+    rollout = groups_of(1.0, 2.0, 3.0, 5.0)
+    chosen = rollout.select([1], 1)
+    assert shown_advantages(rollout, [1], chosen, torch.tensor([-0.5, 0.5]), same) == [0.0, 0.0, -0.5, 0.5]
+    assert shown_advantages(rollout, [], rollout.select([], 1), None, same) == [0.0] * 4
 
 
 def test_advantages_of_tokens_are_shown_as_the_mean_over_the_sampled_ones() -> None:
     """Completion columns a e a and a: (1 + 3) / 2, and 5; what stands at environment tokens and padding is not seen."""
-    experience = experience_of([made_up((2, 1, 0.0), (1, 1, 1.0)), made_up((1, 1, 0.0))], 2)
+    rollout = rollout_of([made_up((2, 1, 0.0), (1, 1, 1.0)), made_up((1, 1, 0.0))], 2)
     advantages = torch.tensor([[1.0, 99.0, 3.0], [5.0, 99.0, 99.0]])
-    assert of_all(experience, advantages) == [2.0, 5.0]
+    assert of_all(rollout, advantages) == [2.0, 5.0]
 
 
 def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> None:
     """Two rollouts of 4 on two processes. Each process reports its own rows, and they are gathered by process."""
     parts = [[made_up((1, 1, 0.0), seed=first + row) for row in range(4)] for first in (0, 4)]
-    joined = [Experience.joined([experience_of(part, 2, 2, process) for part in parts], pad_id=0) for process in (0, 1)]
+    joined = [RolloutBatch.joined([rollout_of(part, 2, 2, process) for part in parts], pad_id=0) for process in (0, 1)]
     local = [[float(trajectory.seed) for trajectory in one.trajectories] for one in joined]
     assert local == [[0, 1, 4, 5], [2, 3, 6, 7]]
     for one, seeds in zip(joined, local, strict=True):

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.gae import token_gae
 from ragen_trl.batching.batch import collate
-from ragen_trl.batching.rollout_batch import Experience
+from ragen_trl.batching.rollout_batch import RolloutBatch
 from tests.support.ragen_trl.trainers import lottery, parameters, small_model, small_trainer
 
 CRITIC = ("value_loss", "clip_fraction", "grad_norm", "explained_variance", "value_mean", "return_mean")
@@ -25,17 +25,17 @@ def lora() -> LoraConfig:
 
 
 class Spy(StarPOTrainer):
-    """Keeps experiences and advantages, and in which updates the policy learns."""
+    """Keeps rollout batches and advantages, and in which updates the policy learns."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.learnt: list[Experience] = []
+        self.learnt: list[RolloutBatch] = []
         self.credited: list[torch.Tensor] = []
         self.losses: list[int] = []
         super().__init__(*args, **kwargs)
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
-        self.learnt.append(experience)
-        self.credited.append(super().advantages(experience))
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        self.learnt.append(rollout)
+        self.credited.append(super().advantages(rollout))
         return self.credited[-1]
 
     def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -97,9 +97,9 @@ def test_the_first_advantages_are_whitened_returns_to_go(tmp_path: Path) -> None
     """A new critic says 0, and γ = λ = 1: what a token is credited with is what was won from there on."""
     trainer = make(tmp_path, max_steps=1)
     trainer.train()
-    (experience,), (columns,) = trainer.learnt, trainer.credited
+    (rollout,), (columns,) = trainer.learnt, trainer.credited
     won, places = [], []
-    for row, one in enumerate(experience.trajectories):
+    for row, one in enumerate(rollout.trajectories):
         first = len(one.turns[0].prompt_ids)
         for column, turn in enumerate(one.turn_ids[first:]):
             if turn >= 0:
@@ -132,19 +132,19 @@ def test_cut_episodes_end_with_the_critics_value(tmp_path: Path) -> None:
 
     critic.values = spy  # type: ignore[method-assign]
     trainer.train()
-    for experience, columns, (value, after) in zip(trainer.learnt, trainer.credited, asked, strict=True):  # type: ignore[attr-defined]
-        cut = [one.truncated for one in experience.trajectories]
+    for rollout, columns, (value, after) in zip(trainer.learnt, trainer.credited, asked, strict=True):  # type: ignore[attr-defined]
+        cut = [one.truncated for one in rollout.trajectories]
         assert any(cut) and not all(cut)
         assert (after != 0).tolist() == cut
-        mask = collate(experience.trajectories, 0)["action_mask"]
+        mask = collate(rollout.trajectories, 0)["action_mask"]
         rewards = torch.zeros_like(value)
-        for row, one in enumerate(experience.trajectories):
+        for row, one in enumerate(rollout.trajectories):
             place = 0
             for turn in one.turns:
                 place += len(turn.prompt_ids) + len(turn.reply_ids)
                 rewards[row, place - 1] = turn.reward
         expected, _ = token_gae(rewards, value, mask, 0.9, 1.0, after)
-        for row, one in enumerate(experience.trajectories):
+        for row, one in enumerate(rollout.trajectories):
             first, end = len(one.turns[0].prompt_ids), len(one.token_ids)
             torch.testing.assert_close(columns[row, : end - first], expected[row, first:end])
 
@@ -273,9 +273,9 @@ def test_several_epochs_and_minibatches_for_both(tmp_path: Path) -> None:
 def test_a_critic_sees_only_what_the_filter_let_through(tmp_path: Path, advantage: str) -> None:
     trainer = make(tmp_path, advantage, per_device_train_batch_size=16, filter_ratio=0.5, max_steps=1)
     trainer.train()
-    (experience,) = trainer.learnt
-    assert len(experience.trajectories) == 8
-    assert trainer.credited[0].shape == (8, experience.completion_length)
+    (rollout,) = trainer.learnt
+    assert len(rollout.trajectories) == 8
+    assert trainer.credited[0].shape == (8, rollout.completion_length)
 
 
 def test_a_rollout_that_teaches_nothing_leaves_both_as_they_are(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ class Recorder(StarPOTrainer):
         self.rows.append(inputs)
         return super()._generate_and_score_completions(inputs)
 
-    def _learn_from(self, experience: Any, kept: Any) -> dict[str, Any]:
-        self.generated.append(dict(experience.batch))
-        return super()._learn_from(experience, kept)
+    def _learn_from(self, rollout: Any, kept: Any) -> dict[str, Any]:
+        self.generated.append(dict(rollout.batch))
+        return super()._learn_from(rollout, kept)
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         before = self._buffered_inputs
@@ -125,7 +125,7 @@ def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path)
         rows = [row for batch in batches for row in unpadded(batch)]
         assert sorted(rows) == sorted(unpadded(generated))
         assert all(len(batch["completion_ids"]) == 2 for batch in batches)
-        assert all(batch["window_trajectories"].item() == 8 for batch in batches)
+        assert all(batch["step_trajectories"].item() == 8 for batch in batches)
 
 
 def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_delta_is_the_dual_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_losses_divide_by_the_accumulation_or_by_the_token_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, steps: int, divisor: float
 ) -> None:
-    """`add_window_totals` relies on it.
+    """`add_step_totals` relies on it.
 
     Of 8 micro-batches 4 make a step: a mean over rows is divided by 4. All of them together are said to hold 4 times
     the tokens of this one, hence a step twice as many, by which a sum over tokens is divided.

@@ -1,6 +1,6 @@
 """Small trainers for the trainer tests: a real ``StarPOTrainer`` on the tiny model, a few steps long.
 
-And what such a trainer works on, made up: trajectories of given lengths and rewards, and experiences of them.
+And what such a trainer works on, made up: trajectories of given lengths and rewards, and rollout batches of them.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.batch import to_rollout_output
-from ragen_trl.batching.rollout_batch import Experience, Outline
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory, Turn
 
@@ -133,7 +133,7 @@ def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields
     return Trajectory(made, **{"seed": 0, "terminated": True, **fields})
 
 
-def experience_of(
+def rollout_of(
     trajectories: Sequence[Trajectory],
     group_size: int,
     processes: int = 1,
@@ -141,7 +141,7 @@ def experience_of(
     extra: Sequence[Sequence[float]] = (),
     weights: Sequence[float] | None = None,
     envs: Sequence[str] | None = None,
-) -> Experience:
+) -> RolloutBatch:
     """What one of several processes holds after a rollout of these trajectories, in equal and contiguous shares.
 
     ``extra`` are the rewards of further functions, one list each; ``envs`` names the environment of every trajectory.
@@ -151,13 +151,13 @@ def experience_of(
     columns = [[trajectory.episode_return for trajectory in trajectories], *extra]
     share = len(trajectories) // processes
     here = list(trajectories[process * share : (process + 1) * share])
-    return Experience(
+    return RolloutBatch(
         trajectories=here,
-        process=process,
-        owners=tuple(row // share for row in range(len(trajectories))),
+        rank=process,
+        ranks=tuple(row // share for row in range(len(trajectories))),
         rewards=torch.tensor(columns).T,
         weights=torch.tensor(weights or [1.0] * len(columns)),
-        outlines=[Outline.of(*of) for of in zip(trajectories, names, tasks, strict=True)],
+        summaries=[TrajectorySummary.of(*of) for of in zip(trajectories, names, tasks, strict=True)],
         group_size=group_size,
         batch=generation_batch(here),
     )
