@@ -2,7 +2,8 @@
 
 Wiring between `RolloutBatch` and the pure estimators of `advantages`, `gae` and `turn_advantages`. Two layouts of
 columns meet here: TRL's completions begin behind the first prompt, the critic reads whole trajectories
-(`batch.collate`)."""
+(`batch.collate`).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
