@@ -129,7 +129,7 @@ class _AnchoredTrainer(TrajectoryTrainer):
         logprobs, _ = self.score(model, inputs)
         kl = ((logprobs.detach() - ref_logprobs) * mask).sum()
         total, tokens = self._total(torch.stack([kl.double(), mask.sum().double()])).tolist()
-        self._record("train", {"kl": total / max(1.0, tokens)})
+        self.record("train", {"kl": total / max(1.0, tokens)})
         return logprobs, ref_logprobs, mask
 
 
@@ -165,11 +165,11 @@ class FirstReportTrainer(_AnchoredTrainer):
         plays = [(row, index) for row in rollout.local_indices for index in range(args.value_samples)]
         summaries = [rollout.summaries[row] for row, _ in plays]
         starts = [
-            Start.drawn(summary.seed, [args.seed, step, self._micro_step, *play, _VALUE_PLAY])
+            Start.drawn(summary.seed, [args.seed, step, self.micro_step, *play, _VALUE_PLAY])
             for summary, play in zip(summaries, plays, strict=True)
         ]
         envs = self._envs.take([self._tasks.specs[summary.task] for summary in summaries])
-        with self._unwrapped_model() as model:
+        with self.unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
         returns = self._raw_returns(played, [summary.task for summary in summaries])
         samples = torch.tensor(returns).reshape(-1, args.value_samples)

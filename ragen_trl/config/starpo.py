@@ -155,21 +155,21 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             raise ValueError(
                 f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
             )
+        both_given = self.generation_batch_size is not None and self.steps_per_generation is not None
         try:
             with warnings.catch_warnings():  # TRL's own default for it, whose name transformers is about to change
                 warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
                 super().__post_init__()
         except ValueError as error:
-            if self.num_generations == 1 and "at least 2 generations" in str(error):
-                pass  # its trainer takes groups of one; all that its configuration still checks is about vLLM
-            elif "divisible by num_generations" in str(error):
+            if both_given or not self._groups_are_at_fault():
+                raise
+            if self.num_generations != 1:
                 raise ValueError(
                     f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
                     f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
                     "of them"
                 ) from error
-            else:
-                raise
+            # TRL wants groups of at least two; our trainers take one. All that it still checks is about vLLM.
         check_values(self)
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
@@ -177,6 +177,19 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
+
+    def _groups_are_at_fault(self) -> bool:
+        """Whether TRL's checks, which stop at the first fault, came as far as those of groups and stop there.
+
+        They set both sizes, then compare the evaluation's batch with its groups, then the rollout's with its own.
+        """
+        if self.generation_batch_size is None or self.steps_per_generation is None or self.num_generations is None:
+            return False
+        if self.do_eval and self.eval_strategy != "no":
+            group = self.num_generations_eval or self.num_generations
+            if self.per_device_eval_batch_size * self.world_size % group:
+                return False
+        return self.num_generations == 1 or self.generation_batch_size % self.num_generations != 0
 
     @property
     def min_group_size(self) -> int:
