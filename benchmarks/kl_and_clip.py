@@ -31,17 +31,6 @@ VARIANTS = {
 QUESTION = Question(
     name="kl_and_clip",
     title="What do the KL term and the symmetric clip cost?",
-    published=(
-        "RAGEN, Figure 8 (Sokoban, PPO form): the base falls to 0 by step 40; with clip-higher the peak is 0.117, "
-        "without KL 0.109, and both fall to 0 by step 180 to 200."
-    ),
-    reading=(
-        "Nothing of it shows, and not all of it could: the published runs are of the PPO form in Sokoban and "
-        "collapse, these are of the group form on FrozenLake and do not. All four end between 0.58 and 0.61 after "
-        "24 rollouts, with ranges over seeds that overlap. The clip touches 1 to 3 % of the tokens in four "
-        "updates on a rollout, and a KL term of 0.001 is too small to be felt. Neither helps nor harms a run that "
-        "does not collapse."
-    ),
     tasks={
         "frozenlake": replace(
             TASKS["frozenlake"], variants=tuple(VARIANTS), trajectories=128 * 24, evaluations_per_run=4

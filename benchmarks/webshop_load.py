@@ -5,7 +5,7 @@
 
 Three phases, each with a server of its own: `load` (every client plays its episodes as fast as it is answered), `kill`
 (the same, and in the middle one worker is killed with SIGKILL), `memory` (short sessions that nobody deletes). Every
-answer to every action is compared, byte for byte, with a serial run in this process (webshop_shoppers.py). Exits 1
+answer to every action is compared, byte for byte, with a serial run in this process (measuring/shoppers.py). Exits 1
 where one differs, is refused, or is a 5xx. Writes ``results/webshop_load.json``.
 """
 
@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from webshop_shoppers import Shopper, Visit, serial_visit
+from measuring.processes import ONE_THREAD
+from measuring.shoppers import Shopper, Visit, serial_visit
 
 from webshop_server.app import open_shop
 from webshop_server.shop import Shop
@@ -128,10 +129,8 @@ def memory(options: argparse.Namespace, shop: Shop) -> dict[str, Any]:
 def server(options: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
     """A server that is ready; its address stands in the `args` of the process. Stopped afterwards."""
     command = [sys.executable, "-m", "webshop_server", "--catalog", options.catalog, "--port", "0"]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, text=True, env={**os.environ, **threads}
-    )
+    command += ["--workers", str(options.workers)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD})
     try:
         assert process.stdout is not None
         ready = READY.search(process.stdout.readline())

@@ -1,7 +1,7 @@
 """Does the store do what the original did? Replays everything recorded of it and counts what is the same.
 
     python benchmarks/webshop_parity.py                 # looks for the public 1000-product set where tests do
-    python benchmarks/webshop_parity.py --data FOLDER   # its folder; benchmarks/README.md says what is in it
+    python benchmarks/webshop_parity.py --data FOLDER   # its folder; see measuring/real_products.py
 
 Tokens of every document, every ranking with its printed scores, every recorded purchase, every page of every episode,
 and the goals: how many there are and how many can be won. Where the folder is missing it says so and exits 0; it exits
@@ -11,7 +11,6 @@ and the goals: how many there are and how many can be won. Where the folder is m
 import argparse
 import json
 import math
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring.real_products import PRODUCTS, real_folder
 
 from ragen_trl.atomic import write_atomically
 from ragen_trl.provenance import provenance
@@ -35,7 +35,6 @@ from webshop_server.store import START, ProductSource, Store
 from webshop_server.winnable import winnable_check
 
 HERE = Path(__file__).parent
-PRODUCTS = "webshop1k_products.jsonl"
 START_URL = "http://127.0.0.1:3000/{session}"
 GOALS, HUMAN_GOALS, WINNABLE = 6910, 13, 6452  # of the original, on this set
 Counts = dict[str, list[int]]
@@ -51,8 +50,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.output = Path("runs/benchmark-webshop-parity-smoke.json")
-    beside = os.environ.get("RAGEN_WEBSHOP_DATA", HERE.parent.parent / "shared" / "data" / "webshop1k")
-    folder = options.data or Path(beside)
+    folder = real_folder(options.data)
     if not (folder / PRODUCTS).exists():
         print(f"nothing was compared: there is no {PRODUCTS} in {folder}; name its folder with --data")
         return 0

@@ -16,7 +16,6 @@ import os
 import re
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from measuring.processes import ONE_THREAD, answer_of, medians
+from measuring.real_products import PRODUCTS
+
 HERE = Path(__file__).parent
-PRODUCTS = "webshop1k_products.jsonl"
 
 
 def main() -> int:
@@ -68,7 +69,7 @@ def main() -> int:
     from ragen_trl.atomic import write_atomically
     from ragen_trl.provenance import provenance
 
-    rows = {name: {**found, "median": medians(found)} for name, found in results.items()}
+    rows = {name: {**found, "median": medians_of(found)} for name, found in results.items()}
     command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")
     write_atomically(options.output, json.dumps({**provenance(), "command": command, "catalogs": rows}, indent=1))
     for name, row in rows.items():
@@ -77,19 +78,11 @@ def main() -> int:
     return 0
 
 
-def surroundings(folder: str) -> dict[str, str]:
-    """The environment of a measured process: one thread, and caches in a folder of this run."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
-
-
 def in_own_process(catalog: str, options: argparse.Namespace, folder: str) -> dict[str, float]:
-    """What `measure` finds in a new interpreter."""
+    """What `measure` finds in a new interpreter; caches are in a folder of this run."""
     command = [sys.executable, __file__, "--measure", catalog, "--seconds", str(options.seconds)]
     command += ["--cpu", str(options.cpu), "--began", str(time.time())]
-    done = subprocess.run(command, capture_output=True, text=True, env=surroundings(folder))
-    if done.returncode:
-        raise SystemExit(f"measuring {catalog} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = answer_of(command, XDG_CACHE_HOME=folder)
     return found
 
 
@@ -146,7 +139,8 @@ def start_server(catalog: str, folder: str) -> dict[str, float]:
     """Seconds from the command until /healthz answers, and memory then."""
     command = [sys.executable, "-m", "webshop_server", "--catalog", catalog, "--port", "0"]
     began = time.perf_counter()
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings(folder))
+    surroundings = {**os.environ, **ONE_THREAD, "XDG_CACHE_HOME": folder}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings)
     try:
         assert server.stdout is not None
         ready = re.search(r" at (http://\S+),", server.stdout.readline())
@@ -160,13 +154,12 @@ def start_server(catalog: str, folder: str) -> dict[str, float]:
         server.wait(30)
 
 
-def medians(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    """Of all rounds; of starts and peaks without the first round, which makes files and stands beside them."""
+def medians_of(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Of all rounds; of starts and peaks without the first round, which makes files and has figures of its own."""
     rounds = [env | server for env, server in zip(found["env"], found["server"], strict=True)]
-    again = rounds[1:] or rounds
-    result = {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
+    result, later = medians(rounds), medians(rounds[1:] or rounds)
     for name in ("start_s", "server_start_s", "peak_mib"):
-        result |= {name: statistics.median(row[name] for row in again), f"first_{name}": rounds[0][name]}
+        result |= {name: later[name], f"first_{name}": rounds[0][name]}
     return result
 
 

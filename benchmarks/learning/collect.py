@@ -50,7 +50,7 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
     content: dict[str, Any] = {
         **provenance(),
         "command": " ".join([f"python benchmarks/{question.name}.py", *sys.argv[1:]]),
-        "question": {name: getattr(question, name) for name in ("name", "title", "published", "reading", "curves")},
+        "question": {name: getattr(question, name) for name in ("name", "title", "curves")},
         "tasks": {},
     }
     for name, task in question.tasks.items():

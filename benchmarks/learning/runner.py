@@ -122,7 +122,8 @@ def runs_in(path: Path) -> int:
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; a mistake ends the process with status 2."""
     parser = argparse.ArgumentParser(
-        description=f"{question.title}\n\n{question.published}", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=f"{question.title}\n\nWhat is published, and what came out: docs/experiments/{question.name}.md",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
     parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))

@@ -123,8 +123,8 @@ class Variant:
     """
 
     label: str
-    config: str = "ragen_trl.config:StarPOConfig"
-    trainer: str = "ragen_trl.starpo_trainer:StarPOTrainer"
+    config: str = "ragen_trl:StarPOConfig"
+    trainer: str = "ragen_trl:StarPOTrainer"
     options: Mapping[str, Any] = field(default_factory=dict)
     trajectories: int | None = None
     reward_funcs: tuple[str, ...] = ()
@@ -138,21 +138,18 @@ class Question:
     """What a script asks.
 
     Attributes:
-        name: The script's, and that of its results.
+        name: Of the script, of its results, and of its page in ``docs/experiments/``, which says what is published and
+            what agrees.
         title: The question.
-        published: What the paper shows, with its numbers, in Markdown.
         tasks: By name.
         variants: By name; every task says which of them it has.
-        reading: What agrees with the paper and what does not, in Markdown; written when the results were there.
         curves: Whether a picture of the learning curves is drawn for each task, besides that of the final success.
     """
 
     name: str
     title: str
-    published: str
     tasks: Mapping[str, Task]
     variants: Mapping[str, Variant]
-    reading: str = ""
     curves: bool = False
 
     def scaled(self, smoke: bool, model: str | None) -> "Question":

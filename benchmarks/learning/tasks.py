@@ -20,11 +20,11 @@ def words_of_the_page(trajectory: Sequence[Trajectory], **_: Any) -> list[float]
     return [fmean(fmean(consistency(page, action) for action in done) for page, done in episode) for episode in turns]
 
 
-STARPO_S = "ragen_trl.config:StarPOSConfig"
+STARPO_S = "ragen_trl:StarPOSConfig"
 CRITIC = {"critic_learning_rate": 1e-3}
 # Four passes over a rollout in four mini-batches each: what PPO codes do by default, under the symmetric clip of 0.2.
 _VANILLA = {"per_device_train_batch_size": 32, "steps_per_generation": 4, "num_iterations": 4, "delta": None}
-_REPORTS = "ragen_trl.student_reports"
+_REPORTS = "learning.student_reports"
 
 VARIANTS: dict[str, Variant] = {
     "vanilla": Variant(
@@ -42,8 +42,8 @@ VARIANTS: dict[str, Variant] = {
     "gigpo": Variant("GiGPO", options={"advantage": "gigpo"}),
     "astar_po": Variant(
         "A*-PO",
-        "ragen_trl.astar_po_config:AStarPOConfig",
-        "ragen_trl.astar_po_trainer:AStarPOTrainer",
+        "ragen_trl:AStarPOConfig",
+        "ragen_trl:AStarPOTrainer",
         {
             "num_generations": 1,
             "num_train_seeds": 128,
