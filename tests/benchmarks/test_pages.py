@@ -1,4 +1,4 @@
-"""The pages of the experiments: every script and every result has one, with the same sections, and the index names it."""
+"""The pages of the experiments: every script and result has one, with the same sections, and the index names it."""
 
 import re
 from pathlib import Path
