@@ -1,4 +1,4 @@
-"""How many actions a turn: with ten actions in all, and with five turns whatever that makes.
+"""How many actions a turn: with ten actions in all, and with five turns.
 
 Run it: ``python benchmarks/actions_per_turn.py``; ``--help`` lists the options.
 """
@@ -11,7 +11,7 @@ from learning.runner import ask
 from learning.spec import Evaluation, Question, Task, WarmStart
 from learning.tasks import LAKE, VARIANTS
 
-# One warm start for all: its demonstrations are of every limit in equal parts.
+# One warm start for all tasks; an equal part of its demonstrations is of each limit.
 _LESSON = WarmStart(
     {"demonstrations": 24_000, "noise": 0.3},
     LAKE,
@@ -42,7 +42,7 @@ QUESTION = Question(
     title="How many actions a turn: with ten actions in all, and with five turns?",
     tasks={
         **{f"10 in all, {each} a turn": _task(limit) for each, limit in FIXED_TOTAL.items()},
-        # Two a turn make ten in five turns: the same task.
+        # Two actions a turn are ten in five turns: that task is there already.
         **{f"5 turns, {each} a turn": _task(limit) for each, limit in FIVE_TURNS.items() if limit != FIXED_TOTAL[each]},
     },
     variants={"starpo_s": VARIANTS["starpo_s"]},

@@ -1,4 +1,4 @@
-"""How vanilla StarPO collapses, in its GRPO and its PPO form, and whether the warning signs come before.
+"""How does vanilla StarPO collapse, in its GRPO and its PPO form, and do the warning signs come first?
 
 Run it: ``python benchmarks/collapse.py``; ``--help`` lists the options. The thresholds of the signs
 (``ragen_trl/known_signs.py``) were chosen on other seeds: 0 to 2 of all questions, and 10 of this one.
@@ -29,8 +29,8 @@ QUESTION = Question(
     name="collapse",
     title="How does vanilla StarPO collapse, and do the warning signs come before?",
     tasks={
-        # Pairs, and a small learning rate: where both fail, the one that walked less is made likelier, whatever that
-        # costs later, and slowly enough to watch.
+        # Pairs and a small learning rate: where both of a pair fail, training makes the one that walked less more
+        # likely, although that costs success later, and slowly enough to watch.
         "sokoban": replace(
             TASKS["sokoban"],
             variants=("grpo", "starpo_s"),

@@ -10,8 +10,8 @@ from learning.runner import ask
 from learning.spec import Question, Variant
 from learning.tasks import TASKS
 
-# A rollout k times as large is played at once, and each k-th of it is one update: the last one learns from
-# trajectories of the policy k - 1 updates before.
+# One rollout is k times as large, and each k-th of it is one update: the last update learns from trajectories of the
+# policy of k - 1 updates ago.
 _UPDATES = (1, 2, 5, 10)
 VARIANTS = {
     f"online_{updates}": Variant(

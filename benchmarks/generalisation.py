@@ -1,7 +1,7 @@
 """Trained on one game, better at another? Sokoban to other rooms, symbols and FrozenLake; one bandit to others.
 
 Run it: ``python benchmarks/generalisation.py``; ``--help`` lists the options. The embedded model could not read a game
-it has never seen: a tenth of its demonstrations is of each of the others, so that training adds to little.
+that it has never seen, so a tenth of its demonstrations is of each of the other games.
 """
 
 import sys

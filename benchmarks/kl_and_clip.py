@@ -10,7 +10,8 @@ from learning.runner import ask
 from learning.spec import Question, Variant
 from learning.tasks import TASKS
 
-# Two passes over a rollout in two mini-batches each: without an old policy to be far from, a clip has nothing to do.
+# Two passes over a rollout in two mini-batches each: a clip has something to do only where the policy has moved away
+# from the one that played.
 _PASSES = {"per_device_train_batch_size": 64, "steps_per_generation": 2, "num_iterations": 2, "delta": None}
 _PAPER = {"num_iterations": 2, "delta": None}
 _SYMMETRIC, _HIGHER = {"epsilon": 0.2, "epsilon_high": 0.2}, {"epsilon": 0.2, "epsilon_high": 0.28}

@@ -11,7 +11,7 @@ from learning.spec import Question, Variant
 from learning.tasks import CRITIC, TASKS
 
 _SIZES = (32, 16, 8, 4, 2, 1)
-# In the PPO form: a critic is the only baseline that one response alone can have.
+# In the PPO form: a critic is the only baseline that a single response can have.
 VARIANTS = {
     f"gae_{size}": Variant(
         f"{128 // size} prompts × {size}",

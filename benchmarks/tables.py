@@ -1,9 +1,9 @@
 """Write the tables of the pages from the committed results.
 
-    python benchmarks/tables.py            # rewrite what stands between the marks
+    python benchmarks/tables.py            # rewrite what is between the marks
     python benchmarks/tables.py --check    # exit status 1 if that would change something
 
-A table stands between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``, in README.md or
+A table is between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``, in README.md or
 in any page under docs/. ``pages/`` has the functions that write them.
 """
 

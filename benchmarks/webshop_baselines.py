@@ -4,10 +4,10 @@
     python benchmarks/webshop_baselines.py --data FOLDER   # the public 1000-product set; see measuring/real_products.py
     python benchmarks/webshop_baselines.py --smoke         # a few episodes of each, written to runs/ only
 
-A row is a policy on the first goals of a split: the mean score of its purchases and the share of those that score 1,
-each with its 95 % interval. Rules "fixed" are the defaults; "original" is parity mode with the original's formula, and
-every word of a title taken for a noun, as in the reference. The scripted policy sees what a model sees, and nothing
-more; the oracle knows the goal. Writes ``results/webshop_baselines.json``.
+A row is a policy on the first goals of a split: the mean score of its purchases and the share of purchases that score
+1, each with its 95 % interval. Rules "fixed" are the defaults. "original" is parity mode with the original's formula;
+every word of a title counts as a noun, as in the reference. The scripted policy sees only what a model sees; the oracle
+knows the goal. Writes ``results/webshop_baselines.json``.
 """
 
 import argparse

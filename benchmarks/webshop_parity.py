@@ -4,7 +4,7 @@
     python benchmarks/webshop_parity.py --data FOLDER   # its folder; see measuring/real_products.py
 
 Tokens of every document, every ranking with its printed scores, every recorded purchase, every page of every episode,
-and the goals: how many there are and how many can be won. Where the folder is missing it says so and exits 0; it exits
+and the goals: how many there are and how many can be won. If the folder is missing, it says so and exits 0; it exits
 1 if anything differs. Writes counts, and nothing else of the data, to ``results/webshop_parity.json``.
 """
 
@@ -134,7 +134,7 @@ def as_printed(scores: Sequence[float]) -> list[str]:
 
 
 class OneNoun:
-    """Finds the same noun in all titles: the recorded parts are those that hang on no tagger, with r_type = 1."""
+    """Finds the same noun in all titles: the recorded parts are those that depend on no tagger, with r_type = 1."""
 
     name = "one"
 
@@ -166,7 +166,7 @@ def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
 
 
 def recorded_goal(catalog: ProductSource, record: dict[str, Any]) -> Goal:
-    """A goal as the original had it; its price bound was drawn anew by each process of the original."""
+    """A goal as the original had it; each process of the original drew a new price bound."""
     own = catalog.product(record["asin"])
     options = record["goal_options"]
     return Goal(
@@ -209,7 +209,7 @@ def compare_episodes(folder: Path, store: Store) -> Counts:
             for name, (ours, recorded) in pairs.items():
                 tally.add(f"steps with the same {name}", ours, recorded)
             whole = whole and all(ours == recorded for ours, recorded in pairs.values())
-            # Of another product the recorded score hangs on the tagger.
+            # The recorded score of another product depends on the tagger.
             if step.get("done") and state.asin == episode["goal"]["asin"]:
                 bought, chosen = store.catalog.product(state.asin), dict(state.options)
                 goal = recorded_goal(store.catalog, episode["goal"])

@@ -1,11 +1,11 @@
-"""How fast is the search, and how near does a plain search library come to it?
+"""How fast is the search, and how close does a plain search library come to Lucene's ranking?
 
     python benchmarks/webshop_search.py                 # generated catalogues of 1000 and 200,000 products; minutes
     python benchmarks/webshop_search.py --data FOLDER   # also the real products, against what Lucene answered
     python benchmarks/webshop_search.py --install       # first makes a venv for the peer (bm25s) in runs/
     python benchmarks/webshop_search.py --smoke         # 200 products, written to runs/ only
 
-Each catalogue is measured in processes of its own, on one thread, in rounds that take turns. Queries are titles and
+Each catalogue is measured in processes of its own, with one thread, in rounds that take turns. Queries are titles and
 instructions of products. The peer lives in ``runs/peer-bm25s``; where it or FOLDER is missing, the result says so.
 FOLDER holds ``webshop1k_products.jsonl`` and ``lucene_golden_top50_500q.tsv``. Writes ``results/webshop_search.json``
 with every round.
@@ -77,7 +77,7 @@ def main() -> int:
 def measure(spec: str) -> dict[str, float]:
     """Time to build and to open, time of a query, memory."""
     with tempfile.TemporaryDirectory() as folder:
-        # In a file whatever the size, so that building and opening are what a large catalogue has.
+        # In a file, as a large catalogue is, so that building and opening can be compared.
         catalog = open_catalog(spec, cache_dir=folder, max_in_memory=100)
         start = time.perf_counter()
         SearchIndex.open(catalog)

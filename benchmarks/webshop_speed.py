@@ -1,12 +1,12 @@
-"""How soon is the store there, how much memory does it take, and how fast do its environments step?
+"""How soon is the store ready, how much memory does it take, and how fast do its environments step?
 
     python benchmarks/webshop_speed.py                 # 1000 and 200,000 generated products; some minutes
     python benchmarks/webshop_speed.py --data FOLDER   # also the public 1000-product set
     python benchmarks/webshop_speed.py --smoke         # 200 products, one short round, written to runs/ only
 
-Of each catalogue, in rounds that take turns: `env` is ``gymnasium.make("ragen/WebShop-v0")`` in text mode, with the
-Flask app in its process, on one core; `server` is ``webshop-server`` with one worker, until /healthz answers. Files
-that the first round makes of a large catalogue are there for the others; both are told apart. Writes
+For each catalogue, in rounds that take turns: `env` is ``gymnasium.make("ragen/WebShop-v0")`` in text mode, with the
+Flask app in its process, on one core; `server` is ``webshop-server`` with one worker, until /healthz answers. The
+first round makes files of a large catalogue, which the other rounds use; its figures are reported separately. Writes
 ``results/webshop_speed.json``.
 """
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from measuring.processes import ONE_THREAD, answer_of, medians
+from measuring.processes import ONE_THREAD, answer_of, medians, resident
 from measuring.real_products import PRODUCTS
 
 HERE = Path(__file__).parent
@@ -55,7 +55,7 @@ def main() -> int:
             if not (options.data / PRODUCTS).exists():
                 print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
                 return 2
-            # A copy, because files made from a catalogue are put beside it.
+            # A copy, because files made from a catalogue are put next to it.
             for file in (options.data / PRODUCTS, *options.data.glob("items_ins_v2*.json")):
                 shutil.copy(file, folder)
             catalogs["real 1000"] = str(Path(folder, PRODUCTS))
@@ -111,7 +111,7 @@ def measure(catalog: str, seconds: float, cpu: int, began: float) -> dict[str, f
 
 
 def play(env: Any, policy: Callable[[], str], seconds: float) -> dict[str, float]:
-    """Whole episodes until their steps have taken so long. What the policy takes is not in it."""
+    """Whole episodes until their steps have taken so many seconds; the time of the policy does not count."""
     steps = episodes = 0
     stepping = resetting = 0.0
     while stepping < seconds:
@@ -128,11 +128,6 @@ def play(env: Any, policy: Callable[[], str], seconds: float) -> dict[str, float
             over = terminated or truncated
             steps += 1
     return {"steps_per_s": steps / stepping, "resets_per_s": episodes / resetting}
-
-
-def resident(process: int | str) -> float:
-    """Resident memory of a process in MiB."""
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[0]) / 1024
 
 
 def start_server(catalog: str, folder: str) -> dict[str, float]:

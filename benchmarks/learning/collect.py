@@ -1,4 +1,4 @@
-"""From single results to what a question's JSON holds: pure but for reading files."""
+"""From single results to what a question's JSON holds: pure, except that it reads files."""
 
 import argparse
 import sys
@@ -34,7 +34,7 @@ def results(question: Question, task: str, options: argparse.Namespace) -> dict[
 
 
 def missing(question: Question, options: argparse.Namespace) -> list[str]:
-    """What the command asked for and did not get."""
+    """What the command asked for and is not there."""
     return [
         f"{task}/{variant}/seed{seed}"
         for task in options.tasks

@@ -1,7 +1,7 @@
-"""Where results are kept: by what they depend on, so that a run that two questions share is made once.
+"""Where results are: by what they depend on, so that a run that two questions share is made once.
 
 A result's file is named after a digest of its settings. Nothing is overwritten: changed settings have another name, and
-what was made with the old ones stays until somebody deletes the folder.
+what was made with the old settings stays until the user deletes the folder.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 
 from learning.spec import Task, Variant, play_options, run_trajectories, training_options
 
-# What demonstrations and evaluations depend on, of a task's options.
+# The options of a task that demonstrations and evaluations depend on.
 _PLAY = (
     *("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length"),
     "window_turns",
@@ -75,18 +75,18 @@ def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> 
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """A name for settings: equal ones, in whatever order, have the same."""
+    """A name for settings; equal settings have the same name, in any order."""
     text = json.dumps(settings, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def model_folder(folder: Path, task: Task) -> Path:
-    """Where the model is that a task's warm start made; whole if it is there."""
+    """Where the model of a task's warm start is; if it is there, it is complete."""
     return folder / "models" / digest(lesson_settings(task))
 
 
 def baselines_file(folder: Path, task: Task) -> Path:
-    """Where it says how that model, random play and the oracle fare."""
+    """Where the success of that model, of random play and of the oracle is."""
     return folder / "baselines" / f"{digest(prepare_settings(task))}.json"
 
 
@@ -96,7 +96,7 @@ def run_file(folder: Path, task: Task, variant_name: str, variant: Variant, seed
 
 
 def finished(path: Path) -> dict[str, Any] | None:
-    """What a former process wrote to its end, if there is any."""
+    """The result that an earlier process wrote, if there is one."""
     if not path.exists():
         return None
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ Only the standard library is imported here: what measures memory must not load m
 
 import json
 import os
+import re
 import statistics
 import subprocess
 import venv
@@ -30,6 +31,11 @@ def answer_of(command: Sequence[str], **variables: str) -> Any:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def resident(process: int | str) -> float:
+    """Resident memory of a process in MiB, by its id or ``"self"``; Linux only."""
+    return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[0]) / 1024
 
 
 def peer_python(name: str) -> Path:

@@ -13,7 +13,7 @@ _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "webshop1k"
 
 
 def real_folder(named: Path | None) -> Path:
-    """The folder that is named, or the one in RAGEN_WEBSHOP_DATA, or the one beside the checkout."""
+    """The folder that is named, or the one in RAGEN_WEBSHOP_DATA, or the one next to the checkout."""
     return named or Path(os.environ.get("RAGEN_WEBSHOP_DATA", _BESIDE))
 
 

@@ -7,7 +7,7 @@ from pages.markdown import commit, head, ratios, row, text, times
 
 
 def throughput_tables(content: dict[str, Any]) -> str:
-    """Of the CPU and of the GPU; "not run" where there is no result yet."""
+    """For the CPU and for the GPU; "not run" where there is no result yet."""
     cpu, gpu = content["cpu"], content["gpu"]
     parts = [
         "**On the CPU**: not run.\n" if cpu is None else _cpu_part(cpu),

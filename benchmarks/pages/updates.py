@@ -46,7 +46,7 @@ def update_tables(content: dict[str, Any]) -> str:
 
 
 def _machine(title: str, measured: dict[str, Any] | None) -> str:
-    """Rows of one machine, memory also in parts of that of full fine-tuning with the same other settings."""
+    """Rows of one machine; memory also as a share of full fine-tuning's with otherwise the same settings."""
     if measured is None:
         return f"**{title}**: not run.\n"
     workload, rows = measured["workload"], measured["rows"]

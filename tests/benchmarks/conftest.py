@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: their scripts and the packages beside them can be imported."""
+"""What the tests of the benchmarks share: the scripts and their packages can be imported."""
 
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from ragen_trl.recipes import defaults
 from ragen_trl.seeds import WARM_START
 
 LAKE = {"is_slippery": False, "frozen_prob": 0.9}
-NEWEST = 28  # tokens from the title of a turn to the reply: the map and what stands around it
+NEWEST = 28  # tokens from the title of a turn to the reply: the map and the text around it
 
 
 def play_args(folder: Path, env: str, **options: object) -> StarPOConfig:
