@@ -23,7 +23,7 @@ ifneq ($(origin PYTHON),file)
   endif
 endif
 
-# A variable that is not given passes no flag: defaults live in ragen_trl/config.py.
+# A variable that is not given passes no flag: defaults live in ragen_trl/config/starpo.py.
 flag = $(if $($(1)),--$(2) '$($(1))')
 flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,max_steps) $(call flag,MODEL,model) \
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))

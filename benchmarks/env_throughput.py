@@ -21,8 +21,8 @@ from typing import Any
 from measuring.env_workloads import WORKLOADS
 from measuring.processes import answer_of, install_peer, median_and_rounds, missing_peer, peer_python
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 PEERS = {

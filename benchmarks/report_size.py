@@ -24,14 +24,14 @@ import numpy as np
 from measuring.headless_chromium import Chromium, find_chromium
 
 from ragen_trl import StarPOConfig, Trajectory, Turn, make_turns
-from ragen_trl.atomic import write_atomically
-from ragen_trl.figures import PANELS
-from ragen_trl.provenance import provenance
-from ragen_trl.recorded import recording_path, write_recording
-from ragen_trl.recorder import packed, turns_of
-from ragen_trl.report import write_report
-from ragen_trl.tiny_model import build_tiny_tokenizer
-from ragen_trl.token_pieces import TokenPieces
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.reporting.figures import PANELS
+from ragen_trl.reporting.recorded import recording_path, write_recording
+from ragen_trl.reporting.recorder import packed, turns_of
+from ragen_trl.reporting.report import write_report
+from ragen_trl.reporting.token_pieces import TokenPieces
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 ENV, GROUPS, GROUP_SIZE = "ragen/FrozenLake-v0", 16, 8
 WORDS = "the hole is left of me so I go down then right towards goal and must not slip on ice near it".split()

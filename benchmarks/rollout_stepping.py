@@ -24,16 +24,18 @@ from measuring.processes import median_and_rounds
 
 from ragen_envs import AgentTurns, random_action
 from ragen_trl import StarPOConfig
-from ragen_trl.atomic import write_atomically
-from ragen_trl.chat import Chat
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.policies import ScriptedPolicy, TransformersPolicy
-from ragen_trl.provenance import provenance
-from ragen_trl.recipes import defaults
-from ragen_trl.rollout import Policy, Reply, Request, Start, play
-from ragen_trl.sampling import Sampling
-from ragen_trl.stepping import DEFAULT_WORKERS, Failure, Stepper
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.config.play import DEFAULT_WORKERS
+from ragen_trl.config.recipes import defaults
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.transformers import ScriptedPolicy, TransformersPolicy
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.env_executor import EnvExecutor, Failure
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
+from ragen_trl.rollout.loop import play
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 WAIT, WAITING = 0.05, 64
 # Rows and, where the recipe's are more than the model's context holds, turns.
@@ -62,13 +64,13 @@ class Remote:
         return "next", 0.0, self.taken == self.turns, False, {}
 
 
-class Timed(Stepper):
+class Timed(EnvExecutor):
     """Adds up the time that rollouts wait for it."""
 
     seconds = 0.0
 
     def run(self, calls: Sequence[Callable[[], Any]]) -> list[Any | Failure]:
-        """As `Stepper.run`."""
+        """As `EnvExecutor.run`."""
         began = time.perf_counter()
         try:
             return super().run(calls)
@@ -136,9 +138,9 @@ def measure_waiting(rounds: int, count: int) -> dict[str, Any]:
     """Seconds a turn of environments that wait; one by one they need only one round."""
     policy = ScriptedPolicy(lambda env, random: "go")
     seconds: dict[str, list[float]] = {"side by side": [], "one by one": []}
-    stepper = Stepper()
+    executor = EnvExecutor()
     for done in range(rounds):
-        for name, turns, used in (("side by side", 10, stepper), ("one by one", 1, Stepper(0))):
+        for name, turns, used in (("side by side", 10, executor), ("one by one", 1, EnvExecutor(0))):
             if name == "side by side" or done == 0:
                 began = time.perf_counter()
                 play([Remote(turns) for _ in range(count)], policy, [Start(row) for row in range(count)], None, used)
@@ -163,16 +165,16 @@ def measure_computing(env: str, rounds: int, rows: int | None) -> dict[str, Any]
     chat = make_chat(tokenizer, envs[0], args)
     model = TransformersPolicy(build_tiny_model(tokenizer), chat, Sampling(args.max_reply_length))
     policy, starts = Rehearsal(model, chat), [Start.drawn(seed, (0, seed)) for seed in range(count)]
-    steppers = {"threads": Timed(), "no threads": Timed(0)}
+    executors = {"threads": Timed(), "no threads": Timed(0)}
     play(envs, policy, starts)  # opens the store, fills caches
-    seconds: dict[str, list[float]] = {name: [] for name in steppers}
-    share: dict[str, list[float]] = {name: [] for name in steppers}
+    seconds: dict[str, list[float]] = {name: [] for name in executors}
+    share: dict[str, list[float]] = {name: [] for name in executors}
     for _ in range(rounds):
-        for name, stepper in steppers.items():
-            stepper.seconds, began = 0.0, time.perf_counter()
-            played = play(envs, policy, starts, None, stepper)
+        for name, executor in executors.items():
+            executor.seconds, began = 0.0, time.perf_counter()
+            played = play(envs, policy, starts, None, executor)
             seconds[name].append(time.perf_counter() - began)
-            share[name].append(stepper.seconds / seconds[name][-1])
+            share[name].append(executor.seconds / seconds[name][-1])
     return {
         "env": env,
         "rows": count,

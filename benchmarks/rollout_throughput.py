@@ -39,9 +39,9 @@ from measuring.rollout_candidates import (
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from ragen_envs import AgentTurns
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 from ragen_trl.trajectory import Trajectory
 
 BANDWIDTH = 4.3e12  # bytes a second that an H200 reads from its memory, of 4.8e12 on paper

@@ -17,10 +17,10 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from ragen_trl import StarPOSConfig, StarPOTrainer
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
-from ragen_trl.recipes import defaults
-from ragen_trl.tiny_model import save_tiny_model
+from ragen_trl.config.recipes import defaults
+from ragen_trl.policies.tiny_model import save_tiny_model
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 ENV = "ragen/FrozenLake-v0"
 

@@ -17,14 +17,14 @@ from typing import Any
 import gymnasium
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.config import StarPOSConfig
-from ragen_trl.environments import load_play_options, make_chat, make_turns
-from ragen_trl.evaluation import play_held_out, summarise
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.provenance import provenance
-from ragen_trl.sampling import Sampling
-from ragen_trl.seeds import WARM_START
+from ragen_trl.config.starpo import StarPOSConfig
+from ragen_trl.evaluation.evaluator import play_held_out, summarise
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
+from ragen_trl.rollout.seeds import WARM_START
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16"]
 

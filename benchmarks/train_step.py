@@ -25,8 +25,8 @@ from typing import Any
 from measuring.processes import ONE_THREAD
 from measuring.updates import Setting, Workload
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 SMALL = Workload(

@@ -4,7 +4,7 @@
     python benchmarks/warning_signs.py --smoke   # of the smoke runs
 
 Every run in ``runs/experiments`` that logged what the signs read is judged twice: by its evaluations on held-out start
-states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_signs``). The thresholds were
+states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_alerts``). The thresholds were
 chosen on runs with seeds 0 to 2 and 10 of Sokoban and the bandit, and 42 to 44 of ToyShop; the seeds of ``collapse.py``
 are others, and the table counts them apart.
 """
@@ -20,9 +20,9 @@ from typing import Any
 from everything import benchmarks, is_question
 from learning.store import finished, run_file
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.collapse_signs import drop_step, find_signs
-from ragen_trl.provenance import provenance
+from ragen_trl.monitoring.alerts import drop_step, find_alerts
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 # Seeds of collapse.py, which nobody looked at when thresholds were chosen.
@@ -68,9 +68,9 @@ def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], d
 def judged(run: Mapping[str, Any]) -> dict[str, Any]:
     """When success dropped, and which signs fired when."""
     steps, success = ([row[name] for row in run["curve"]] for name in ("step", "success"))
-    fired = find_signs(row for row in run["history"] if "train_runtime" not in row)
+    fired = find_alerts(row for row in run["history"] if "train_runtime" not in row)
     drop = drop_step(steps, success)
-    early = [sign.step for sign in fired if sign.sign.kind == "early"]
+    early = [sign.step for sign in fired if sign.rule.kind == "early"]
     seed = run["settings"]["seed"]
     return {
         "seed": seed,
@@ -78,7 +78,7 @@ def judged(run: Mapping[str, Any]) -> dict[str, Any]:
         "steps": steps[-1],
         "success": [success[0], max(success), success[-1]],
         "drop": drop,
-        "signs": [{"name": sign.sign.name, "kind": sign.sign.kind, "step": sign.step} for sign in fired],
+        "signs": [{"name": sign.rule.name, "kind": sign.rule.kind, "step": sign.step} for sign in fired],
         "first_early": min(early, default=None),
         "lead": drop - min(early) if drop is not None and early else None,
     }

@@ -34,8 +34,8 @@ from ragen_envs.shop_policies import (
 )
 from ragen_envs.toy_shop import ToyShop
 from ragen_envs.webshop import WebShop
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 SPLITS = ("test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")

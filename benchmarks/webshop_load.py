@@ -59,8 +59,8 @@ def main() -> int:
     rounds = [load(options, shop) for _ in range(options.rounds)]
     phases = {"load": rounds, "kill": [kill(options, shop)], "memory": [memory(options, shop)]}
     # Loads torch, which the process of the clients must not.
-    from ragen_trl.atomic import write_atomically
-    from ragen_trl.provenance import provenance
+    from ragen_trl.system.atomic import write_atomically
+    from ragen_trl.system.provenance import provenance
 
     asked = {name: getattr(options, name) for name in ("catalog", "workers", "clients")}
     content = {**provenance(), "command": "python benchmarks/webshop_load.py", **asked, "products": len(shop.catalog)}

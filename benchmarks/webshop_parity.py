@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from measuring.real_products import PRODUCTS, real_folder
 
-from ragen_trl.atomic import write_atomically
-from ragen_trl.provenance import provenance
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 from webshop_server.analyzer import tokens
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.goals import Goal, make_goals

@@ -64,8 +64,8 @@ def main() -> int:
         print(f"{spec:20} {row['mean_ms']:6.2f} ms a query, built in {row['build_s']:.1f} s, {row['peak_mib']:.0f} MiB")
     results["agreement"] = agreement(options.data, options.smoke)
     # Loads torch, which the processes that measure memory must not.
-    from ragen_trl.atomic import write_atomically
-    from ragen_trl.provenance import provenance
+    from ragen_trl.system.atomic import write_atomically
+    from ragen_trl.system.provenance import provenance
 
     command = "python benchmarks/webshop_search.py" + (" --data FOLDER" if options.data else "")
     content = {**provenance(), "command": command, "peer": PEER_PACKAGES, **results}

@@ -66,8 +66,8 @@ def main() -> int:
                 results[name]["env"].append(in_own_process(catalog, options, folder))
                 results[name]["server"].append(start_server(catalog, folder))
     # Loads torch, which the process that measures must not, and it is this file too.
-    from ragen_trl.atomic import write_atomically
-    from ragen_trl.provenance import provenance
+    from ragen_trl.system.atomic import write_atomically
+    from ragen_trl.system.provenance import provenance
 
     rows = {name: {**found, "median": medians_of(found)} for name, found in results.items()}
     command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")

@@ -1,60 +1,64 @@
 """Multi-turn agent training on top of TRL.
 
 Names resolve on first use (PEP 562), so that ``import ragen_trl`` costs nothing and the torch-free modules
-(``trajectory``, ``rollout``) can be used without loading torch, transformers or TRL.
+(``trajectory``, ``rollout``) can be used without loading torch, transformers or TRL. The packages, in the order in
+which data passes and imports go: ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``, ``credit``,
+``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring``, ``reporting``, ``cli``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ragen_trl.system import old_names
+
 if TYPE_CHECKING:
-    from ragen_trl.api_cache import ApiCache
-    from ragen_trl.api_client import ApiClient
-    from ragen_trl.api_policy import ApiPolicy
-    from ragen_trl.astar_po_config import AStarPOConfig
-    from ragen_trl.astar_po_trainer import AStarPOTrainer
-    from ragen_trl.collected import demonstrations_from
-    from ragen_trl.config import StarPOConfig, StarPOSConfig
-    from ragen_trl.diagnostics import CollapseMonitor
-    from ragen_trl.env_pool import EnvSpec
-    from ragen_trl.environments import make_chat, make_turns
-    from ragen_trl.evaluation import EvaluationResult, evaluate
-    from ragen_trl.experience import Experience
-    from ragen_trl.imitation import WarmStartConfig, warm_start
-    from ragen_trl.rewards import consistency_reward, format_reward, length_reward
-    from ragen_trl.rollout import play
-    from ragen_trl.sampling import Sampling
-    from ragen_trl.starpo_trainer import StarPOTrainer
+    from ragen_trl.astar_po.trainer import AStarPOTrainer
+    from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
+    from ragen_trl.batching.rollout_batch import RolloutBatch
+    from ragen_trl.config.astar_po import AStarPOConfig
+    from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
+    from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
+    from ragen_trl.imitation.demonstrations import demonstrations_from
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+    from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
+    from ragen_trl.policies.api.cache import ApiCache
+    from ragen_trl.policies.api.client import ApiClient
+    from ragen_trl.policies.api.policy import ApiPolicy
+    from ragen_trl.policies.sampling import Sampling
+    from ragen_trl.rollout.env_pool import EnvSpec
+    from ragen_trl.rollout.environments import make_chat, make_turns
+    from ragen_trl.rollout.loop import play
+    from ragen_trl.trainers.starpo import StarPOTrainer
+    from ragen_trl.trainers.trajectory import TrajectoryTrainer
     from ragen_trl.trajectory import Trajectory, Turn
-    from ragen_trl.trajectory_trainer import TrajectoryTrainer
 
 _MODULES = {
-    "AStarPOConfig": "astar_po_config",
-    "AStarPOTrainer": "astar_po_trainer",
-    "ApiCache": "api_cache",
-    "ApiClient": "api_client",
-    "ApiPolicy": "api_policy",
-    "CollapseMonitor": "diagnostics",
-    "EnvSpec": "env_pool",
-    "EvaluationResult": "evaluation",
-    "Experience": "experience",
-    "Sampling": "sampling",
-    "StarPOConfig": "config",
-    "StarPOSConfig": "config",
-    "StarPOTrainer": "starpo_trainer",
+    "AStarPOConfig": "config.astar_po",
+    "AStarPOTrainer": "astar_po.trainer",
+    "ApiCache": "policies.api.cache",
+    "ApiClient": "policies.api.client",
+    "ApiPolicy": "policies.api.policy",
+    "CollapseMonitor": "monitoring.collapse_monitor",
+    "EnvSpec": "rollout.env_pool",
+    "EvaluationResult": "evaluation.evaluator",
+    "RolloutBatch": "batching.rollout_batch",
+    "Sampling": "policies.sampling",
+    "StarPOConfig": "config.starpo",
+    "StarPOSConfig": "config.starpo",
+    "StarPOTrainer": "trainers.starpo",
     "Trajectory": "trajectory",
-    "TrajectoryTrainer": "trajectory_trainer",
+    "TrajectoryTrainer": "trainers.trajectory",
     "Turn": "trajectory",
-    "WarmStartConfig": "imitation",
-    "consistency_reward": "rewards",
-    "demonstrations_from": "collected",
-    "evaluate": "evaluation",
-    "format_reward": "rewards",
-    "length_reward": "rewards",
-    "make_chat": "environments",
-    "make_turns": "environments",
-    "play": "rollout",
-    "warm_start": "imitation",
+    "WarmStartConfig": "imitation.fine_tuning",
+    "consistency_reward": "batching.rewards",
+    "demonstrations_from": "imitation.demonstrations",
+    "evaluate": "evaluation.evaluator",
+    "format_reward": "batching.rewards",
+    "length_reward": "batching.rewards",
+    "make_chat": "rollout.environments",
+    "make_turns": "rollout.environments",
+    "play": "rollout.loop",
+    "warm_start": "imitation.fine_tuning",
 }
 
 __all__ = [
@@ -66,7 +70,7 @@ __all__ = [
     "CollapseMonitor",
     "EnvSpec",
     "EvaluationResult",
-    "Experience",
+    "RolloutBatch",
     "Sampling",
     "StarPOConfig",
     "StarPOSConfig",
@@ -87,7 +91,12 @@ __all__ = [
 ]
 
 
+old_names.install()
+
+
 def __getattr__(name: str) -> Any:
+    if name not in _MODULES and (new := old_names.new_name(name)) is not None:
+        name = new
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it offers {', '.join(__all__)}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

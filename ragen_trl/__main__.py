@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.command_help import help_page
-from ragen_trl.terminal import error_line
+from ragen_trl.cli.help import help_page
+from ragen_trl.system.progress import error_line
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -86,11 +86,11 @@ def _help(command: str, everything: bool) -> int:
     if not everything:
         print(help_page(command, min(120, shutil.get_terminal_size((100, 24)).columns)), end="")
         return 0
-    from ragen_trl.astar_po_config import AStarPOConfig
-    from ragen_trl.command_options import OptionParser
-    from ragen_trl.eval_options import ApiArguments, EvaluationArguments
-    from ragen_trl.experiment import ModelArguments, RunArguments
-    from ragen_trl.imitation import WarmStartConfig
+    from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
+    from ragen_trl.cli.options import OptionParser
+    from ragen_trl.cli.training_run import ModelArguments, RunArguments
+    from ragen_trl.config.astar_po import AStarPOConfig
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
     own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
     OptionParser(command, [*own.get(command, [EvaluationArguments, ApiArguments]), AStarPOConfig]).print_help()
@@ -98,9 +98,9 @@ def _help(command: str, everything: bool) -> int:
 
 
 def _plan_train(argv: list[str]) -> int:
-    from ragen_trl.experiment import RunArguments, check, default_folder
-    from ragen_trl.imitation import WarmStartConfig
-    from ragen_trl.plan import training_plan
+    from ragen_trl.cli.dry_run import training_plan
+    from ragen_trl.cli.training_run import RunArguments, check, default_folder
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
     run, warm, args = _parse("train", argv, RunArguments, WarmStartConfig)
     check(run, args)
@@ -110,9 +110,9 @@ def _plan_train(argv: list[str]) -> int:
 
 
 def _plan_warm_start(argv: list[str]) -> int:
-    from ragen_trl.experiment import ModelArguments
-    from ragen_trl.imitation import WarmStartConfig
-    from ragen_trl.plan import warm_start_plan
+    from ragen_trl.cli.dry_run import warm_start_plan
+    from ragen_trl.cli.training_run import ModelArguments
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
     run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
     args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
@@ -121,8 +121,8 @@ def _plan_warm_start(argv: list[str]) -> int:
 
 
 def _plan_eval(argv: list[str]) -> int:
-    from ragen_trl.eval_plan import read_plan
-    from ragen_trl.plan import evaluation_plan
+    from ragen_trl.cli.dry_run import evaluation_plan
+    from ragen_trl.cli.eval_plan import read_plan
 
     print(evaluation_plan(read_plan(*_yaml(argv))), end="")
     return 0
@@ -131,11 +131,11 @@ def _plan_eval(argv: list[str]) -> int:
 def _train(argv: list[str]) -> int:
     from trl.import_utils import is_vllm_available
 
-    from ragen_trl import experiment
-    from ragen_trl.atomic import write_atomically
-    from ragen_trl.command_options import check_output_folder, options_as_yaml
-    from ragen_trl.imitation import WarmStartConfig
-    from ragen_trl.report import results_table
+    from ragen_trl.cli import training_run as experiment
+    from ragen_trl.cli.options import check_output_folder, options_as_yaml
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
+    from ragen_trl.reporting.report import results_table
+    from ragen_trl.system.atomic import write_atomically
 
     (run, warm, args), chosen = _parse_all("train", argv, experiment.RunArguments, WarmStartConfig)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -161,11 +161,11 @@ def _train(argv: list[str]) -> int:
 def _warm_start(argv: list[str]) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from ragen_trl.command_options import check_output_folder
-    from ragen_trl.experiment import ModelArguments
-    from ragen_trl.imitation import WarmStartConfig, warm_start
-    from ragen_trl.model_loading import check_model
-    from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+    from ragen_trl.cli.options import check_output_folder
+    from ragen_trl.cli.training_run import ModelArguments
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+    from ragen_trl.policies.model_support import check_model
+    from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
     run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
     target = args.output_dir or f"runs/warm-start-seed{args.seed}"
@@ -181,10 +181,10 @@ def _warm_start(argv: list[str]) -> int:
 
 
 def _eval(argv: list[str]) -> int:
-    from ragen_trl.eval_command import EvaluationStopped, run_eval, unplayed
-    from ragen_trl.eval_plan import read_plan
-    from ragen_trl.eval_tables import terminal
-    from ragen_trl.terminal import takes_colour
+    from ragen_trl.cli.eval_command import EvaluationStopped, run_eval, unplayed
+    from ragen_trl.cli.eval_plan import read_plan
+    from ragen_trl.evaluation.tables import terminal
+    from ragen_trl.system.progress import takes_colour
 
     plan = read_plan(*_yaml(argv))
     try:
@@ -200,7 +200,7 @@ def _eval(argv: list[str]) -> int:
 
 
 def _report(argv: list[str]) -> int:
-    from ragen_trl.report import write_report
+    from ragen_trl.reporting.report import write_report
 
     parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from finished runs.")
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
@@ -223,8 +223,8 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
 
 
 def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same, and the options that say it again; `command_options.parse`."""
-    from ragen_trl.command_options import parse
+    """The same, and the options that say it again; `options.parse`."""
+    from ragen_trl.cli.options import parse
 
     try:
         return parse(command, *_yaml(argv), *dataclasses)
@@ -234,7 +234,7 @@ def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[
 
 def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
     """``--config FILE`` taken out of the arguments: what the file says, and the rest."""
-    from ragen_trl.command_options import read_yaml
+    from ragen_trl.cli.options import read_yaml
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)

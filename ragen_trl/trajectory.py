@@ -61,7 +61,7 @@ class Trajectory:
         terminated: The task ended (Gymnasium's meaning).
         truncated: A limit or a failure ended it (see ``limit``).
         limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``; or what failed:
-            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy (table in ``rollout.py``).
+            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy (table in ``loop.py``).
         next_prompt_ids: Of a truncated episode: tokens that would have come before the next reply, which a critic
             reads to say what the rest was worth. ``()`` after a task's end, or where the policy has no tokens.
 

@@ -8,7 +8,7 @@ from typing import Any
 from learning.spec import Question, Task, Variant, training_options
 from learning.store import baselines_file, finished, run_file
 from learning.summary import Run, equal_success, summary
-from ragen_trl.provenance import provenance
+from ragen_trl.system.provenance import provenance
 
 _SHOWN = ("seed", "commit", "curve", "final", "signs")
 

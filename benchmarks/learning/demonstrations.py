@@ -15,14 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_envs.sokoban import NEW_VOCABULARY
-from ragen_trl.collected import demonstrations_from
-from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.policies import ScriptedPolicy
-from ragen_trl.rollout import TurnEnv
-from ragen_trl.seeds import WARM_START
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.demonstrations import demonstrations_from
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import TurnEnv
+from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.trajectory import Trajectory
 
 Lesson = tuple[PreTrainedTokenizerBase, list[Trajectory]]

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 
-from ragen_trl.batch import collate
+from ragen_trl.batching.batch import collate
 from ragen_trl.trajectory import Trajectory
 
 # Log keys → names in a curve's rows, where they are means over the updates since the row before.

@@ -24,19 +24,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from learning.measure import Curve, distance
 from learning.spec import Evaluation, Question, Task, Variant, play_options, run_trajectories, training_options
 from learning.store import baselines_file, finished, model_folder, prepare_settings, run_file, run_settings
-from ragen_trl.astar_po_trainer import AStarPOTrainer
-from ragen_trl.atomic import write_atomically
-from ragen_trl.config import StarPOConfig
-from ragen_trl.diagnostics import CollapseMonitor
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.evaluation import play_held_out, summarise
-from ragen_trl.imitation import WarmStartConfig, warm_start
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.provenance import provenance
-from ragen_trl.reference_values import ReferenceNeverSucceedsError
-from ragen_trl.rollout import Policy
-from ragen_trl.sampling import Sampling
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.astar_po.reference_values import ReferenceNeverSucceedsError
+from ragen_trl.astar_po.trainer import AStarPOTrainer
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.evaluation.evaluator import play_held_out, summarise
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Policy
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
 from ragen_trl.trajectory import Trajectory
 
 

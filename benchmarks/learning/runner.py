@@ -29,7 +29,7 @@ from learning.collect import collect, each_run, missing, result
 from learning.plots import draw_question
 from learning.spec import Question
 from learning.store import baselines_file, finished, model_folder
-from ragen_trl.atomic import write_atomically
+from ragen_trl.system.atomic import write_atomically
 
 HERE = Path(__file__).parent.parent
 SURROUNDINGS = {

@@ -17,10 +17,10 @@ from ragen_envs import AgentTurns, NoOracleError, TextEnv, demonstration, plan
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake_maps import GOAL
 from ragen_envs.sokoban import Sokoban
-from ragen_trl.config import StarPOConfig
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.seeds import WARM_START
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.rollout.seeds import WARM_START
 
 # A note with three places, ten moves in words, and two actions.
 LONGEST_REPLY = 40

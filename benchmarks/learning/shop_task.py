@@ -16,10 +16,10 @@ from ragen_envs import AgentTurns, best_action
 from ragen_envs.local_store import StoreSettings, local_store
 from ragen_envs.shop_policies import BUTTONS, scripted_shop_action
 from ragen_envs.webshop import WebShop, search_for
-from ragen_trl.config import StarPOConfig
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.seeds import WARM_START
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.rollout.seeds import WARM_START
 
 CATALOG = "synthetic:60"
 MOST_TOKENS = 2000  # products of a larger store are spelled

@@ -1,8 +1,9 @@
 """The vocabulary of the experiments: a question, its tasks, its variants, and the options that follow from them.
 
 A question is what one script under ``benchmarks/`` asks. A task says what is played and how long; a variant says which
-algorithm plays, as differences from the recipe of the embedded model (``ragen_trl/recipes.py``). Every variant of a
-task begins with the same warm start, plays the same start states and ends at the same number of sampled trajectories.
+algorithm plays, as differences from the recipe of the embedded model (``ragen_trl/config/recipes.py``). Every variant
+of a task begins with the same warm start, plays the same start states and ends at the same number of sampled
+trajectories.
 At the paper's scale there is no warm start: a pretrained model is trained with RAGEN's settings.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import gymnasium
 
-from ragen_trl.recipes import defaults
+from ragen_trl.config.recipes import defaults
 
 
 class PromptsByNumber(gymnasium.Wrapper):

@@ -6,8 +6,8 @@ next one, which made the first report's k1 a number about other tokens.
 
 import torch
 
-from ragen_trl.advantages import group_advantages
-from ragen_trl.losses import aggregate, kl_penalty
+from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.algorithms.losses import aggregate, kl_penalty
 
 
 def imitation_weights(advantages: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -18,15 +18,15 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
 from learning.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
-from ragen_trl.config import StarPOConfig
+from ragen_trl.algorithms.soft_values import soft_value
+from ragen_trl.astar_po.reference import Reference
+from ragen_trl.batching.rewards import consistency_reward
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.experience import Experience
-from ragen_trl.reference import Reference
-from ragen_trl.rewards import consistency_reward
-from ragen_trl.rollout import Start
-from ragen_trl.starpo_trainer import StarPOTrainer
-from ragen_trl.trajectory_trainer import TrajectoryTrainer
-from ragen_trl.values import soft_value
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 _VALUE_PLAY = 11  # keeps the sampling seeds of V* apart from those of training
 
@@ -148,31 +148,31 @@ class FirstReportTrainer(_AnchoredTrainer):
     _name = "the first student report"
     _paper: dict[str, str] = {}
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) the weights of all trajectories of this rollout."""
-        values = experience.returns.new_tensor(self._soft_values(experience))
-        return imitation_weights(experience.returns - values, self.args.weight_temperature)
+        values = rollout.returns.new_tensor(self._soft_values(rollout))
+        return imitation_weights(rollout.returns - values, self.args.weight_temperature)
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Weighted cross-entropy and k1."""
         scored = self._log_probabilities(model, inputs)
-        return imitation_loss(*scored, inputs["advantages"], self.args.kl_coef, inputs["window_trajectories"])
+        return imitation_loss(*scored, inputs["advantages"], self.args.kl_coef, inputs["step_trajectories"])
 
-    def _soft_values(self, experience: Experience) -> list[float]:
+    def _soft_values(self, rollout: RolloutBatch) -> list[float]:
         """V* of each trajectory's start: at first a constant, later of the present policy, not of the reference."""
         args, step = self.args, self.state.global_step
         if step < args.initial_value_steps:
-            return [args.initial_value] * len(experience.outlines)
-        plays = [(row, index) for row in experience.rows for index in range(args.value_samples)]
-        outlines = [experience.outlines[row] for row, _ in plays]
+            return [args.initial_value] * len(rollout.summaries)
+        plays = [(row, index) for row in rollout.local_indices for index in range(args.value_samples)]
+        summaries = [rollout.summaries[row] for row, _ in plays]
         starts = [
-            Start.drawn(outline.seed, [args.seed, step, self._micro_step, *play, _VALUE_PLAY])
-            for outline, play in zip(outlines, plays, strict=True)
+            Start.drawn(summary.seed, [args.seed, step, self._micro_step, *play, _VALUE_PLAY])
+            for summary, play in zip(summaries, plays, strict=True)
         ]
-        envs = self._envs.take([self._tasks.specs[outline.task] for outline in outlines])
+        envs = self._envs.take([self._tasks.specs[summary.task] for summary in summaries])
         with self._unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        returns = self._raw_returns(played, [outline.task for outline in outlines])
+        returns = self._raw_returns(played, [summary.task for summary in summaries])
         samples = torch.tensor(returns).reshape(-1, args.value_samples)
         # Every process has all of its rows, in order: so have all of them together.
         values: list[float] = gather_object(soft_value(samples, args.weight_temperature).tolist())
@@ -216,14 +216,14 @@ class SecondReportTrainer(_AnchoredTrainer, StarPOTrainer):
             )
         super().__init__(model, env, args, processing_class, reward_funcs or [consistency_reward], **kwargs)
 
-    def advantages(self, experience: Experience) -> torch.Tensor:
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) sums of z-scores."""
-        return sum_of_scores(experience.rewards, experience.weights, experience.group_size)
+        return sum_of_scores(rollout.rewards, rollout.weights, rollout.group_size)
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """The scaled log-likelihood and k1."""
         scored = self._log_probabilities(model, inputs)
-        options = (self.args.advantage_scale, self.args.kl_coef, inputs["window_tokens"])
+        options = (self.args.advantage_scale, self.args.kl_coef, inputs["step_tokens"])
         return scaled_likelihood_loss(*scored, inputs["advantages"], *options)
 
 

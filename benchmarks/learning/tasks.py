@@ -10,7 +10,7 @@ from typing import Any
 from learning.spec import Evaluation, Task, Variant, WarmStart
 from ragen_envs import consistency
 from ragen_envs.bandit import DEFAULT_NAMES, TEST_PAIRS, TRAIN_PAIRS
-from ragen_trl.recipes import ENVIRONMENTS, warm_start_defaults
+from ragen_trl.config.recipes import ENVIRONMENTS, warm_start_defaults
 from ragen_trl.trajectory import Trajectory
 
 

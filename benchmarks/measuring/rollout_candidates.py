@@ -14,10 +14,11 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerF
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_envs import AgentTurns
-from ragen_trl.chat import Chat
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.rollout import Policy, Reply, Request, Start, TurnEnv, play
-from ragen_trl.sampling import Sampling
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
+from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 
 # Observations are messages of the tool, in the same words as a user's. TRL asks that calls can be rendered, too.

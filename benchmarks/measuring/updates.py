@@ -21,8 +21,8 @@ from peft import LoraConfig
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOTrainer
-from ragen_trl.rollout import Start
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Trajectory, Turn
 
 MIB = 2**20

@@ -6,10 +6,10 @@ from pathlib import Path
 from learning import demonstrations
 from learning.demonstrations import FIVE_TURNS, FIXED_TOTAL
 
-from ragen_trl.config import StarPOConfig
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.recipes import defaults
-from ragen_trl.seeds import WARM_START
+from ragen_trl.config.recipes import defaults
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.rollout.seeds import WARM_START
 
 LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 NEWEST = 28  # tokens from the title of a turn to the reply: the map and the text around it

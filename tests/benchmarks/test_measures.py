@@ -9,7 +9,7 @@ from learning.summary import equal_success, mean_curve, summary
 from pages.learning import curve_tables
 from transformers import TrainerControl, TrainerState
 
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.finished_runs import run
 

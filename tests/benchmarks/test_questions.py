@@ -14,7 +14,7 @@ from learning import run as learning_run
 from learning import runner, spec, store, tasks
 from learning.spec import Question, Task
 
-from ragen_trl.tiny_model import save_tiny_model
+from ragen_trl.policies.tiny_model import save_tiny_model
 from tests.support.finished_runs import run
 
 ROOT = Path(__file__).parents[2]

@@ -6,19 +6,20 @@ from functools import partial
 import rollout_stepping as script
 
 from ragen_trl import StarPOConfig
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.rollout import Start, play
-from ragen_trl.sampling import Sampling
-from tests.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
 
 
 def test_the_time_of_the_environments_is_that_of_their_batches() -> None:
-    stepper = script.Timed(0)
+    executor = script.Timed(0)
     began = time.perf_counter()
-    assert stepper.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
-    assert stepper.run([partial(int, "7")]) == [7]
-    assert 0.06 <= stepper.seconds <= time.perf_counter() - began
+    assert executor.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
+    assert executor.run([partial(int, "7")]) == [7]
+    assert 0.06 <= executor.seconds <= time.perf_counter() - began
 
 
 def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens() -> None:

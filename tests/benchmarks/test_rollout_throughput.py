@@ -10,7 +10,7 @@ import rollout_throughput as script
 from measuring.rollout_candidates import seeds_that_last
 from pages.rollouts import throughput_tables
 
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import pytest
 from learning import scratchpad
 
 from ragen_envs import NoOracleError
-from ragen_trl.config import StarPOConfig
-from ragen_trl.environments import make_chat, make_turns
-from ragen_trl.imitation import WarmStartConfig, demonstrate
-from ragen_trl.recipes import defaults
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.recipes import defaults
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, demonstrate
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.rollout.environments import make_chat, make_turns
 
 LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 CONFIG = WarmStartConfig(demonstrations=24, noise=0.5, demo_actions_per_turn=2)

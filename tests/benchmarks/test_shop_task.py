@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from learning import shop_task
 
-from ragen_trl.config import StarPOConfig
-from ragen_trl.imitation import WarmStartConfig
-from ragen_trl.recipes import defaults
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.config.recipes import defaults
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 
 
 def bought(noise: float, episodes: int) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ from learning.student_reports import (
     SecondReportTrainer,
 )
 
-from ragen_trl.reference import Reference
-from ragen_trl.starpo_trainer import StarPOTrainer
-from tests.ragen_trl.tabular import double
-from tests.ragen_trl.trainers import lottery, parameters, small_trainer
+from ragen_trl.astar_po.reference import Reference
+from ragen_trl.trainers.starpo import StarPOTrainer
+from tests.support.ragen_trl.tabular import double
+from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "algorithms.json").read_text(encoding="utf-8"))
 TINY_GAPS = next(entry for entry in VECTORS["group_advantages"] if entry["id"].startswith("ga5"))

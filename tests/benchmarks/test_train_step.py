@@ -8,7 +8,7 @@ import train_step
 from measuring import updates
 from pages.updates import update_tables
 
-from ragen_trl.rollout import Start
+from ragen_trl.rollout.interfaces import Start
 
 
 def test_made_up_episodes_have_the_lengths_that_were_asked_for_and_depend_on_their_seed() -> None:

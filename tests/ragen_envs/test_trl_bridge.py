@@ -138,7 +138,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     from transformers import Qwen2Config, Qwen2ForCausalLM
     from trl import GRPOConfig, GRPOTrainer
 
-    from tests.ragen_trl.chat_families import FAMILIES
+    from tests.support.ragen_trl.chat_families import FAMILIES
 
     tokenizer = FAMILIES["qwen2_5"].tokenizer()
     tokenizer.pad_token = "<|endoftext|>"

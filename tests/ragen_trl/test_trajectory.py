@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragen_trl.trajectory import Trajectory, Turn
+from tests.support.project import VECTORS as VECTOR_FILE
 
-MASKS = json.loads((Path(__file__).parent.parent / "vectors" / "algorithms.json").read_text())["masks"]
+MASKS = json.loads(VECTOR_FILE.read_text())["masks"]
 
 
 def turn(prompt: int = 2, reply: int = 1, **fields: Any) -> Turn:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.tiny_model import build_tiny_model, build_tiny_tokenizer
-from tests.ragen_trl.trainers import SMALL
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from tests.support.ragen_trl.trainers import SMALL
 
 ASKED_FOR = "RAGEN_TEST_VLLM" in os.environ
 if not ASKED_FOR:

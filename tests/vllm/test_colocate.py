@@ -8,15 +8,16 @@ import torch
 from peft import LoraConfig
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.rollout import Start, play
-from ragen_trl.sampling import Sampling
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.policies.vllm import VLLMPolicy
+from ragen_trl.policies.vllm_engines import Context
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
-from ragen_trl.vllm_engines import Context
-from ragen_trl.vllm_policy import VLLMPolicy
-from tests.ragen_trl.astar_runs import Spy
-from tests.ragen_trl.fake_envs import quizzes
-from tests.ragen_trl.trainers import LAKE, lottery, parameters
+from tests.support.ragen_trl.astar_runs import Spy
+from tests.support.ragen_trl.fake_envs import quizzes
+from tests.support.ragen_trl.trainers import LAKE, lottery, parameters
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
 Make = Callable[..., StarPOTrainer]

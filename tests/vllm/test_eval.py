@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from ragen_trl.__main__ import main
-from ragen_trl.tiny_model import build_tiny_tokenizer
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start
 

@@ -15,16 +15,17 @@ from transformers import AutoModelForCausalLM
 from trl.generation.vllm_client import VLLMClient
 from trl.scripts.vllm_serve import ScriptArguments, build_command
 
-from ragen_trl.api_client import ApiClient
-from ragen_trl.api_policy import ApiPolicy
-from ragen_trl.chat import Chat
-from ragen_trl.policies import TransformersPolicy
-from ragen_trl.rollout import Start, play
-from ragen_trl.sampling import Sampling
-from ragen_trl.tiny_model import build_tiny_tokenizer
-from ragen_trl.vllm_engines import Context, ServedEngine, VLLMServerError
-from ragen_trl.vllm_policy import VLLMPolicy
-from tests.ragen_trl.fake_envs import quizzes
+from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.policies.vllm import VLLMPolicy
+from ragen_trl.policies.vllm_engines import Context, ServedEngine, VLLMServerError
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.fake_envs import quizzes
 
 pytestmark = pytest.mark.timeout(900)
 CHAT = Chat(build_tiny_tokenizer())

@@ -1,0 +1,128 @@
+"""Advantages of whole trajectories, compared within a group, and whitening over a batch: pure functions.
+
+Elsewhere: estimators with a critic, at token level, turn level and both (``gae.py``), and those that compare single
+turns within a group (``turn_advantages.py``). Left out on purpose: clipping of advantages, which is one ``clamp``.
+"""
+
+from typing import Literal
+
+import torch
+
+from ragen_trl.algorithms.filtering import ZERO_STD, as_groups
+
+
+def group_advantages(
+    returns: torch.Tensor,
+    group_size: int,
+    baseline: Literal["mean", "leave_one_out"] = "mean",
+    scale: Literal["group", "batch", "none"] = "group",
+    ddof: int = 1,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    r"""Advantage of each trajectory over its group, the same for all its tokens.
+
+    .. math:: A_i = (R_i - b_i) / (\sigma + \epsilon)
+
+    with :math:`b_i` the group's mean (GRPO, StarPO equation 4; Dr. GRPO with ``scale="none"``) or the mean of the
+    *other* members (RLOO with ``scale="none"``), and :math:`\sigma` the standard deviation of the group, of the whole
+    batch, or 1 without the ε.
+
+    Args:
+        returns: (P · G,) raw returns, groups contiguous.
+        group_size: G, at least 2.
+        baseline: What is subtracted.
+        scale: What divides.
+        ddof: Delta degrees of freedom of the standard deviation: 1 as in TRL and verl, 0 as in NumPy.
+        eps: Added to the standard deviation (verl 1e-6, TRL 1e-4).
+
+    Returns:
+        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding, which a division by a
+        tiny standard deviation would blow up to ±1.
+
+    Raises:
+        ValueError: If ``group_size`` is under 2 or does not divide, or an option is unknown.
+
+    Example:
+        >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]), 4, "leave_one_out", "none")
+        tensor([ 1.0000, -0.3333, -0.3333, -0.3333])
+    """
+    groups = as_groups(returns, group_size)
+    centred = groups - groups.mean(dim=1, keepdim=True)
+    flat = centred.abs().amax(dim=1, keepdim=True) <= ZERO_STD * groups.abs().amax(dim=1, keepdim=True).clamp(min=1.0)
+    if baseline == "leave_one_out":
+        centred = centred * group_size / (group_size - 1)
+    elif baseline != "mean":
+        raise ValueError(f"baseline is {baseline!r}; choose 'mean' or 'leave_one_out'")
+    if scale == "group":
+        centred = centred / (groups.std(dim=1, correction=ddof, keepdim=True) + eps)
+    elif scale == "batch":
+        centred = centred / (groups.std(correction=ddof) + eps)
+    elif scale != "none":
+        raise ValueError(f"scale is {scale!r}; choose 'group', 'batch' or 'none'")
+    return centred.masked_fill(flat, 0.0).reshape(-1)
+
+
+def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """What whitening has to know of a batch; a sum over processes is that of the whole batch.
+
+    Args:
+        values: Numbers of any shape.
+        mask: The same shape, 1 where a number counts; anything, NaN included, may stand elsewhere.
+
+    Returns:
+        (3,) count, sum and sum of squares in float64, to be reduced with a sum.
+
+    Raises:
+        ValueError: If the shapes differ.
+
+    Example:
+        >>> moments(torch.tensor([[1.0, 2.0, 99.0]]), torch.tensor([[1, 1, 0]])).tolist()
+        [2.0, 3.0, 5.0]
+    """
+    if values.shape != mask.shape:
+        raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
+    counted = values[mask.bool()].double()
+    return torch.stack([counted.new_tensor(counted.numel()), counted.sum(), counted.square().sum()])
+
+
+def whiten_with(
+    values: torch.Tensor, mask: torch.Tensor, batch_moments: torch.Tensor, eps: float = 1e-8
+) -> torch.Tensor:
+    r"""Shift and scale to mean 0 and variance 1 of the batch whose moments are given.
+
+    .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
+
+    with the sample variance (ddof 1), as verl does for PPO. A variance far under ε, such as rounding, is so not blown
+    up to 1. The variance comes from sums of squares in float64: it keeps about 16 digits less those of μ²/σ².
+
+    Args:
+        values: Numbers of any shape; this process's share of the batch.
+        mask: The same shape, 1 where a number counts.
+        batch_moments: (3,) ``moments`` of the whole batch.
+        eps: ε, added to the variance.
+
+    Returns:
+        Shape and dtype of ``values``; 0 off the mask, and everywhere if the batch has fewer than two numbers, which
+        cannot be compared with anything.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    if values.shape != mask.shape:
+        raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
+    count, total, squares = batch_moments.double().unbind()
+    if count < 2:
+        return torch.zeros_like(values)
+    mean = total / count
+    variance = ((squares - total * mean) / (count - 1)).clamp(min=0.0)
+    return torch.where(mask.bool(), (values.double() - mean) / (variance + eps).sqrt(), 0.0).to(values.dtype)
+
+
+def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
+    """Whiten a batch that one process holds whole; see ``whiten_with``.
+
+    Example:
+        >>> whiten(torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([1, 1, 1, 0]))
+        tensor([-1.,  0.,  1.,  0.])
+    """
+    return whiten_with(values, mask, moments(values, mask), eps)

@@ -1,0 +1,155 @@
+"""Step-level advantages without a critic: GiGPO and MT-GRPO, which compare turns within a prompt's group.
+
+Both add to the comparison of whole episodes one of single turns: GiGPO among turns that began in the same state,
+MT-GRPO among turns with the same number. Their results, one number a turn, go to tokens with ``gae.spread_over_turns``.
+
+Left out on purpose: GiGPO's grouping by similarity of observations (an anchor is any hashable value, so a caller may
+give similar states the same one), and MT-GRPO's tree of rollouts, which would make its turns exactly comparable.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import Literal
+
+import torch
+
+from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.algorithms.filtering import ZERO_STD
+from ragen_trl.algorithms.gae import turn_gae
+
+
+def gigpo_advantages(
+    turn_rewards: torch.Tensor,
+    turn_mask: torch.Tensor,
+    anchors: Sequence[Sequence[Hashable]],
+    group_size: int,
+    gamma: float = 0.95,
+    step_weight: float = 1.0,
+    scale: Literal["group", "none"] = "group",
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    r"""Advantage of each turn: its episode's, plus how it did from a state that others of the group met too.
+
+    .. math:: A_{ik} = A^E_i + \omega A^S_{ik}, \qquad A^S_{ik} = (R_{ik} - \bar R) / F
+
+    (GiGPO, arXiv 2505.10978, section 4) with :math:`A^E` the group advantage of the undiscounted episode return,
+    :math:`R_{ik} = \sum_{j \ge k} \gamma^{j-k} r_{ij}`, and mean and F over all turns of the prompt's group with the
+    same anchor, those of one episode included. A state met once says nothing: :math:`A^S = 0`, so without repeats
+    this is ``group_advantages``. Two histories that show the same observation are one state to it.
+
+    Args:
+        turn_rewards: (P · G, K) reward of each turn, groups contiguous.
+        turn_mask: (P · G, K), 1 at turns that were played.
+        anchors: For each row the states in which its turns began, one per played turn, such as observations.
+        group_size: G, at least 2.
+        gamma: Discount per turn of the step returns.
+        step_weight: ω.
+        scale: F is the standard deviation (ddof 1) plus ε, or 1 (the paper's choice for hard tasks).
+        eps: ε, added to both standard deviations.
+
+    Returns:
+        (P · G, K) advantages, 0 off the mask. Returns that are equal up to rounding give exactly 0 on their level.
+
+    Raises:
+        ValueError: If shapes, groups or the numbers of anchors do not fit, a turn that was not played has a reward,
+            or ``scale`` is unknown.
+
+    Example:
+        >>> rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
+        >>> gigpo_advantages(rewards, mask, [["start", "left"], ["start", "right"]], 2, gamma=0.5, scale="none")
+        tensor([[ 0.7500,  0.5000],
+                [-0.7500, -0.5000]])
+    """
+    if scale not in ("group", "none"):
+        raise ValueError(f"scale is {scale!r}; choose 'group' or 'none'")
+    step_returns, _ = turn_gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
+    mask = turn_mask.bool()
+    states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
+    steps = torch.zeros_like(turn_rewards)
+    steps[mask] = _compare(step_returns[mask], states, 1, eps if scale == "group" else None)
+    episodes = group_advantages(turn_rewards.sum(dim=1), group_size, scale=scale, eps=eps)  # (P · G,)
+    return torch.where(mask, episodes[:, None] + step_weight * steps, 0.0)
+
+
+def mt_grpo_advantages(
+    turn_rewards: torch.Tensor,
+    turn_mask: torch.Tensor,
+    outcomes: torch.Tensor,
+    group_size: int,
+    weight: float = 1.0,
+    ddof: int = 1,
+    eps: float = 1e-4,
+) -> torch.Tensor:
+    r"""Advantage of each turn: its own reward against the group's turns of that number, plus the outcome's.
+
+    .. math:: A_{ik} = A^{turn}_{ik} + \lambda A^{outcome}_i
+
+    (MT-GRPO, Wei et al., arXiv 2505.11821), both parts minus the mean and divided by the standard deviation plus ε.
+    Exact only where all members have equally many turns. Otherwise a turn is compared with those of its number that
+    there are; a turn that no other member has keeps its outcome's part alone.
+
+    Args:
+        turn_rewards: (P · G, K) reward of each turn without the outcome, groups contiguous.
+        turn_mask: (P · G, K), 1 at turns that were played; what is off it takes no part.
+        outcomes: (P · G,) reward of the whole episode.
+        group_size: G, at least 2.
+        weight: λ of the outcome.
+        ddof: Delta degrees of freedom of both standard deviations.
+        eps: ε, as TRL's.
+
+    Returns:
+        (P · G, K) advantages, 0 off the mask. Rewards that are equal up to rounding give exactly 0 in their part.
+
+    Raises:
+        ValueError: If shapes or groups do not fit.
+    """
+    if turn_rewards.ndim != 2 or turn_rewards.shape != turn_mask.shape or turn_rewards.shape[:1] != outcomes.shape:
+        shapes = [tuple(tensor.shape) for tensor in (turn_rewards, turn_mask, outcomes)]
+        raise ValueError(f"turn_rewards, turn_mask and outcomes have shapes {shapes}; use (B, K), (B, K), (B,)")
+    of_outcome = group_advantages(outcomes, group_size, ddof=ddof, eps=eps)  # (P · G,)
+    rows, columns = turn_rewards.shape
+    mask = turn_mask.bool()
+    groups = torch.arange(rows, device=mask.device) // group_size
+    same_number = groups[:, None] * columns + torch.arange(columns, device=mask.device)  # (P · G, K)
+    turns = torch.zeros_like(turn_rewards)
+    turns[mask] = _compare(turn_rewards[mask], same_number[mask], ddof, eps)
+    return torch.where(mask, turns + weight * of_outcome[:, None], 0.0)
+
+
+def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[int], group_size: int) -> torch.Tensor:
+    """(N,) the number of each turn's state, row by row; the same anchor in another group is another state."""
+    if len(anchors) != len(num_turns):
+        raise ValueError(f"{len(anchors)} rows of anchors for {len(num_turns)} trajectories")
+    numbers: dict[tuple[int, Hashable], int] = {}
+    states = []
+    for row, (row_anchors, count) in enumerate(zip(anchors, num_turns, strict=True)):
+        if len(row_anchors) != count:
+            raise ValueError(f"row {row} has {len(row_anchors)} anchors for {count} turns; give one per played turn")
+        states += [numbers.setdefault((row // group_size, anchor), len(numbers)) for anchor in row_anchors]
+    return torch.tensor(states, dtype=torch.long)
+
+
+def _compare(values: torch.Tensor, sets: torch.Tensor, ddof: int, eps: float | None) -> torch.Tensor:
+    """Each value minus its set's mean, over its standard deviation plus ε; ``eps=None`` divides by nothing.
+
+    Args:
+        values: (N,) numbers.
+        sets: (N,) which set each belongs to; numbers from 0, some may be missing.
+        ddof: Delta degrees of freedom.
+        eps: ε.
+
+    Returns:
+        (N,), exactly 0 in a set of one and where a set's values are equal up to rounding.
+    """
+    if not values.numel():
+        return values
+    empty = values.new_zeros(int(sets.max()) + 1)
+    counts = empty.index_add(0, sets, torch.ones_like(values))
+    means = empty.index_add(0, sets, values) / counts.clamp(min=1)
+    centred = values - means[sets]
+    spread = empty.scatter_reduce(0, sets, centred.abs(), "amax")
+    largest = empty.scatter_reduce(0, sets, values.abs(), "amax")
+    flat = spread <= ZERO_STD * largest.clamp(min=1.0)
+    if eps is not None:
+        variances = empty.index_add(0, sets, centred.square()) / (counts - ddof).clamp(min=1)
+        centred = centred / (variances.sqrt() + eps)[sets]
+    return centred.masked_fill(flat[sets], 0.0)

@@ -1,0 +1,128 @@
+"""Episodes of the reference policy by start seed and sample index: looked up where they are stored, else played.
+
+Work is divided among processes batch by batch; every batch is stored before the next one begins, so that a killed run
+loses one batch at most and never asks for an episode twice. Nothing here knows what the episodes are for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from ragen_trl.astar_po.value_cache import Sample, StoredSample, ValueCache, ValueKey, check_finite
+from ragen_trl.rollout.interfaces import Start
+
+Request = tuple[int, int]  # start seed, index of the sample
+PlayBatch = Callable[[list[Request]], Sequence[tuple[float, bool]]]
+
+_REFERENCE_PLAY = 7  # keeps these dice apart from those of training and evaluation
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes among which episodes are divided.
+
+    Attributes:
+        index: Of this process; 0 is the main one.
+        count: How many there are.
+        gather: Joins the lists of all processes, in any order, on all of them (``accelerate.utils.gather_object``).
+    """
+
+    index: int = 0
+    count: int = 1
+    gather: Callable[[list[StoredSample]], list[StoredSample]] = list
+
+
+def reference_start(seed: int, index: int) -> Start:
+    """Outcomes and dice of the reference's ``index``-th episode from a start state.
+
+    They depend on nothing else, in particular not on the seed of a run, so that runs can share a cache.
+    """
+    return Start.drawn(seed, (seed, index, _REFERENCE_PLAY))
+
+
+class ReferencePlayer:
+    """Looks samples up, or plays them in batches and stores them.
+
+    Args:
+        play_batch: Plays one episode for each (start seed, sample index), in order, and returns (raw return, success)
+            of each; see ``reference_start``. It gets this process's share, which may be empty, and is called equally
+            often on all processes.
+        batch_size: Episodes that a process plays side by side.
+        cache: Where samples are looked up and stored. Only the main process's is used.
+        key: Under which key; needed with a cache.
+        processes: The processes that share the work; all of them get all samples.
+
+    Attributes:
+        num_played: Episodes played so far, on all processes; what was looked up does not count.
+
+    Raises:
+        ValueError: If there is a cache without a key, or no room in a batch.
+    """
+
+    def __init__(
+        self,
+        play_batch: PlayBatch,
+        batch_size: int = 128,
+        cache: ValueCache | None = None,
+        key: ValueKey | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}; play at least 1 episode at a time")
+        if cache is not None and key is None:
+            raise ValueError("a cache needs a key: pass key=ValueKey(...)")
+        self.processes = processes or Processes()
+        self.num_played = 0
+        self._play_batch, self._batch_size = play_batch, batch_size
+        self._cache = cache if self.processes.index == 0 else None
+        self._key = key
+        stored: list[StoredSample] = []
+        if self._cache is not None and key is not None:
+            for seed, found in self._cache.read(key).items():
+                stored += [StoredSample(seed, index, sample) for index, sample in enumerate(found)]
+        # The same collective on every process, whether or not it has a cache: it spreads what the main one read.
+        self._known = {(seed, index): sample for seed, index, sample in self.processes.gather(stored)}
+
+    def play(self, counts: Mapping[int, int], bar: "tqdm[Any] | None" = None) -> dict[int, list[Sample]]:
+        """The first ``counts[seed]`` samples of each start, and no more even if more are stored.
+
+        Args:
+            counts: How many samples of each start seed.
+            bar: A progress bar, whose total grows by what is not known yet.
+
+        Raises:
+            NonFiniteReturnError: If a return is NaN or infinite.
+            SampleConflictError: If another process stored one of these samples meanwhile, and a different one.
+            ValueError: If ``play_batch`` returns another number of episodes.
+        """
+        requests = [(seed, index) for seed, count in counts.items() for index in range(count)]
+        missing = [request for request in requests if request not in self._known]
+        if bar is not None:
+            bar.total = (bar.total or 0) + len(missing)
+            bar.refresh()
+        size = self._batch_size * self.processes.count
+        for first in range(0, len(missing), size):
+            batch = missing[first : first + size]
+            self._play_batch_of_all(batch)
+            if bar is not None:
+                bar.update(len(batch))
+        return {seed: [self._known[seed, index] for index in range(count)] for seed, count in counts.items()}
+
+    def _play_batch_of_all(self, batch: list[Request]) -> None:
+        share = batch[self.processes.index :: self.processes.count]
+        outcomes = self._play_batch(share)
+        if len(outcomes) != len(share):
+            raise ValueError(f"play_batch returned {len(outcomes)} outcomes for {len(share)} requests; return one each")
+        mine = [
+            StoredSample(seed, index, Sample(float(episode_return), bool(success)))
+            for (seed, index), (episode_return, success) in zip(share, outcomes, strict=True)
+        ]
+        found = {(seed, index): sample for seed, index, sample in self.processes.gather(mine)}
+        for seed, index in batch:  # behind the collective: all processes see the same fault, none is left waiting
+            check_finite(seed, index, found[seed, index].episode_return)
+        if self._cache is not None and self._key is not None:
+            self._cache.add(self._key, [StoredSample(*request, found[request]) for request in batch])
+        self._known.update(found)
+        self.num_played += len(batch)

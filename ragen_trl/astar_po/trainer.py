@@ -1,0 +1,299 @@
+r"""A\*-PO over whole trajectories, in the hooks of `TrajectoryTrainer`.
+
+Stage 1 plays the reference policy, the model as it was when training began, from every start state, and estimates V*.
+Stage 2 plays the model and regresses its log-ratio to the reference on what an episode earned beyond V*. Left out: V*
+of states inside an episode, hence credit per turn; several updates on one rollout, which an estimated V* would bias.
+"""
+
+import json
+import logging
+import math
+import textwrap
+from collections import deque
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from transformers import PreTrainedModel
+
+from ragen_trl.algorithms.losses import aggregate, kl_penalty, regression_loss
+from ragen_trl.algorithms.soft_values import is_stale
+from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
+from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
+from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
+from ragen_trl.astar_po.value_cache import ValueCache, value_key
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.starpo import StarPOTrainer
+
+logger = logging.getLogger(__name__)
+
+_TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
+_STATE = "astar_po.json"
+
+
+class AStarPOTrainer(StarPOTrainer):
+    r"""Train a language model as an agent by A\*-PO (arXiv 2505.20686), generalised to multi-turn trajectories.
+
+    .. math:: \min_\pi \mathrm E\bigl(\beta_2 \Delta(\tau) - (R(\tau) - V^*(s_0))\bigr)^2, \quad
+       \Delta = \sum_{t:\,m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)
+
+    The environment's part of a trajectory has the same probability under both policies and cancels. With LoRA the
+    reference is the model with its adapter switched off, or as the adapter was at the start; no second model is kept.
+
+    Arguments and errors are those of `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with
+    stage 1, whose episodes go into ``args.value_cache`` batch by batch: a killed run does not play them again.
+
+    Attributes:
+        reference: The frozen policy.
+        values: V* by environment (its place in the run's list), once ``train`` or ``estimate_values`` has been called.
+
+    Raises:
+        ReferenceNeverSucceedsError: By ``train``, if the reference never succeeds: then there is nothing to reinforce.
+        NothingToLearnError: By ``train``, if from every start state all its episodes earn the same.
+    """
+
+    _tag_names = ["trl", "ragen", "astar-po"]
+    _name = "A*-PO"
+    _paper = {
+        "title": _TITLE,
+        "id": "2505.20686",
+        "citation": textwrap.dedent(f"""\
+            @article{{brantley2025accelerating,
+                title        = {{{{{_TITLE}}}}},
+                author       = {{Kianté Brantley and others}},
+                year         = 2025,
+                eprint       = {{arXiv:2505.20686}},
+            }}"""),
+    }
+
+    def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
+        if args is not None and not isinstance(args, AStarPOConfig):
+            raise ValueError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
+        super().__init__(model, env, args, **kwargs)
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise ReferenceWeightsError(
+                f"the reference of A*-PO does not work with {self.accelerator.distributed_type.value}, whose weights "
+                "are in pieces; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
+            )
+        self._tasks.check_rows_agree()
+        self.reference = Reference(self.accelerator.unwrap_model(self.model))
+        self.values: dict[int, ReferenceValues] = {}
+        self._reference_episodes = 0
+        self._last_refresh = 0
+        # Of the last rollouts: returns, V* and its standard errors (in return ranges), and start states.
+        self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
+
+    # Stage 1
+
+    def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
+        """Stage 1: V* of every start state under the present reference; played, or looked up in the cache.
+
+        An environment in which the reference has nothing to learn any more keeps the values that it had.
+
+        Args:
+            progress: Show a progress bar; unset: unless ``args.disable_tqdm``.
+
+        Returns:
+            V* by the place of the environment in the run's list.
+        """
+        if self.use_vllm:
+            self.reference.check_sendable()
+        self._last_loaded_step = -1  # vLLM has the policy's weights: it gets the reference's, and then those again
+        path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
+        fingerprint = self.reference.fingerprint()
+        cache = ValueCache(path) if self.accelerator.is_main_process else None
+        progress = not self.args.disable_tqdm if progress is None else progress
+        try:
+            for task, seeds in self._tasks.starts().items():
+                self._estimate(task, seeds, cache, fingerprint, progress)
+        finally:
+            self._last_loaded_step = -1
+            if cache is not None:
+                cache.close()
+        return self.values
+
+    def _estimate(
+        self, task: int, seeds: list[int], cache: ValueCache | None, fingerprint: str, progress: bool
+    ) -> None:
+        args, known, spec = self.args, self.values.get(task), self._tasks.specs[task]
+        processes = Processes(self.accelerator.process_index, self.accelerator.num_processes, gather_object)
+        accuracy = Accuracy(
+            args.beta1,
+            known.return_range if known else args.return_range,  # a refresh keeps the unit of β₁, β₂ and advantages
+            args.reference_samples,
+            args.max_reference_samples,
+            args.value_std_error,
+        )
+        rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
+        key = value_key(args, spec, task, rewards, prefix, str(self._tokenizer.chat_template), fingerprint)
+        size = args.per_device_train_batch_size * args.steps_per_generation
+        player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
+        try:
+            self.values[task] = estimate_values(seeds, player, accuracy, progress)
+            self._reference_episodes += self.values[task].episodes  # those of the cache, too: somebody played them
+        except NothingToLearnError as error:
+            if known is None:
+                raise
+            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
+            self._reference_episodes += player.num_played
+
+    def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
+        if not requests and not self.use_vllm:  # behind a vLLM server all processes take their turns together
+            return []
+        starts = [reference_start(*request) for request in requests]
+        specs = [self._tasks.specs[task]] * len(requests)
+        with self.reference.model() as model:
+            policy = self.policy(self.temperature, model)
+            played = self.rollout(starts, self._envs.take(specs), policy)
+            failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
+            if failed and not self.use_vllm:  # once more, with the same dice: the environment may be back
+                again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)
+                played = [again.pop(0) if row in failed else episode for row, episode in enumerate(played)]
+        returns = self._raw_returns(played, [task] * len(played)) if played else []
+        # A failure has no return: it is refused on all processes together, before it could be stored as one.
+        known = [math.nan if row.limit in FAILURES else value for row, value in zip(played, returns, strict=True)]
+        return list(zip(known, [trajectory.success for trajectory in played], strict=True))
+
+    # Stage 2: the hooks
+
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
+        """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
+        if rollout.group_size == 1:
+            return list(range(rollout.num_groups))
+        return super().select_groups(rollout)
+
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
+        known = [self.values[summary.task] for summary in rollout.summaries]
+        starts = [values.of(summary.seed) for values, summary in zip(known, rollout.summaries, strict=True)]
+        units = rollout.returns.new_tensor([values.return_range for values in known])
+        soft_values = rollout.returns.new_tensor([start.value for start in starts])
+        errors = rollout.returns.new_tensor([start.std_error for start in starts])
+        places = torch.tensor([summary.task << 40 | summary.seed for summary in rollout.summaries])
+        columns = (rollout.returns / units, soft_values / units, errors / units, places)
+        self._window.append(tuple(column.cpu() for column in columns))
+        advantages = (rollout.returns - soft_values) / units
+        self._record(
+            "train",
+            {
+                "astar/value": (soft_values / units).mean().item(),
+                "astar/advantage": advantages.mean().item(),
+                "astar/advantage_std": advantages.std(correction=0).item(),
+                "astar/reference_episodes": float(self._reference_episodes),
+                "astar/trainable_starts": float(sum(len(values.trainable) for values in self.values.values())),
+            },
+        )
+        return advantages
+
+    def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        logprobs, entropies = self.score(model, inputs)
+        reference = inputs["ref_per_token_logps"]
+        loss, log_ratios, residuals = regression_loss(
+            logprobs,
+            reference,
+            mask,
+            returns=inputs["advantages"],  # V* is subtracted already
+            soft_values=torch.zeros_like(inputs["advantages"]),
+            beta2=self.args.beta2,
+            scale=self.args.loss_scale,
+            residual_cap=self.args.residual_cap,
+            normaliser=inputs["step_trajectories"],
+        )
+        off = ~mask.bool()  # out before the exponential: nothing holds environment tokens to the reference
+        kl = kl_penalty(logprobs.masked_fill(off, 0.0), reference.masked_fill(off, 0.0), "k3")
+        per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
+        per_row = {f"astar/{name}": column for name, column in per_row.items()}
+        self._record("train", self._means(per_row, mask.any(dim=1)))
+        self._record("train", self._means({"kl": kl, "entropy": entropies}, mask))
+        if self.args.kl_coef:
+            unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
+            loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
+        return loss
+
+    # What happens between them
+
+    def _before_training(self) -> None:
+        if not self.values:
+            self.estimate_values()
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        if not self.model.training:
+            return super()._generate_and_score_completions(inputs)
+        if self._refresh_is_due():
+            self.reference.reanchor()
+            self._last_refresh = self.state.global_step
+            self._window.clear()
+            self.estimate_values()
+        return super()._generate_and_score_completions(self._with_trainable_starts(inputs))
+
+    def _refresh_is_due(self) -> bool:
+        """Decided on what all processes know alike."""
+        age = self.state.global_step - self._last_refresh
+        if self.args.refresh_steps and age >= self.args.refresh_steps:
+            return True
+        if not self.args.refresh_when_stale or len(self._window) < self.args.stale_window:
+            return False
+        return is_stale(*(torch.cat(column) for column in zip(*self._window, strict=True)))
+
+    def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Start states from which the reference always earns the same give way to others of their environment."""
+        first = self.accelerator.process_index * len(rows)
+        exchanged = []
+        for index, row in enumerate(rows):
+            values = self.values[self._tasks.index(row)]
+            if values.of(row["seed"]).zero_variance:
+                group = (first + index) // self.num_generations
+                entropy = [self.args.seed, self.state.global_step, self._micro_step, group, row["seed"]]
+                random = np.random.default_rng(entropy)
+                row = self._tasks.row(self._tasks.index(row), int(random.choice(values.trainable)))
+            exchanged.append(row)
+        return exchanged
+
+    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
+        return self._with_trainable_starts(super()._refill_rows(attempt))
+
+    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
+        batch = super()._learn_from(rollout, kept)
+        with self.reference.model() as model:
+            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
+        return batch
+
+    def _save_beside(self, checkpoint: Path) -> None:
+        if not self.accelerator.is_main_process:
+            return
+        if self.reference.reanchored:
+            self.reference.save(checkpoint / "reference")
+        state = {
+            "last_refresh": self._last_refresh,
+            "reanchored": self.reference.reanchored,
+            "reference": self.reference.fingerprint(),
+            "reference_episodes": self._reference_episodes,
+            "values": {task: values.as_dict() for task, values in self.values.items()},
+            "window": [[column.tolist() for column in columns] for columns in self._window],
+        }
+        write_atomically(checkpoint / _STATE, json.dumps(state))
+
+    def _load_beside(self, checkpoint: Path) -> None:
+        path = checkpoint / _STATE
+        if not path.is_file():
+            raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
+        state = json.loads(path.read_text(encoding="utf-8"))
+        if state["reanchored"]:
+            self.reference.load(checkpoint / "reference")
+        if self.reference.fingerprint() != state["reference"]:
+            raise ReferenceWeightsError(
+                f"{checkpoint} belongs to a run with another reference; make the trainer with the model that the run "
+                "began with, not with one of its checkpoints"
+            )
+        self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
+        self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}
+        self._window.extend(tuple(map(torch.tensor, columns)) for columns in state["window"])

@@ -1,0 +1,281 @@
+"""What the reference policy earned from each start state, on disk: the raw material of A*-PO's V*.
+
+One SQLite file, of which a killed process leaves a state between two batches and never half of one. It keeps returns
+and not V*, which is a function of them and of β1, so that β1 can change and samples can be added. It has no write-ahead
+log: the file then has no companions, can be copied, and may lie on a network disk, and a batch takes seconds to play in
+any case. Left out: deleting and evicting (delete the file), and anything that fills in a value that is missing.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.system.sqlite_file import SqliteFile
+
+
+class ValueKeyError(UserError, ValueError):
+    """A key holds something that has no canonical JSON form."""
+
+
+class ValueCacheError(UserError, ValueError):
+    """The file cannot be used as a cache of values."""
+
+
+class SampleConflictError(UserError, ValueError):
+    """A sample is stored already, and was different."""
+
+
+class NonFiniteReturnError(UserError, ValueError):
+    """A return is NaN or infinite."""
+
+
+class Sample(NamedTuple):
+    """One episode of the reference policy: its raw return, format penalties included, and whether it succeeded."""
+
+    episode_return: float
+    success: bool
+
+
+class StoredSample(NamedTuple):
+    """A sample with its place: the ``sample_index``-th episode, from 0, from the start state of ``seed``."""
+
+    seed: int
+    sample_index: int
+    sample: Sample
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueKey:
+    """Everything besides the start seed that V* depends on. Two runs that agree in all of it share their samples.
+
+    Attributes:
+        env: Gymnasium id, or a name for an environment that a function makes.
+        env_kwargs: Arguments of the environment.
+        max_turns: Turns of an episode.
+        max_actions_per_turn: Actions of one reply.
+        max_actions: Actions of an episode.
+        max_reply_length: Tokens of one reply.
+        max_completion_length: Tokens of a trajectory after its first prompt; ``None`` for no limit.
+        reward: Name and version of the reward: format penalty, reward functions and their weights.
+        reference: ``Reference.fingerprint()``.
+        temperature: Of the sampling.
+        top_p: Of the sampling.
+        top_k: Of the sampling.
+        system_prompt: ``None`` for the environment's own.
+        think: Whether replies begin with a thought.
+        reply_prefix: What every reply is forced to begin with.
+        chat_template: The template, or a hash of it.
+        stop_at_answer: Whether replies end with their answer.
+        others: Options that are not among these, where they are not at their default. Absent from the JSON while empty,
+            so that a new option leaves the keys of stored samples as they are.
+
+    Raises:
+        ValueKeyError: If a value has no JSON form.
+    """
+
+    env: str
+    env_kwargs: Mapping[str, Any]
+    max_turns: int
+    max_actions_per_turn: int
+    max_actions: int
+    max_reply_length: int
+    max_completion_length: int | None
+    reward: str
+    reference: str
+    temperature: float
+    top_p: float
+    top_k: int
+    system_prompt: str | None
+    think: bool
+    reply_prefix: str
+    chat_template: str
+    stop_at_answer: bool = False
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.as_json()
+
+    def as_json(self) -> str:
+        """Canonical JSON: names sorted, no spaces, ASCII."""
+        content = asdict(self)
+        if not self.others:
+            del content["others"]
+        try:
+            return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueKeyError(
+                f"{self} has no JSON form ({error}); give env_kwargs of finite numbers, strings, booleans, lists and "
+                "dictionaries with strings as keys, or name the environment by a function instead"
+            ) from error
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.as_json().encode("ascii")).hexdigest()
+
+
+class ValueCache(SqliteFile):
+    """Samples by key and start seed in a SQLite file, which several processes may read and write at a time.
+
+    Args:
+        path: The file; it and its folder are made if they are missing.
+        timeout: Seconds to wait for another process that writes.
+
+    Raises:
+        ValueCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
+    """
+
+    error = ValueCacheError
+    purpose = "a cache of values"
+    application = 0x41537450  # "AStP"
+    version = 1
+    schema = (
+        "CREATE TABLE keys (id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, content TEXT NOT NULL)",
+        "CREATE TABLE samples (key INTEGER NOT NULL REFERENCES keys, seed INTEGER NOT NULL, sample INTEGER NOT NULL, "
+        "episode_return REAL NOT NULL, success INTEGER NOT NULL, PRIMARY KEY (key, seed, sample)) WITHOUT ROWID",
+    )
+
+    def add(self, key: ValueKey, samples: Sequence[StoredSample]) -> None:
+        """Store samples: all of them or, if this fails or the process dies, none.
+
+        A sample that is stored already is left alone, so that a batch may be added twice.
+
+        Raises:
+            NonFiniteReturnError: If a return is NaN or infinite.
+            SampleConflictError: If a stored sample is different: sampling did not repeat itself.
+            ValueError: If the samples of a start do not follow on the stored ones without a gap.
+            ValueCacheError: If the file cannot be written.
+        """
+        for seed, index, sample in samples:
+            check_finite(seed, index, sample.episode_return)
+        with self._named_errors(), self._transaction() as database:
+            digest = key.digest()
+            row = (digest, key.as_json())
+            database.execute("INSERT INTO keys (digest, content) VALUES (?, ?) ON CONFLICT DO NOTHING", row)
+            (number,) = database.execute("SELECT id FROM keys WHERE digest = ?", (digest,)).fetchone()
+            for seed in dict.fromkeys(sample.seed for sample in samples):
+                stored = self._samples_of(number, seed)
+                for new in sorted(sample for sample in samples if sample.seed == seed):
+                    self._add_one(number, new, stored)
+
+    def read(self, key: ValueKey) -> dict[int, list[Sample]]:
+        """All samples of a key: start seed → samples in their order. Empty where the key is unknown.
+
+        Raises:
+            ValueCacheError: If the file cannot be read.
+        """
+        query = (
+            "SELECT seed, episode_return, success FROM samples JOIN keys ON keys.id = samples.key WHERE digest = ? "
+            "ORDER BY seed, sample"
+        )
+        found: dict[int, list[Sample]] = {}
+        with self._named_errors():
+            for seed, episode_return, success in self._connection.execute(query, (key.digest(),)).fetchall():
+                found.setdefault(seed, []).append(Sample(episode_return, bool(success)))
+        return found
+
+    def keys(self) -> dict[str, dict[str, Any]]:
+        """Digest → content of every key in the file, in the order in which they came.
+
+        Raises:
+            ValueCacheError: If the file cannot be read.
+        """
+        with self._named_errors():
+            rows = self._connection.execute("SELECT digest, content FROM keys ORDER BY id").fetchall()
+        return {digest: json.loads(content) for digest, content in rows}
+
+    def _samples_of(self, number: int, seed: int) -> list[Sample]:
+        rows = self._connection.execute(
+            "SELECT episode_return, success FROM samples WHERE key = ? AND seed = ? ORDER BY sample",
+            (number, int(seed)),
+        )
+        return [Sample(episode_return, bool(success)) for episode_return, success in rows.fetchall()]
+
+    def _add_one(self, number: int, new: StoredSample, stored: list[Sample]) -> None:
+        seed, index, (episode_return, success) = new
+        sample = Sample(float(episode_return), bool(success))  # NumPy's numbers would be stored as bytes
+        if index < len(stored):
+            if stored[index] != sample:
+                raise SampleConflictError(
+                    f"{self.path} has {stored[index]} as sample {index} of start {seed}, but now it came out as "
+                    f"{sample}: sampling from the reference does not repeat itself. Two runs that fill one file at the "
+                    "same time on an accelerator can cause this: start this run again, and it reads what is there"
+                )
+            return
+        if index > len(stored):
+            raise ValueError(f"sample {index} of start {seed} would leave a gap behind {len(stored)} stored ones")
+        self._connection.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (number, int(seed), int(index), *sample))
+        stored.append(sample)
+
+
+def check_finite(seed: int, index: int, episode_return: float) -> None:
+    """Check a return before anything is made of it.
+
+    Raises:
+        NonFiniteReturnError: If it is NaN or infinite.
+    """
+    if not math.isfinite(episode_return):
+        raise NonFiniteReturnError(
+            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN stands, too, for "
+            "an environment that failed twice, whose traceback is in the log): mend it, or the reward function"
+        )
+
+
+# Options that are part of ``reward``, and one that ``reply_prefix`` stands for.
+_PENALTIES = ("format_penalty", "cut_penalty", "env_failure_penalty")
+_ELSEWHERE = (*_PENALTIES, "force_reply_prefix")
+
+
+def value_key(
+    args: AStarPOConfig,
+    spec: EnvSpec,
+    place: int,
+    rewards: Sequence[tuple[str, float]],
+    reply_prefix: str,
+    chat_template: str,
+    reference: str,
+) -> ValueKey:
+    """The key under which the reference's returns in one environment are stored.
+
+    Args:
+        args: How episodes are played and sampled, and ``reward_version``.
+        spec: The environment.
+        place: Its place among those of the run; tells functions of one name apart.
+        rewards: Names and weights of the reward functions, in order.
+        reply_prefix: What every reply is forced to begin with.
+        chat_template: The template of the tokenizer.
+        reference: ``Reference.fingerprint()``.
+    """
+    reward = {
+        "version": args.reward_version,
+        **{name: getattr(args, name) for name in _PENALTIES},
+        "functions": list(rewards),
+    }
+    played = {name: getattr(args, name) for name in (*option_names(TaskOptions), *option_names(MannerOptions))}
+    own = {name: value for name, value in played.items() if name in ValueKey.__dataclass_fields__}
+    others = {
+        name: value
+        for name, value in played.items()
+        if name not in own and name not in _ELSEWHERE and value != getattr(type(args), name)
+    }
+    return ValueKey(
+        **{
+            **own,
+            "env": spec.label if isinstance(spec.env, str) else f"{spec.label} {place}",
+            "env_kwargs": dict(spec.kwargs),
+        },
+        reward=json.dumps(reward),
+        reference=reference,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        top_k=args.top_k,
+        reply_prefix=reply_prefix,
+        chat_template=chat_template,
+        others=others,
+    )

@@ -1,0 +1,130 @@
+"""What is padded to what: rows of like length are computed together, whatever order they were played or dealt in.
+
+TRL pads a rollout to its longest trajectory and splits it into micro-batches of that width. Here the rows of a window
+(the micro-batches of one optimiser step) are sorted by length and split anew, and every micro-batch is cut to its
+longest row. Between windows nothing moves: which trajectories make an update stays random. A loss that is a sum over
+the window, divided by the window's totals (`loss_normalization`), does not change; one that is a mean of each
+micro-batch would, and keeps the micro-batches it was dealt. Each process sorts its own rows.
+
+Left out: packing several trajectories into one row, which needs attention kernels that keep them apart.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ragen_trl.batching.batch import cut_to_longest
+from ragen_trl.batching.loss_normalization import micro_batches_per_step
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+
+Scorer = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor | None]]
+
+
+def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
+    """Whether a loss has a part that is a mean, or a quantile, of each micro-batch.
+
+    Args:
+        args: The configuration.
+        with_router_loss: Whether a mixture of experts adds the loss that balances its load.
+    """
+    return (
+        args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
+    )
+
+
+def regroup(
+    micro_batches: Sequence[dict[str, Any]], accumulation_steps: int, by_length: bool = True
+) -> list[dict[str, Any]]:
+    """Micro-batches of the same number and size, of like lengths where that is wanted, each cut to its longest row.
+
+    Filler comes first, then the shortest: the last micro-batch of a window, with which gradients go over processes, has
+    something to train on wherever any of the window has.
+
+    Args:
+        micro_batches: What one rollout was split into, all of one width.
+        accumulation_steps: Micro-batches per optimiser step; divides their number, or is a multiple of it.
+        by_length: Whether rows may go into another micro-batch of the same window.
+    """
+    size = micro_batches_per_step(len(micro_batches), accumulation_steps)
+    regrouped: list[dict[str, Any]] = []
+    for first in range(0, len(micro_batches), size):
+        window = micro_batches[first : first + size]
+        regrouped += [cut_to_longest(part) for part in (_sorted(window) if by_length else window)]
+    return regrouped
+
+
+def _sorted(window: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One window's rows, the shortest first, in as many micro-batches as they came in."""
+    joined = {
+        key: torch.cat([part[key] for part in window]) if _is_rows(value) else value for key, value in window[0].items()
+    }
+    order = torch.argsort(row_lengths(joined), stable=True)
+    parts = order.tensor_split(len(window))
+    return [{key: value[rows] if _is_rows(value) else value for key, value in joined.items()} for rows in parts]
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim > 0
+
+
+def row_lengths(batch: dict[str, Any]) -> torch.Tensor:
+    """(B,) tokens of each row, prompt included; 0 of filler."""
+    completion = batch["completion_mask"].sum(dim=1)
+    return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)
+
+
+def count_positions(micro_batches: Sequence[dict[str, Any]]) -> torch.Tensor:
+    """Tokens, and positions that the model computes for them: (2,) float64, of this process.
+
+    The rest of the positions is padding and filler. Micro-batches of filler on all processes (``empty``) are not
+    computed and not counted.
+    """
+    counts = torch.zeros(2, dtype=torch.float64, device=micro_batches[0]["completion_mask"].device)
+    for batch in micro_batches:
+        width = batch["prompt_mask"].shape[1] + batch["completion_mask"].shape[1]
+        positions = torch.full_like(counts[0], len(batch["completion_mask"]) * width)
+        counts += torch.stack([row_lengths(batch).sum(), positions]) * ~batch["empty"]
+    return counts
+
+
+def padding_metric(counts: torch.Tensor) -> dict[str, float]:
+    """What is logged of ``count_positions`` over all processes; nothing where nothing is computed."""
+    tokens, positions = counts.tolist()
+    return {"rollout/padding": 1 - tokens / positions} if positions else {}
+
+
+def score_by_length(
+    score: Scorer, ids: torch.Tensor, attention: torch.Tensor, width: int, batch_size: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Score many rows in passes of like lengths, none wider than its longest row.
+
+    Args:
+        score: Scores the completions, the last ``width`` columns, of (b, P + ``width``) ids and their attention mask;
+            returns (b, ``width``) log-probabilities and, perhaps, entropies.
+        ids: (B, P + T) token ids, prompts padded on the left and completions on the right.
+        attention: (B, P + T), 0 at padding.
+        width: T.
+        batch_size: Rows in one pass.
+
+    Returns:
+        What ``score`` says of all rows, (B, T) each and 0 at padding, in the order in which they were given.
+    """
+    start = ids.shape[1] - width  # P
+    prompts, completions = attention[:, :start].sum(dim=1), attention[:, start:].sum(dim=1)
+    logprobs: torch.Tensor | None = None
+    entropies: torch.Tensor | None = None
+    for rows in torch.argsort(prompts + completions, stable=True).split(batch_size):
+        longest = max(1, int(completions[rows].max()))
+        columns = slice(start - max(1, int(prompts[rows].max())), start + longest)
+        found, spread = score(ids[rows, columns], attention[rows, columns], longest)
+        if logprobs is None:
+            logprobs = found.new_zeros(len(ids), width)
+            entropies = None if spread is None else spread.new_zeros(len(ids), width)
+        logprobs[rows, :longest] = found
+        if entropies is not None and spread is not None:
+            entropies[rows, :longest] = spread
+    assert logprobs is not None
+    return logprobs, entropies

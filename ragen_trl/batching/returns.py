@@ -1,0 +1,54 @@
+"""Rewards of trajectories outside TRL's loop, by the same functions and weights: for episodes that train nobody."""
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.trajectory import Trajectory
+
+# What TRL offers besides columns; nothing is logged of episodes that train nobody.
+_NO_LOG: dict[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
+def raw_returns(
+    trajectories: Sequence[Trajectory],
+    functions: Sequence[Callable[..., list[float | None]]],
+    weights: Sequence[float],
+    decode: Callable[[list[int]], str],
+    columns: Mapping[str, list[Any]] | None = None,
+) -> list[float]:
+    """The raw return of each trajectory: the weighted sum of what all functions give, None and NaN as nothing.
+
+    Args:
+        trajectories: Finished episodes.
+        functions: Reward functions as TRL calls them. They get ``prompts``, ``completions``, ``completion_ids``,
+            ``seed``, the columns of ``to_rollout_output``, and those below.
+        weights: One for each function.
+        decode: Token ids to text, as TRL decodes completions.
+        columns: Further columns, one value a trajectory.
+
+    Raises:
+        ValueError: If a function is a model or a coroutine.
+    """
+    played = to_rollout_output(trajectories)
+    given: dict[str, list[Any]] = {
+        **(columns or {}),
+        **played,
+        "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
+        "completions": [[{"role": "assistant", "content": decode(ids)}] for ids in played["completion_ids"]],
+        "seed": [row.seed for row in trajectories],
+    }
+    totals = [0.0] * len(trajectories)
+    for function, weight in zip(functions, weights, strict=True):
+        if isinstance(function, torch.nn.Module) or inspect.iscoroutinefunction(function):
+            raise ValueError(
+                f"reward function {function} is a model or a coroutine, which only TRL's own loop can call; wrap it "
+                "in a function that returns a list of numbers"
+            )
+        for row, reward in enumerate(function(**given, **_NO_LOG)):
+            totals[row] += 0.0 if reward is None or math.isnan(reward) else weight * float(reward)
+    return totals

@@ -1,0 +1,173 @@
+"""What was sampled for one update: this process's trajectories, and of all processes what a decision needs.
+
+Filters and advantages compare trajectories that other processes may have played. Each process therefore sees the
+returns and a `TrajectorySummary` of every trajectory, and takes the same decision as all others without another
+collective. Tokens stay where they were sampled.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+
+from ragen_trl.batching.batch import concatenate_batches, select_rows
+from ragen_trl.system.old_names import former_attribute
+from ragen_trl.trajectory import Trajectory
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TrajectorySummary:
+    """A trajectory without its tokens.
+
+    Attributes:
+        env: Name of its environment.
+        task: Place of its environment among those of the run; several may share a name.
+        seed: Seed of the start state.
+        turn_rewards: The environment's reward of each turn, format penalties included.
+        success: Whether it succeeded.
+        anchors: Digest of the environment's observation before each turn: equal ones are the same state as far as the
+            environment shows (GiGPO's anchor states).
+        segments: Token sequences that the model read, see `Trajectory.segments`.
+    """
+
+    env: str
+    task: int
+    seed: int
+    turn_rewards: tuple[float, ...]
+    success: bool
+    anchors: tuple[str, ...]
+    segments: int = 1
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, env: str, task: int) -> "TrajectorySummary":
+        """What other processes are told of a trajectory."""
+        anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
+        rewards = tuple(turn.reward for turn in trajectory.turns)
+        segments = len(trajectory.segments)
+        return cls(env, task, trajectory.seed, rewards, trajectory.success, anchors, segments)
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """One rollout, or several joined: B trajectories on all processes together, L of them here.
+
+    Attributes:
+        trajectories: This process's trajectories, length L.
+        rank: Index of this process.
+        ranks: Which process has each of the B trajectories, in ascending order within a rollout.
+        rewards: (B, F) of the environment (first) and of the extra reward functions, unweighted; NaN where a function
+            gave none.
+        weights: (F,) weights of the reward functions.
+        summaries: Of all B, groups contiguous.
+        group_size: G; B is a multiple of it.
+        batch: TRL's tensors for this process. The first L rows are `trajectories`, any further ones are filler whose
+            masks are 0.
+    """
+
+    trajectories: list[Trajectory]
+    rank: int
+    ranks: tuple[int, ...]
+    rewards: torch.Tensor
+    weights: torch.Tensor
+    summaries: list[TrajectorySummary]
+    group_size: int
+    batch: dict[str, Any]
+
+    @property
+    def returns(self) -> torch.Tensor:
+        """(B,) raw returns: the weighted sum of the environment's return and the extra rewards."""
+        return (self.rewards * self.weights).nansum(dim=1)
+
+    @property
+    def local_indices(self) -> list[int]:
+        """Places of `trajectories` among all B, length L."""
+        return [row for row, rank in enumerate(self.ranks) if rank == self.rank]
+
+    def in_order(self, gathered: Sequence[T]) -> list[T]:
+        """One value a trajectory, gathered process by process, in the order of the B trajectories."""
+        by_process = sorted(range(len(self.ranks)), key=lambda row: self.ranks[row])
+        everyone = dict(zip(by_process, gathered, strict=True))
+        return [everyone[row] for row in range(len(everyone))]
+
+    outlines = former_attribute("outlines", "summaries")
+    owners = former_attribute("owners", "ranks")
+    rows = former_attribute("rows", "local_indices")
+
+    @property
+    def num_groups(self) -> int:
+        """P = B / G."""
+        return len(self.summaries) // self.group_size
+
+    @property
+    def group_tasks(self) -> list[int]:
+        """Place of each group's environment among those of the run, length P."""
+        return [summary.task for summary in self.summaries[:: self.group_size]]
+
+    @property
+    def completion_length(self) -> int:
+        """T, the width of the completion tensors."""
+        return int(self.batch["completion_ids"].shape[1])
+
+    def turn_rewards(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(B, K) rewards per turn and (B, K) bool where there is a turn; a row's rewards sum to its return.
+
+        What the extra reward functions gave a whole trajectory is put on its last turn.
+        """
+        width = max((len(summary.turn_rewards) for summary in self.summaries), default=0)
+        returns = self.returns
+        rewards = returns.new_zeros((len(self.summaries), width))
+        mask = torch.zeros((len(self.summaries), width), dtype=torch.bool, device=rewards.device)
+        for row, summary in enumerate(self.summaries):
+            count = len(summary.turn_rewards)
+            rewards[row, :count] = rewards.new_tensor(summary.turn_rewards) * self.weights[0]
+            mask[row, :count] = True
+            rewards[row, count - 1] += returns[row] - rewards[row].sum()
+        return rewards, mask
+
+    def select(self, groups: Sequence[int], multiple: int) -> "RolloutBatch":
+        """Only these groups, in the order given by their index.
+
+        Args:
+            groups: Indices of the groups to keep.
+            multiple: The tensors of every process get the same number of rows, a multiple of this (filled up with
+                rows that no loss sees), whatever its own share of the kept trajectories is.
+        """
+        kept = set(groups)
+        chosen = [row for row in range(len(self.summaries)) if row // self.group_size in kept]
+        here = [index for index, row in enumerate(self.local_indices) if row // self.group_size in kept]
+        ranks = tuple(self.ranks[row] for row in chosen)
+        largest = max(Counter(ranks).values(), default=1)  # every process needs as many rows as the fullest one
+        return replace(
+            self,
+            trajectories=[self.trajectories[index] for index in here],
+            ranks=ranks,
+            rewards=self.rewards[chosen],
+            summaries=[self.summaries[row] for row in chosen],
+            batch=select_rows(self.batch, here, -(-largest // multiple) * multiple),
+        )
+
+    def segment_rows(self, multiple: int) -> int:
+        """Rows that every process needs for its token sequences: those of the one with most, up to a multiple."""
+        counts: Counter[int] = Counter()
+        for rank, summary in zip(self.ranks, self.summaries, strict=True):
+            counts[rank] += summary.segments
+        return -(-max(counts.values(), default=1) // multiple) * multiple
+
+    @classmethod
+    def joined(cls, rollouts: Sequence["RolloutBatch"], pad_id: int) -> "RolloutBatch":
+        """Several rollouts as one; groups of the first come first."""
+        if len(rollouts) == 1:
+            return rollouts[0]
+        return replace(
+            rollouts[0],
+            trajectories=[trajectory for rollout in rollouts for trajectory in rollout.trajectories],
+            ranks=tuple(rank for rollout in rollouts for rank in rollout.ranks),
+            rewards=torch.cat([rollout.rewards for rollout in rollouts]),
+            summaries=[summary for rollout in rollouts for summary in rollout.summaries],
+            batch=concatenate_batches([rollout.batch for rollout in rollouts], pad_id),
+        )

@@ -1,0 +1,122 @@
+r"""Contexts of the last k turns: the rows that are trained exactly as they were read (`sliding_window` makes them).
+
+While an episode has at most k turns its context only grows. After that every turn is answered in a context built anew:
+an opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and
+of the messages between them. Nothing is decoded and tokenised again. A trajectory so becomes several token sequences
+(`Trajectory.segments`), each a row of the batch with its trajectory's advantage, in which only tokens that were sampled
+in this very context are trained: every sampled token once.
+
+How rows are weighed. A mean over tokens (``loss_type="dapo"``) does not see rows, and a sum over the tokens of a
+trajectory by a constant (``"dr_grpo"``) needs only their true number. StarPO's mean over trajectories of the mean over
+tokens (``"grpo"``) is kept as that: a row counts by its share of its trajectory's sampled tokens,
+
+.. math:: \frac1N \sum_i \frac1{n_i} \sum_{t \in i} \ell_t
+   = \frac1N \sum_{\text{rows } r} \frac{n_r}{n_{i(r)}} \Bigl(\frac1{n_r} \sum_{t \in r} \ell_t\Bigr)
+
+so that k changes what is read and nothing else, and with k ≥ the number of turns the gradient is that without a window.
+The weight 1 / rows of VAGEN is the same only if all rows have equally many sampled tokens.
+
+Left out: a critic and A\*-PO, which need a trajectory in one row; ratios of whole sequences; summaries of what slid
+out.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty
+from ragen_trl.batching.batch import select_rows, to_rollout_output
+from ragen_trl.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+
+
+def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
+    """TRL's tensors of all segments, one row each, in the order of the trajectories.
+
+    Returns:
+        ``prompt_ids`` and ``prompt_mask`` (S, P), padded on the left; ``completion_ids``, ``completion_mask``,
+        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (S, T), padded on the right; and
+        ``trajectory_share`` (S,): the row's part of its trajectory's sampled tokens.
+    """
+    segments = [(segment, whole) for whole in trajectories for segment in whole.segments]
+    output = to_rollout_output([segment for segment, _ in segments])
+    shares = [segment.num_reply_tokens / max(1, whole.num_reply_tokens) for segment, whole in segments]
+    return {
+        "prompt_ids": _padded(output["prompt_ids"], pad_id, "left"),
+        "prompt_mask": _padded([[1] * len(row) for row in output["prompt_ids"]], 0, "left"),
+        "completion_ids": _padded(output["completion_ids"], pad_id, "right"),
+        "completion_mask": _padded([[1] * len(row) for row in output["completion_ids"]], 0, "right"),
+        "tool_mask": _padded(output["env_mask"], 1, "right"),
+        "sampling_per_token_logps": _padded(output["logprobs"], 0.0, "right"),
+        "trajectory_share": torch.tensor(shares),
+    }
+
+
+def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, filler, padding_side=side)
+
+
+def segment_rows(
+    trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, size: int, pad_id: int
+) -> dict[str, Any]:
+    """The batch in the place of one with a row for each trajectory, filled up to ``size`` rows.
+
+    Args:
+        trajectories: L of this process; if there are none on it, any one, from which filler is made.
+        advantages: (L,), or (L, T) in the columns of whole trajectories' completions.
+        history_mask: (L, T), 1 at sampled tokens in those columns.
+        size: Rows of the result, at least the number of segments.
+        pad_id: Fills token ids up.
+
+    Returns:
+        What ``segment_batch`` has, and ``advantages``, (size,) or (size, T'): a segment has those of its own tokens.
+    """
+    device = advantages.device
+    batch: dict[str, Any] = {key: value.to(device) for key, value in segment_batch(trajectories, pad_id).items()}
+    counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
+    kept = int(counts.sum()) if len(advantages) else 0
+    if not kept:
+        batch["advantages"] = advantages.new_zeros(int(counts.sum()))
+    elif advantages.ndim == 1:
+        batch["advantages"] = advantages.repeat_interleave(counts)
+    else:  # both masks go over the sampled tokens in the order in which they were sampled
+        mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+        batch["advantages"] = advantages.new_zeros(mask.shape)
+        batch["advantages"][mask] = advantages[history_mask.bool()]
+    selected = select_rows(batch, range(kept), size)
+    selected["trajectory_share"][kept:] = 0
+    return selected
+
+
+def segment_loss(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    ref_logprobs: torch.Tensor | None,
+    batch: dict[str, Any],
+    args: "StarPOConfig",
+) -> torch.Tensor:
+    """StarPO's loss (``"grpo"``) of rows that are parts of trajectories; the sum over a window is the update's.
+
+    Args:
+        logprobs: (B, T) log-probabilities under the trained policy, nats.
+        old_logprobs: (B, T) under the policy that sampled.
+        ref_logprobs: (B, T) under the reference, if ``args.beta`` is not 0.
+        batch: Masks, advantages, shares, and what ``add_step_totals`` wrote.
+        args: Clip ranges and β.
+    """
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    advantages = batch["advantages"] if batch["advantages"].ndim == 2 else batch["advantages"][:, None]
+    high = args.epsilon if args.epsilon_high is None else args.epsilon_high
+    per_token = clipped_surrogate(logprobs, old_logprobs, advantages, args.epsilon, high, args.delta)
+    if ref_logprobs is not None:
+        off = ~mask.bool()
+        kl = kl_penalty(logprobs.masked_fill(off, 0.0), ref_logprobs.masked_fill(off, 0.0), "k3")
+        if args.use_bias_correction_kl:  # as in TRL: an estimate on samples of the old policy
+            kl = kl * (logprobs - old_logprobs).masked_fill(off, 0.0).exp()
+        per_token = per_token + args.beta * kl
+    means = per_token.masked_fill(~mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
+    loss: torch.Tensor = (means * batch["trajectory_share"]).sum() / batch["step_trajectories"]
+    return loss

@@ -1,0 +1,325 @@
+"""What a command would do, for ``--dry-run``: nothing is trained, written or deleted.
+
+Counts are exact, tokens an upper bound by the limits and an estimate from a few episodes of the random policy in the
+model's own tokens, memory an estimate by arithmetic (``memory_estimate.py``). Where a model is on the hub alone, and
+the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run can tell.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+
+from ragen_envs import AgentTurns, NoOracleError, random_action
+from ragen_trl.cli.eval_plan import EvalPlan, Task
+from ragen_trl.cli.memory_estimate import MemoryUse, ModelShapeError, memory_lines, peak_bytes, shape_of
+from ragen_trl.cli.training_run import ModelArguments, RunArguments
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.model_support import ModelNotFoundError, check_model
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.interfaces import Start, TurnEnv
+from ragen_trl.rollout.seeds import WARM_START, training_rows
+from ragen_trl.system.progress import heading
+from ragen_trl.trainers.checkpoints import last_whole_checkpoint
+from ragen_trl.trajectory import Trajectory
+
+_GIB, _MIB = 2**30, 2**20
+Rows = list[tuple[str, str]]
+
+
+def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
+    """The plan of ``train``; ``args.output_dir`` is the run folder.
+
+    Raises:
+        UserError: As the command itself would.
+    """
+    training_rows(args)
+    tokenizer, config = read_model(run.model, run.env)
+    episodes = sample_episodes(run.env, args, tokenizer)
+    rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
+    rows += _environment(run.env, args.env_kwargs, args)
+    rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config))]
+    if run.model is None:
+        rows += [("warm start", _warm_start_in_words(warm))]
+    rows += _trajectories(run, args)
+    rows += _tokens(args, episodes, _sampled(args))
+    rows += _memory(run, args, config, episodes)
+    return _page("train", rows)
+
+
+def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
+    """The plan of ``warm-start``; arguments and errors as those of `training_plan`."""
+    tokenizer, config = read_model(run.model, run.env)
+    target = Path(args.output_dir)
+    state = "exists and would be replaced" if target.exists() else "new"
+    rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
+    rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
+    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
+
+
+def evaluation_plan(plan: EvalPlan) -> str:
+    """The plan of ``eval``."""
+    there = plan.folder.exists() and any(plan.folder.iterdir())
+    state = "exists; finished episodes in it are not played again" if there else "new"
+    rows: Rows = [("output folder", f"{plan.folder}: {state}")]
+    players = [*plan.tasks[0].args, "oracle"]
+    for task in plan.tasks:
+        rows += _environment(task.name, task.spec.kwargs, task.args["random"])
+    each = plan.run.episodes * plan.run.samples_per_start
+    total = each * len(plan.tasks) * len(players)
+    rows += [("policies", ", ".join(players))]
+    places = f"{len(plan.tasks)} environments · {len(players)} policies"
+    counts = f"{plan.run.episodes:,} start states · {plan.run.samples_per_start} episodes · {places}"
+    rows += [("episodes", f"{counts} = {total:,}")]
+    if written := _written(plan.tasks, each):
+        rows += [("tokens", f"at most {written:,} sampled by models")]
+    return _page("eval", rows)
+
+
+def _written(tasks: Sequence[Task], episodes: int) -> int:
+    """Tokens that all models may sample together."""
+    known = [args for task in tasks for name, args in task.args.items() if name != "random"]
+    return sum(episodes * args.max_turns * args.max_reply_length for args in known)
+
+
+def _page(command: str, rows: Rows) -> str:
+    width = max(len(label) for label, _ in rows)
+    lines = [heading(f"Plan of `{command}`; nothing was trained or written")]
+    for label, text in rows:
+        first, *more = text.splitlines() or [""]
+        lines += [f"  {label:<{width}}  {first}", *(f"  {'':<{width}}  {line}" for line in more)]
+    return "\n".join(lines) + "\n"
+
+
+def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return f"{folder}: new"
+    if not folder.is_dir():
+        return f"{folder}: is a file, so the command would refuse; choose another --output_dir"
+    if overwrite:
+        return f"{folder}: exists and would be deleted first (--overwrite)"
+    if (folder / "summary.json").exists():
+        return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
+    checkpoint = last_whole_checkpoint(folder)
+    done: list[str] = [name for name in ("random", "oracle", "before", "trained") if name in _stages(folder)]
+    done += ["warm start"] if (folder / "warm_start").exists() else []
+    behind = f"finished: {', '.join(done) or 'nothing'}"
+    place = f"{checkpoint.name} of {max_steps}" if checkpoint else "no checkpoint, training begins anew"
+    return f"{folder}: an unfinished run; goes on if no option has changed\n{behind}; {place}"
+
+
+def _stages(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / "stages.json").read_text(encoding="utf-8"))["values"])
+    except (OSError, ValueError, KeyError, TypeError):  # the command itself says what is wrong with it
+        return {}
+
+
+def _environment(env: str, kwargs: object, args: StarPOConfig) -> Rows:
+    limits = f"{args.max_turns} turns, {args.max_actions_per_turn} actions a turn, {args.max_actions} in all"
+    return [("environment", f"{env} {kwargs or ''}".rstrip() + f"\nat most {limits}")]
+
+
+def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
+    parts = [f"{run.algo}, advantage {args.advantage}, {args.max_steps} updates, learning rate {args.learning_rate:g}"]
+    if args.filter_ratio < 1:
+        parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups ({args.filter_strategy})"]
+    if args.beta:
+        parts += [f"KL coefficient {args.beta:g}"]
+    return "; ".join(parts)
+
+
+def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
+    shown = name or "embedded tiny Qwen2"
+    if config is None:
+        return f"{shown}: its config.json cannot be read here; save the model to a folder and give --model FOLDER"
+    try:
+        return f"{shown}: {shape_of(config).parameters:,} parameters"
+    except ModelShapeError as error:
+        return f"{shown}: {error}"
+
+
+def _warm_start_in_words(warm: WarmStartConfig) -> str:
+    updates = -(-warm.demonstrations // warm.demo_batch_size) * warm.demo_epochs
+    return (
+        f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
+        f"{updates:,.0f} updates of {warm.demo_batch_size}"
+    )
+
+
+def _sampled(args: StarPOConfig) -> int:
+    """Trajectories of all rollouts, refills and A*-PO's reference left out."""
+    assert args.generation_batch_size is not None
+    return args.num_rollouts * args.generation_batch_size
+
+
+def _trajectories(run: RunArguments, args: StarPOConfig) -> Rows:
+    rollouts, size = args.num_rollouts, args.generation_batch_size
+    text = (
+        f"{args.groups_per_generation} start states · {args.num_generations} = {size} a rollout; {rollouts:,} rollouts "
+        f"= {_sampled(args):,}"
+    )
+    if args.max_refills:
+        text += f"\nup to {args.max_refills} more rollouts each, while too few groups can be trained on"
+    if isinstance(args, AStarPOConfig):
+        starts = args.num_train_seeds or rollouts * args.groups_per_generation
+        fewest, most = args.reference_samples * starts, args.max_reference_samples * starts
+        text += f"\nbefore that {fewest:,} to {most:,} of the reference, from {starts:,} start states"
+    return [
+        ("trajectories", text),
+        ("evaluation", f"4 · {run.eval_episodes:,} episodes: random, oracle, before and after training"),
+    ]
+
+
+def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) -> Rows:
+    replies = min(args.max_turns * args.max_reply_length, args.max_completion_length or 0)
+    rows: Rows = [("tokens at most", f"{replies:,} sampled and {args.max_completion_length:,} behind the first prompt")]
+    if sampled:
+        rows[0] = ("tokens at most", rows[0][1] + f" of a trajectory; {sampled * replies:,} sampled in all rollouts")
+    if not episodes:
+        return [*rows, ("tokens, typical", "not estimated: the tokenizer is not at hand")]
+    shown = fmean(sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes)
+    written = fmean(one.num_reply_tokens for one in episodes)
+    turns = fmean(len(one.turns) for one in episodes)
+    text = (
+        f"{shown:,.0f} shown and {written:,.0f} written in {turns:.1f} turns of bare actions ({len(episodes)} episodes "
+        "of random play)"
+    )
+    if sampled:
+        text += f"; {sampled * (shown + written):,.0f} in all rollouts" + ("; thoughts are on top" * args.think)
+    return [*rows, ("tokens, typical", text)]
+
+
+def memory_use(args: StarPOConfig, lora_rank: int, tokens: int) -> MemoryUse:
+    """How a configuration uses memory, on one process.
+
+    Args:
+        args: The configuration.
+        lora_rank: 0 trains all weights.
+        tokens: Of the longest trajectory.
+    """
+    loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
+    assert args.generation_batch_size is not None
+    return MemoryUse(
+        rows=args.per_device_train_batch_size,
+        tokens=tokens,
+        rollout_rows=0 if args.use_vllm else args.generation_batch_size,
+        weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
+        mixed=bool(args.bf16 or args.fp16),
+        lora_rank=lora_rank,
+        checkpointing=bool(args.gradient_checkpointing),
+        reference=bool(args.beta) or isinstance(args, AStarPOConfig),
+        critic=args.advantage in CRITIC_ADVANTAGES,
+        triton=torch.cuda.is_available() and not args.use_cpu,
+    )
+
+
+def _memory(
+    run: RunArguments, args: StarPOConfig, config: PretrainedConfig | None, episodes: Sequence[Trajectory]
+) -> Rows:
+    if config is None:
+        return [("memory", "not estimated: needs the model's config.json")]
+    try:
+        shape = shape_of(config)
+    except ModelShapeError as error:
+        return [("memory", f"not estimated: {error}")]
+    known = getattr(config.get_text_config(), "max_position_embeddings", None)
+    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known))
+    lines = memory_lines(shape, use)
+    when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
+    table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
+    head = [f"about {_size(peak_bytes(lines))} at its peak, for trajectories of {use.tokens:,} tokens; libraries and"]
+    head += ["fragmentation come on top (about 0.5 GiB with CUDA)"]
+    if args.use_vllm:
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
+        head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
+    if run.model is not None and not use.triton:
+        there = peak_bytes(memory_lines(shape, replace(use, mixed=True, triton=True)))
+        head += [f"this machine has no GPU; on one, with bf16: {_size(there)}"]
+    return [("memory", "\n".join(head + table))]
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.1f} MiB"
+
+
+
+_SAMPLE_EPISODES = 8
+
+
+def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | None, PretrainedConfig | None]:
+    """Tokenizer and configuration, without weights; ``None`` for what only the hub has.
+
+    Args:
+        name: Folder or hub id; ``None`` for the embedded model.
+        env: Gymnasium id, whose words the embedded tokenizer knows.
+
+    Raises:
+        ModelNotFoundError: If a folder is no model.
+    """
+    if name is None:
+        tokenizer = build_tiny_tokenizer(env=env)
+        return tokenizer, build_tiny_model(tokenizer).config
+    try:
+        check_model(name)
+    except ModelNotFoundError as error:
+        if error.__cause__ is None:  # a folder that is wrong; the hub's failures have a cause
+            raise
+        return None, None
+    path = Path(name).expanduser()
+    adapter = path / "adapter_config.json"
+    base = name
+    if adapter.is_file():
+        base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError):
+        tokenizer = None
+    return tokenizer, AutoConfig.from_pretrained(base)
+
+
+def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Trajectory]:
+    """A few episodes of random actions in the model's tokens; none where tokenizer or random actions are missing."""
+    if tokenizer is None:
+        return []
+
+    def script(turns: TurnEnv, random: np.random.Generator) -> str:
+        assert isinstance(turns, AgentTurns)
+        return turns.format_reply([random_action(turns, random)])
+
+    policy = ScriptedPolicy(script, make_chat(tokenizer, make_turns(env, args), args))
+    pool = EnvPool(args)
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in range(WARM_START, WARM_START + _SAMPLE_EPISODES)]
+    try:
+        return list(pool.play(pool.take(env_specs(env, args) * len(starts)), policy, starts))
+    except NoOracleError:
+        return []
+    finally:
+        pool.close()
+
+
+def longest_trajectory(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> int:
+    """Tokens of the longest trajectory that is likely: what was shown at most and the longest replies.
+
+    Args:
+        args: Its limits, which are never passed.
+        episodes: As `sample_episodes` plays them; without any, the limits alone count.
+        known: Positions that the model knows, if it says so.
+    """
+    shown = [sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes]
+    first = [len(one.turns[0].prompt_ids) for one in episodes]
+    limit = max(first, default=0) + (args.max_completion_length or 0)
+    likely = max(shown) + args.max_turns * args.max_reply_length if shown else limit
+    return min(limit, likely, known or limit)

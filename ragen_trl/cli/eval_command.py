@@ -1,0 +1,273 @@
+"""``python -m ragen_trl eval``: saved models, a model behind an API, the random policy and the oracle, side by side.
+
+One or several environments. Finished episodes lie in the output folder (``folder.py``), so that the same command
+goes on where it was stopped; an answer of an API is kept there, too, so that nothing is paid for twice. Episodes that
+ended because an API or an environment failed say nothing about the policy: they are left out of every rate, counted
+apart, and played again by the next command. A policy that cannot play an environment gets a row that says why, and the
+others are played all the same.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from ragen_envs import NoOracleError
+from ragen_trl.cli.eval_options import ApiArguments
+from ragen_trl.cli.eval_plan import EvalPlan, Task, api_name
+from ragen_trl.cli.eval_players import Baseline, Player, Remote, local_models
+from ragen_trl.config.play import TokenOptions, option_names
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
+from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
+from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode, check_folder
+from ragen_trl.evaluation.tables import markdown
+from ragen_trl.policies.api.answer import ApiError, ApiOptionError
+from ragen_trl.policies.api.cache import ApiCache
+from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.counts import Prices
+from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.rollout.environments import about
+from ragen_trl.rollout.episode import FAILED
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.progress import progress_bar
+from ragen_trl.system.provenance import provenance
+
+Say = Callable[[str], None]
+
+
+class EvaluationStopped(Exception):
+    """Ctrl-C; the message says how to go on."""
+
+
+def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
+    """Evaluate, and write ``summary.json``, ``results.md`` and ``episodes/`` to the folder of the plan.
+
+    Args:
+        plan: What is played by whom.
+        say: Takes lines about what came out.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        ApiError: If the API answers nothing.
+        EvaluationStopped: After Ctrl-C.
+        UserError: If options cannot be used, or a model cannot begin to play.
+    """
+    held_out_starts(plan.run.episodes)  # mistakes show before anything is made
+    check_folder(plan.folder)
+    models = local_models(plan.run.model, plan.common, plan.run.eval_temperature)
+    remote = _remote(plan)
+    players: list[Player] = [Baseline("random"), *models, *([remote] if remote else []), Baseline("oracle")]
+    try:
+        for player in players:
+            for task in plan.tasks:
+                player.check(task)
+        settings = {
+            "environments": {task.name: task.settings() for task in plan.tasks},
+            "policies": {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players},
+        }
+        folder = EvalFolder(plan.folder, settings, plan.run.overwrite)
+        reasons = _play_all(plan, players, folder, say)
+    finally:
+        if remote is not None:
+            say(f"API: {remote.api.counts.in_words()}")
+            remote.close()
+    summary = _summary(plan, players, folder, reasons)
+    if remote is not None:
+        summary["api"] = {"endpoint": remote.api.endpoint, **remote.api.counts.as_dict()}
+    write_atomically(plan.folder / "results.md", markdown(summary))
+    write_atomically(plan.folder / "summary.json", json.dumps(summary, indent=2))
+    return summary
+
+
+def unplayed(summary: dict[str, Any]) -> list[str]:
+    """What models could not play, a line each; baselines may be missing."""
+    return [
+        f"{policy} in {name}: {found['not_played']}"
+        for name, environment in summary["environments"].items()
+        for policy, found in environment["results"].items()
+        if "not_played" in found and policy not in ("random", "oracle")
+    ]
+
+
+def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> dict[tuple[str, str], str]:
+    """Play what is missing; returns why not, by policy and environment, where something cannot be played."""
+    pairs = [(player.name, task.name) for player in players for task in plan.tasks]
+    each = plan.run.episodes * plan.run.samples_per_start
+    total, there = len(pairs) * each, sum(len(_wanted(plan, folder.finished(*pair))) for pair in pairs)
+    if there:
+        say(f"{there} of {total} episodes are there already, in {folder.path}")
+    reasons: dict[tuple[str, str], str] = {}
+    with progress_bar(total, "evaluate", "episode", initial=there) as bar, _going_on(plan, bar):
+        for player in players:
+            for task in plan.tasks:
+                about_it = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
+                bar.set_description(about_it)
+                due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
+                reason = _play(plan, player, task, folder, bar)
+                found = _result(plan, player, task, folder) if reason is None else {"not_played": reason}
+                if "not_played" in found:
+                    reasons[player.name, task.name] = found["not_played"]
+                bar.total -= due - bar.n  # what could not be played
+                bar.clear()
+                for line in _lines(found, _args_of(task, player).max_completion_length):
+                    say(f"{about_it}: {line}" if not line.startswith(" ") else line)
+            player.close()
+    return reasons
+
+
+def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> str | None:
+    """Play the missing episodes of a policy in an environment; says why if that cannot be."""
+    samples, done = plan.run.samples_per_start, folder.finished(player.name, task.name)
+    starts = enumerate(held_out_starts(plan.run.episodes, samples))
+    missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
+    if not missing:
+        return None
+    try:
+        policy = player.policy(task)
+        first, began = 0, time.perf_counter()
+        blocks = play_in_batches(
+            policy, task.spec, _args_of(task, player), [start for start, _ in missing], plan.run.side_by_side
+        )
+        for played in blocks:
+            seconds = (time.perf_counter() - began) / len(played)
+            block = zip(missing[first : first + len(played)], played, strict=True)
+            kept = [StoredEpisode(sample, seconds, EpisodeRecord.of(trajectory)) for (_, sample), trajectory in block]
+            folder.add(player.name, task.name, kept)
+            bar.update(len(played))
+            first, began = first + len(played), time.perf_counter()
+    except NoOracleError as error:
+        return f"no {player.name} policy: {error}"
+    except ApiError:
+        raise  # no environment's fault: nothing of this model can be played
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> dict[str, Any]:
+    """The result of a policy in an environment, with counts of how its episodes ended."""
+    rows = _wanted(plan, folder.played(player.name, task.name))
+    records = [row.record for row in rows]
+    try:
+        found = judged(records, sum(row.seconds for row in rows)).as_dict()
+    except EvaluationError as error:
+        return {"not_played": str(error)}
+    limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
+    failures = Counter(record.error for record in records if record.limit in FAILED)
+    return {**found, "limits": dict(limits.most_common()), "failures": dict(failures.most_common(10))}
+
+
+def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
+    """What came out, for a person."""
+    if "not_played" in found:
+        yield f"not played: {found['not_played']}"
+        return
+    passes = "".join(f", pass@{k} {each['value']:.3f}" for k, each in found["pass_at_k"].items() if k != "1")
+    n = f"n={found['n']}" + (f", {found['left_out']} left out after failures" if found["left_out"] else "")
+    yield f"success {found['success']:.3f} [{found['success_low']:.3f}, {found['success_high']:.3f}] ({n}){passes}"
+    for reason, count in list(found["failures"].items())[:3]:
+        yield f"  {count} x {reason}"
+    outgrown = found["limits"].get("context", 0)
+    if outgrown:
+        yield (
+            f"  {outgrown} episodes ended where max_completion_length ({max_length}) or the model's context was full, "
+            "which counts as failure"
+        )
+
+
+def _summary(
+    plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, reasons: dict[tuple[str, str], str]
+) -> dict[str, Any]:
+    """The content of ``summary.json``."""
+    environments = {}
+    for task in plan.tasks:
+        results: dict[str, dict[str, Any]] = {}
+        for player in players:
+            reason = reasons.get((player.name, task.name))
+            results[player.name] = {"not_played": reason} if reason else _result(plan, player, task, folder)
+        settings = task.settings()
+        environments[task.name] = {
+            "env": settings.pop("env"),
+            "env_kwargs": settings.pop("env_kwargs"),
+            "options": settings,
+            "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
+            "results": _normalised(results),
+        }
+    return {
+        **provenance(),
+        "episodes": plan.run.episodes,
+        "samples_per_start": plan.run.samples_per_start,
+        "policies": {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players},
+        "environments": environments,
+    }
+
+
+def _normalised(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Adds ``normalised``: 0 for the random policy's success, 1 for the oracle's; None where one is not known."""
+    low, high = (results[name].get("success") for name in ("random", "oracle"))
+    for found in results.values():
+        if "success" in found:
+            span = high - low if low is not None and high is not None else 0.0
+            found["normalised"] = (found["success"] - low) / span if span > 0 else None
+    return results
+
+
+def _wanted(plan: EvalPlan, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
+    """Of the stored episodes those that this command asks for; the folder may hold more."""
+    seeds, samples = plan.run.episodes, plan.run.samples_per_start
+    return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
+
+
+def _args_of(task: Task, player: Player) -> StarPOConfig:
+    return task.args.get(player.name, task.args["random"])
+
+
+@contextmanager
+def _going_on(plan: EvalPlan, bar: Any) -> Iterator[None]:
+    """Ctrl-C with a word on what is kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise EvaluationStopped(
+            f"stopped; {bar.n} of {bar.total} episodes are kept in {plan.folder}, the same command goes on from there"
+        ) from None
+
+
+def _remote(plan: EvalPlan) -> Remote | None:
+    api, name = plan.api, api_name(plan.api)
+    if api.api_model is None or name is None:
+        for option, default in asdict(ApiArguments()).items():
+            if getattr(api, option) != default:
+                raise ApiOptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
+        return None
+    args = plan.tasks[0].args[name]
+    for option in option_names(TokenOptions):
+        if getattr(args, option):
+            raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
+    prices = (api.api_prompt_price, api.api_completion_price)
+    if (prices[0] is None) != (prices[1] is None):
+        raise ApiOptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
+    client = ApiClient(
+        api.api_base,
+        concurrency=api.api_concurrency,
+        retries=api.api_retries,
+        timeout=api.api_timeout,
+        prices=None if prices[0] is None or prices[1] is None else Prices(prices[0], prices[1]),
+    )
+    policy = ApiPolicy(
+        api.api_model,
+        Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p),
+        client,
+        cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
+        system_prompt=args.system_prompt,
+        leave_out=api.api_leave_out,
+        token_limit=api.api_token_limit,
+    )
+    return Remote(name, policy)

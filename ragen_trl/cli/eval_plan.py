@@ -1,0 +1,311 @@
+"""From the options of ``python -m ragen_trl eval``: how each model plays each environment.
+
+Two kinds of options decide about that. *The task*: keyword arguments of the environment, limits of turns and actions,
+the format penalty. All policies of a table play the same task, so these go by environment: as a model that was trained
+in it has recorded (``play.json``), else the environment's recipe, else (the limits) as the model knows them from
+elsewhere. *The manner of speaking*: thought or none, lengths, system prompt, forced prefix; these go by model wherever
+it plays. What stands on the command line or in the YAML file wins over all of them.
+
+Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trl import TrlParser
+
+from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
+from ragen_trl.cli.options import OptionParser
+from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.recipes import ENVIRONMENTS, defaults
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.env_pool import EnvSpec, env_specs, unique_names
+from ragen_trl.rollout.environments import load_play_options, make_turns
+
+LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
+"""Options of the task, beside ``env_kwargs``."""
+MANNER = option_names(MannerOptions)
+"""Options of how a model is spoken to, and what its own failures cost."""
+_DEFAULT_ENV = "ragen/FrozenLake-v0"
+
+
+class EvalOptionError(UserError, ValueError):
+    """Options of an evaluation are wrong or contradict each other."""
+
+
+_EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
+
+
+class EvalSpecError(UserError, ValueError):
+    """An environment of an evaluation, or a suite, is written in a way that cannot be read."""
+
+
+@dataclass(frozen=True)
+class NamedEnv:
+    """An environment as the user names it.
+
+    Attributes:
+        env: Gymnasium id.
+        kwargs: Its keyword arguments, if they were written; ``None`` leaves them to the model and the recipes.
+        changes: Keyword arguments on top of those that it would have otherwise.
+    """
+
+    env: str
+    kwargs: Mapping[str, Any] | None = None
+    changes: Mapping[str, Any] | None = None
+
+
+SUITES: dict[str, tuple[NamedEnv, ...]] = {
+    "sokoban": (
+        NamedEnv("ragen/Sokoban-v0"),
+        NamedEnv("ragen/SokobanLarge-v0"),
+        NamedEnv("ragen/Sokoban-v0", changes={"symbols": "W.GCBA@"}),
+        NamedEnv("ragen/FrozenLake-v0"),
+    ),
+    "bandit": (NamedEnv("ragen/Bandit-v0"), NamedEnv("ragen/BanditRev-v0")),
+}
+"""RAGEN's tests of generalisation: trained on Sokoban, tested on larger rooms, other symbols and the lake; trained on
+Bandit, tested on BanditRev. The trained environment comes first."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment of an evaluation.
+
+    Attributes:
+        name: Its name in tables, different from those of the others.
+        spec: How it is made.
+        args: The whole configuration under which each policy plays it, by the policy's name; that of ``"random"`` is
+            the oracle's, too.
+    """
+
+    name: str
+    spec: EnvSpec
+    args: Mapping[str, StarPOConfig]
+
+    def settings(self) -> dict[str, Any]:
+        """What an episode depends on besides its policy."""
+        return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **_limits(self.args["random"])}
+
+
+@dataclass(frozen=True)
+class EvalPlan:
+    """All that a command asks for.
+
+    Attributes:
+        run: What is evaluated.
+        api: The model behind a server, if any.
+        tasks: The environments, at least one.
+        folder: Where the results go.
+    """
+
+    run: EvaluationArguments
+    api: ApiArguments
+    tasks: Sequence[Task]
+    folder: Path
+
+    @property
+    def common(self) -> StarPOConfig:
+        """The configuration as far as it is the same for all: sampling, device, vLLM."""
+        return self.tasks[0].args["random"]
+
+
+def api_name(api: ApiArguments) -> str | None:
+    """What the model behind the server is called in tables."""
+    return None if api.api_model is None else f"{api.api_model} (API)"
+
+
+def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
+    """The plan of an evaluation.
+
+    Args:
+        given: Options of the YAML file.
+        argv: Options of the command line, which win.
+
+    Raises:
+        EvalOptionError: If options are wrong, unknown, or leave open what is meant.
+        EvalSpecError: If an environment is written in a way that cannot be read.
+        gymnasium.error.Error: If there is no such environment.
+    """
+    given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
+    given |= {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
+    first = TrlParser([EvaluationArguments, ApiArguments], add_help=False, allow_abbrev=False)
+    first.set_defaults_with_config(**given)
+    run, api, _ = first.parse_args_into_dataclasses(list(argv), return_remaining_strings=True)
+    _check(run)
+    records = {name: _record(name) for name in run.model}
+    named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
+    words = [word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv]
+    if "temperature" in (*words, *given):
+        raise EvalOptionError("temperature is that of training; evaluations are sampled at eval_temperature")
+    if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
+        raise EvalOptionError("env_kwargs is for one environment without arguments; write them behind each: 'ID:{…}'")
+    names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
+    parsed = [{name: _configured(env.env, name, records, (run, api), given, argv) for name in names} for env in named]
+    tasks = _tasks(named, parsed)
+    output_dir = tasks[0].args["random"].output_dir
+    return EvalPlan(run, api, tasks, Path(output_dir) if output_dir else default_folder(names[1:], tasks))
+
+
+def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
+    """Where results go when nothing else is said: ``runs/eval-frozenlake-starpo-s-seed42-on-sokoban``."""
+    # A model that was trained here lies in RUN/model.
+    paths = [Path(name.removesuffix(" (API)")) for name in models]
+    who = "-".join(path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths)
+    where = "-".join(re.sub(r"-v\d+(?=$|\()", "", task.name) for task in tasks[:2])
+    where += f"-and-{len(tasks) - 2}-more" if len(tasks) > 2 else ""
+    name = f"eval-{who}-on-{where}" if who else f"eval-on-{where}"
+    return Path("runs") / re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def _check(run: EvaluationArguments) -> None:
+    if run.algo not in ALGORITHMS:
+        raise EvalOptionError(f"algo is {run.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+    for name in ("episodes", "samples_per_start", "side_by_side"):
+        if getattr(run, name) < 1:
+            raise EvalOptionError(f"{name} is {getattr(run, name)}; give 1 or more")
+    for twice in {name for name in run.model if run.model.count(name) > 1}:
+        raise EvalOptionError(f"model {twice!r} is listed {run.model.count(twice)} times; list it once")
+
+
+def _record(model: str) -> dict[str, Any]:
+    try:
+        return load_play_options(model)
+    except ValueError as error:
+        raise EvalOptionError(str(error)) from None
+
+
+def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
+    """The environment when none is named: where the models were trained, if that is one."""
+    known = sorted({str(record["env"]) for record in records.values() if "env" in record})
+    if len(known) > 1:
+        raise EvalOptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")
+    return known[0] if known else _DEFAULT_ENV
+
+
+def _configured(
+    env: str,
+    player: str,
+    records: Mapping[str, Mapping[str, Any]],
+    arguments: tuple[EvaluationArguments, ApiArguments],
+    given: Mapping[str, Any],
+    argv: Sequence[str],
+) -> StarPOConfig:
+    """The configuration under which one policy plays one environment."""
+    run, api = arguments
+    record = records.get(player, {})
+    experts = [other for other in (record, *records.values()) if other.get("env") == env]
+    known: Mapping[str, Any] = experts[0] if experts else {}
+    elsewhere = record or next((other for other in records.values() if other), {})
+    model = api.api_model if player == api_name(api) else None if player == "random" else player
+    parser = OptionParser("eval", [EvaluationArguments, ApiArguments, ALGORITHMS[run.algo][0]])
+    parser.check_names(argv)
+    parser.set_defaults(
+        **{
+            "output_dir": "",  # transformers would put "trainer_output" in the place of None
+            **defaults(env, model, run.algo),
+            **_only(elsewhere, LIMITS),
+            **ENVIRONMENTS.get(env, {}),
+            **_only(known, (*LIMITS, "env_kwargs")),
+            **_only(record, MANNER),
+        }
+    )
+    unknown = parser.set_defaults_with_config(**given)
+    if unknown:
+        raise EvalOptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
+    try:
+        args: StarPOConfig = parser.parse_args_into_dataclasses(list(argv))[-1]
+    except (ValueError, TypeError) as error:
+        raise EvalOptionError(str(error)) from None
+    for name in ("env_weights", "reward_weights"):
+        if getattr(args, name) is not None:
+            raise EvalOptionError(f"{name} is {getattr(args, name)}; it is for training with several, leave it out")
+    return args
+
+
+def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig]]) -> list[Task]:
+    """The environments, made once to see that they can be, each the same for all policies."""
+    specs = []
+    for env, args in zip(named, parsed, strict=True):
+        for one in args.values():
+            if env.kwargs is not None:
+                one.env_kwargs = dict(env.kwargs)
+        specs.append(EnvSpec(env.env, {**_agreed_kwargs(env.env, args), **(env.changes or {})}))
+        for one in args.values():
+            one.env_kwargs = None  # the spec has them
+        try:
+            make_turns(env.env, args["random"], specs[-1].kwargs).close()
+        except (ValueError, TypeError) as error:
+            raise EvalOptionError(f"{env.env} with {dict(specs[-1].kwargs)} cannot be made: {error}") from None
+    env_specs(specs, parsed[0]["random"])  # refuses one that is listed twice
+    return [Task(*task) for task in zip(unique_names(specs), specs, parsed, strict=True)]
+
+
+def _agreed_kwargs(env: str, args: Mapping[str, StarPOConfig]) -> dict[str, Any]:
+    """The keyword arguments under which all play.
+
+    Raises:
+        EvalOptionError: If they, or the limits, are not the same for all models.
+    """
+    settings = {name: {"env_kwargs": one.env_kwargs or {}, **_limits(one)} for name, one in args.items()}
+    (first, expected), *others = list(settings.items())[1:] or list(settings.items())
+    for name, found in others:
+        for option, value in found.items():
+            if value != expected[option]:
+                raise EvalOptionError(
+                    f"{env}: {first} plays with {option} {expected[option]}, {name} with {value}; one table needs one "
+                    f"task: give --{option}, or evaluate the models apart"
+                )
+    return dict(expected["env_kwargs"])
+
+
+def _limits(args: StarPOConfig) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in LIMITS}
+
+
+def _only(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: options[name] for name in names if name in options}
+
+
+def read_spec(text: str) -> NamedEnv:
+    r"""An environment from its text.
+
+    Raises:
+        EvalSpecError: If the arguments are no JSON object.
+
+    Example:
+        >>> read_spec('ragen/Sokoban-v0:{"num_boxes": 2}')
+        NamedEnv(env='ragen/Sokoban-v0', kwargs={'num_boxes': 2}, changes=None)
+    """
+    env, mark, rest = text.partition(":{")
+    if not env:
+        raise EvalSpecError(f"env is {text!r}; give a Gymnasium id, with arguments if you like: {_EXAMPLE}")
+    if not mark:
+        return NamedEnv(env)
+    try:
+        return NamedEnv(env, json.loads("{" + rest))
+    except ValueError as error:
+        raise EvalSpecError(
+            f"the arguments of env {text!r} are no JSON ({error}); write them in quotes, like {_EXAMPLE}"
+        ) from None
+
+
+def named_envs(texts: Sequence[str], suite: str | None) -> list[NamedEnv]:
+    """What is played: the environments of ``texts``, or of the suite.
+
+    Raises:
+        EvalSpecError: If both are given, or there is no such suite.
+    """
+    if suite is None:
+        return [read_spec(text) for text in texts]
+    if texts:
+        raise EvalSpecError(f"suite is {suite!r} and env {list(texts)}; give one of them")
+    if suite not in SUITES:
+        raise EvalSpecError(f"suite is {suite!r}; choose one of {', '.join(SUITES)}, or list environments with --env")
+    return list(SUITES[suite])

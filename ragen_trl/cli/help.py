@@ -1,0 +1,267 @@
+"""What ``--help`` of a command shows: examples, and this package's options in groups, without loading torch.
+
+Importing the configurations takes seconds, since TRL and torch come with them. The options are therefore read off the
+source of the dataclasses where these import torch, and a test compares them with the classes themselves. Options of
+TRL's that nearly every run sets are described here; the rest is behind ``--help trl``, which is slow and long.
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.config import validation
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
+from ragen_trl.system.progress import heading
+
+_PACKAGE = Path(__file__).parents[1]
+_TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, CriticOptions, ("config/starpo", "StarPOConfig"))
+# Classes in the order in which a reader wants them, those that import torch as module and name; a later class repeats
+# none of an earlier one.
+_SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
+    "train": (
+        ("cli/training_run", "ModelArguments"),
+        ("cli/training_run", "EvalArguments"),
+        ("cli/training_run", "RunArguments"),
+        ("imitation/fine_tuning", "WarmStartConfig"),
+        *_TRAINING,
+        ("config/astar_po", "AStarPOConfig"),
+    ),
+    "warm-start": (
+        ("cli/training_run", "ModelArguments"),
+        ("imitation/fine_tuning", "WarmStartConfig"),
+        *_TRAINING,
+    ),
+    "eval": (
+        ("cli/eval_options", "EvaluationArguments"),
+        ("cli/eval_options", "ApiArguments"),
+        *_TRAINING,
+    ),
+}
+_OF_TRAINING = {"PlayOptions", "CriticOptions", "StarPOConfig"}
+_PLAY = [
+    name
+    for kind in (TaskOptions, MannerOptions, ExecutionOptions)
+    for name in option_names(kind)
+]
+_TRAINED = "env algo model lora_r lora_alpha seed".split()
+_EVALUATED = "eval_episodes episodes samples_per_start eval_temperature side_by_side".split()
+_RUN = "output_dir overwrite report_to monitor record_rollouts".split()
+_USUAL = "max_steps learning_rate num_generations per_device_train_batch_size gradient_accumulation_steps".split()
+# Options of TRL's and transformers' own that nearly every run sets.
+_OF_TRL = {
+    "seed": "Random seed of the weights, the start states and the sampling (default: 42).",
+    "output_dir": "The folder (default: one under runs/, named after what is run).",
+    "report_to": "Where metrics go besides the run folder: none, trackio, tensorboard or wandb (default: none).",
+    "learning_rate": "Learning rate of the policy (default: 1e-06; 0.0005 for the embedded model).",
+    "use_vllm": "Sample with vLLM (default: False).",
+    "gradient_checkpointing": "Recompute activations: less memory, more time (default: True; not the embedded model).",
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option as its dataclass defines it; ``default`` is ``None`` where it is unset or no plain value."""
+
+    name: str
+    kind: str
+    default: str | None
+    help: str
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What one command's help says around its options."""
+
+    about: str
+    examples: tuple[str, ...]
+    groups: tuple[tuple[str, list[str]], ...]
+    rest: str
+    of_trl: tuple[str, ...]
+
+
+_PAGES = {
+    "train": _Page(
+        "Warm-starts the embedded tiny model (or takes --model), evaluates it, trains it, evaluates it again and "
+        "writes a report. Stopped by Ctrl-C or a crash, the same command goes on where it was.",
+        (
+            "train",
+            "train --env ragen/Bandit-v0 --algo starpo --max_steps 50",
+            "train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5 --dry-run",
+            "train --config runs/frozenlake-starpo-s-seed42/config.yaml --seed 7 --output_dir runs/again",
+        ),
+        (
+            ("what is trained", _TRAINED),
+            ("how it plays", _PLAY),
+            ("how long, how much at a time", [*_USUAL, "num_train_seeds", "train_seed_start", "use_vllm"]),
+            ("how it is evaluated", _EVALUATED),
+            ("where it goes, how it is watched", _RUN),
+            ("warm start of the embedded model", []),  # filled from its class
+            ("A*-PO alone (--algo a-star-po)", []),
+        ),
+        "algorithm",
+        ("seed", "output_dir", "report_to", "learning_rate", "use_vllm", "gradient_checkpointing"),
+    ),
+    "warm-start": _Page(
+        "Fine-tunes a model on the oracle's play with noise in it and saves it, for `train --model FOLDER`.",
+        (
+            "warm-start --env ragen/Sokoban-v0 --demonstrations 4000 --output_dir runs/start",
+            "warm-start --model Qwen/Qwen2.5-0.5B-Instruct --env ragen/Bandit-v0 --demonstrations 500",
+        ),
+        (
+            ("what is trained", ["env", "model", "seed"]),
+            ("what it learns from", []),
+            ("how it plays", _PLAY),
+            ("where it goes", ["output_dir"]),
+        ),
+        "",
+        ("seed", "output_dir"),
+    ),
+    "eval": _Page(
+        "Success of a saved model, or one behind an API, on held-out start states, next to the random policy and the "
+        "oracle. A saved model's play.json says which environment and limits it was trained with.",
+        (
+            "eval --model runs/frozenlake-starpo-s-seed42/model",
+            "eval --model MODEL --env ragen/Sokoban-v0 'ragen/Sokoban-v0:{\"num_boxes\": 2}' --episodes 256",
+            "eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api",
+        ),
+        (
+            ("what is evaluated", ["model", "env", "suite", "env_kwargs", "use_vllm"]),
+            ("how much of it", _EVALUATED),
+            ("how it plays", [name for name in _PLAY if name != "env_kwargs"]),
+            ("where it goes", _RUN),
+        ),
+        "a model behind an API",
+        ("output_dir", "use_vllm"),
+    ),
+}
+_GROUP_OF_CLASS = {
+    ("train", "WarmStartConfig"): "warm start of the embedded model",
+    ("train", "AStarPOConfig"): "A*-PO alone (--algo a-star-po)",
+    ("warm-start", "WarmStartConfig"): "what it learns from",
+}
+
+
+def help_page(command: str, width: int = 100) -> str:
+    """The text of ``python -m ragen_trl COMMAND --help``.
+
+    Args:
+        command: "train", "warm-start" or "eval".
+        width: Characters of a line.
+    """
+    page = _PAGES[command]
+    lines = [f"usage: python -m ragen_trl {command} [--option value ...] [--config FILE.yaml] [--dry-run]", ""]
+    lines += [*textwrap.wrap(page.about, width), "", heading("examples:")]
+    lines += [f"  python -m ragen_trl {example}" for example in page.examples]
+    for title, options in _grouped(command):
+        lines += ["", heading(f"{title}:"), *(line for option in options for line in _entry(option, width))]
+    lines += ["", heading("for every command:")]
+    for name, text in _FOR_ALL:
+        lines += _entry(Option(name, "", None, text), width)
+    lines += ["", *textwrap.wrap(_END, width)]
+    return "\n".join(lines) + "\n"
+
+
+_FOR_ALL = (
+    ("config FILE", "YAML with lines 'option: value' that take the place of defaults; the command line wins."),
+    ("dry-run", "Print what would be done (trajectories, tokens, memory, what is gone on with) and do nothing."),
+    ("help trl", "All options of TRL and transformers as well, some hundreds (also: --help_all)."),
+)
+_END = (
+    "Defaults are those of the dataclasses; the embedded tiny model, some environments and a saved model's play.json "
+    "have defaults of their own, which --dry-run shows in effect. Exit status: 0 done, 2 a mistake that you can mend, "
+    "130 stopped by Ctrl-C, 1 a fault of ours."
+)
+
+
+def options_of(command: str) -> list[tuple[str, Option]]:
+    """Class name and option, for each option that this package adds to the command; each name once."""
+    found: dict[str, tuple[str, Option]] = {}
+    for source in _SOURCES[command]:
+        if isinstance(source, type):
+            name, options = source.__name__, _declared_options(source)
+        else:
+            name, options = source[1], _read_options(_PACKAGE / f"{source[0]}.py", source[1])
+        for option in options:
+            found.setdefault(option.name, (name, option))
+    return list(found.values())
+
+
+def _grouped(command: str) -> Iterator[tuple[str, list[Option]]]:
+    page = _PAGES[command]
+    own = options_of(command)
+    known = {option.name: option for _, option in own}
+    known |= {name: Option(name, "", None, _OF_TRL[name]) for name in page.of_trl if name not in known}
+    left = dict(known)
+    groups = []
+    for title, names in page.groups:
+        chosen = [left.pop(name) for name in names if name in left]
+        groups.append((title, chosen))
+    for source, option in own:
+        title = _GROUP_OF_CLASS.get((command, source), "")
+        if option.name in left and title:
+            dict(groups)[title].append(left.pop(option.name))
+    if page.rest and left:
+        first = 2 if command == "train" else 1
+        groups.insert(first, (page.rest, [option for name, option in left.items() if _concerns(command, name, own)]))
+    yield from (group for group in groups if group[1])
+
+
+def _concerns(command: str, name: str, own: list[tuple[str, Option]]) -> bool:
+    """Evaluation takes the training options as well, but reads few of them."""
+    return command == "train" or any(source not in _OF_TRAINING and option.name == name for source, option in own)
+
+
+def _entry(option: Option, width: int) -> list[str]:
+    name = f"  --{option.name} {option.kind}".rstrip()
+    default = "" if option.default is None else f" (default: {option.default})"
+    text = textwrap.wrap(option.help + default, width - 32) or [""]
+    first = [f"{name:<31} {text[0]}"] if len(name) < 31 else [name, " " * 32 + text[0]]
+    return first + [" " * 32 + line for line in text[1:]]
+
+
+def _declared_options(kind: Any) -> Iterator[Option]:
+    for option in fields(kind):
+        annotation = option.type.__name__ if isinstance(option.type, type) else str(option.type)
+        default = None if option.default in (MISSING, None, "") else str(option.default)
+        kind_of_value = _KINDS.get(annotation.removesuffix(" | None"), "VALUE")
+        yield Option(option.name, kind_of_value, default, option.metadata["help"])
+
+
+def _read_options(path: Path, name: str) -> Iterator[Option]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    for node in found.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
+            given = {keyword.arg: keyword.value for keyword in node.value.keywords}
+            if "metadata" in given:
+                text = _value(given["metadata"])["help"]
+                kind = _KINDS.get(ast.unparse(node.annotation).removesuffix(" | None"), "VALUE")
+                yield Option(node.target.id, kind, _shown(given.get("default")), text)
+
+
+_KINDS = {
+    "int": "N",
+    "float": "X",
+    "bool": "true|false",
+    "str": "NAME",
+    "list[str]": "NAME ...",
+    "list[float]": "X ...",
+}
+
+
+def _shown(default: ast.expr | None) -> str | None:
+    """A default as it is shown; what the help says itself of an unset option is not said twice."""
+    value = None if default is None else _value(default)
+    return None if value is None or value == "" else str(value)
+
+
+def _value(node: ast.expr) -> Any:
+    """The value of an expression in a dataclass of ours; ``None`` if it needs more than the names of choices."""
+    try:
+        return eval(compile(ast.Expression(node), "<option>", "eval"), dict(vars(validation)))
+    except NameError:
+        return None

@@ -1,0 +1,261 @@
+"""From a command line to configurations: YAML file, recipe, a saved model's ``play.json``, and what was typed.
+
+The parser is TRL's, so options are the fields of the dataclasses. Added here: an unknown option is answered with the
+nearest name, a value of the wrong type with the option and the value, also where it stands in a YAML file, and the
+options that were in effect are kept, so that a run can be repeated from its folder. Leans on TRL 1.16: truth values are
+read by a function called ``string_to_bool`` (its module is private). Left out: abbreviations of names,
+whose meaning changes whenever an option is added.
+"""
+
+import difflib
+import json
+import math
+import os
+import re
+from argparse import Action, ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from trl import GRPOConfig, TrlParser
+
+from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.errors import UserError
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.rollout.environments import load_play_options, make_turns
+
+_TRUTH = "string_to_bool"
+_COUNTS = (
+    "per_device_train_batch_size gradient_accumulation_steps eval_episodes lora_alpha num_iterations "
+    "steps_per_generation demonstrations demo_batch_size max_reply_length"
+).split()
+_RATES = (
+    "learning_rate demo_learning_rate critic_learning_rate demo_epochs eval_temperature lora_r seed save_steps".split()
+)
+_LEAST = {**dict.fromkeys(_COUNTS, 1), **dict.fromkeys(_RATES, 0)}
+
+
+class OptionError(UserError, ValueError):
+    """An option does not exist, or its value cannot be read."""
+
+
+@dataclass
+class _Chosen:
+    """The options that decide about the defaults of all others."""
+
+    env: str | None = field(default=None)
+    algo: str = field(default="starpo-s")
+    advantage: str = field(default="group")
+    model: str | None = field(default=None)
+
+
+class OptionParser(TrlParser):  # type: ignore[misc]
+    """TRL's parser without abbreviations, whose mistakes are `OptionError`.
+
+    Args:
+        command: Name of the command, for its help.
+        dataclasses: Whose fields are the options.
+    """
+
+    def __init__(self, command: str, dataclasses: Sequence[Any]) -> None:
+        super().__init__(dataclasses, prog=f"python -m ragen_trl {command}", allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """What argparse would answer with its usage, of several hundred lines."""
+        raise OptionError(re.sub(r"^argument (--\w+)(/-[\w-]+)*", r"option \1", message))
+
+    def check_names(self, rest: Sequence[str]) -> None:
+        """Raise `OptionError` for the first thing on the command line that is no option."""
+        _, unknown = self.parse_known_args(list(rest))
+        for text in unknown:
+            if not text.startswith("--"):
+                raise OptionError(f"{text!r} belongs to no option; options are written --name value")
+            name = text.partition("=")[0]
+            raise OptionError(f"there is no option {name}; {self._nearest(name)}")
+
+    def set_defaults_with_config(self, **given: Any) -> list[str]:
+        """As TRL's, but an unknown name is an `OptionError`, and values get the types of their options.
+
+        argparse converts texts alone, so that a number in the place of a truth value would go through as it is.
+        """
+        actions: dict[str, Action] = {}
+        for action in self._actions:
+            actions.setdefault(action.dest, action)  # the first: --no_x sets x, too
+        for name in given:
+            if name not in actions:
+                hint = self._nearest(f"--{name}").replace("--", "")
+                raise OptionError(f"the config file has {name!r}, which is no option; {hint}")
+        typed = {name: _typed(name, value, actions[name]) for name, value in given.items()}
+        remaining: list[str] = super().set_defaults_with_config(**typed)
+        return remaining
+
+    def _nearest(self, name: str) -> str:
+        names = [text for action in self._actions for text in action.option_strings if text.startswith("--")]
+        near = difflib.get_close_matches("--" + name.lstrip("-").replace("-", "_"), [*names, "--config", "--dry_run"])
+        return f"did you mean {near[0]}?" if near else "--help lists what there is"
+
+
+def parse(
+    command: str, given: Mapping[str, Any], rest: Sequence[str], *dataclasses: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Options from the command line, then the YAML file, the model's play.json, the recipe of environment and model.
+
+    Args:
+        command: Name of the command, for its help.
+        given: What the YAML file says.
+        rest: The command line without ``--config``.
+        dataclasses: What to make besides the training configuration, which comes last.
+
+    Returns:
+        One object a dataclass, and the options that make the same objects when they are given again.
+
+    Raises:
+        OptionError: If an option does not exist or cannot be read.
+        ValueError, TypeError: If a value is out of its range.
+        gymnasium.error.NameNotFound: If there is no such environment.
+    """
+    first = OptionParser(command, [_Chosen])
+    first.set_defaults_with_config(**{name.name: given[name.name] for name in fields(_Chosen) if name.name in given})
+    chosen = first.parse_args_into_dataclasses(list(rest), return_remaining_strings=True)[0]
+    recorded = load_play_options(chosen.model)
+    chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
+    if recorded.get("env") != chosen.env:
+        recorded.pop("env_kwargs", None)
+    if chosen.algo not in ALGORITHMS:
+        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+    parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    if WarmStartConfig in dataclasses:
+        recipe |= warm_start_defaults(chosen.env, chosen.model)
+    # "" is no folder yet: transformers would put "trainer_output" in the place of None.
+    others = {"output_dir": "", **recipe, **recorded, "env": chosen.env}
+    parser.set_defaults(**others)
+    parser.set_defaults_with_config(**given)
+    parser.check_names(rest)
+    options = vars(parser.parse_args(list(rest)))
+    _check_ranges(options)
+    parsed = parser.parse_dict(dict(options))
+    for name in ("env_weights", "reward_weights"):
+        if getattr(parsed[-1], name) is not None:
+            raise OptionError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
+    make_turns(chosen.env, parsed[-1]).close()
+    plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
+    kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
+    return tuple(parsed), kept
+
+
+def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
+    """A file for ``--config`` with which a run is repeated.
+
+    Args:
+        options: As `parse` returns them.
+        folder: The run folder.
+    """
+    kept = {name: value for name, value in options.items() if name not in ("overwrite", "output_dir")}
+    head = (
+        f"# python -m ragen_trl train --config {folder / 'config.yaml'}\n"
+        "# An unfinished run goes on; to repeat a finished one, add --output_dir and another folder.\n"
+    )
+    content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
+    return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
+
+
+def _check_ranges(options: Mapping[str, Any]) -> None:
+    """What TRL and transformers would find out late, or in a trace."""
+    if isinstance(options["env_kwargs"], str):
+        try:
+            json.loads(options["env_kwargs"])
+        except ValueError as error:
+            raise OptionError(
+                f"env_kwargs is {options['env_kwargs']!r}, which is no JSON ({error}); for example '{{\"size\": 5}}'"
+            ) from None
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise OptionError(f"{name} is {value}; it takes a finite number")
+        if name in _LEAST and value is not None and value < _LEAST[name]:
+            raise OptionError(f"{name} is {value}; it must be at least {_LEAST[name]}")
+
+
+def _plain(default: Any) -> Any:
+    return None if default is MISSING else default
+
+
+def _typed(name: str, value: Any, action: Action) -> Any:
+    """A value of a YAML file in the type of its option."""
+    if value is None:
+        return None
+    one = f"the config file has {name}: {value!r}; it takes one value"
+    if isinstance(value, dict):
+        if name not in ("env_kwargs", *GRPOConfig._VALID_DICT_FIELDS):
+            raise OptionError(one)
+        return value
+    if isinstance(value, list):
+        if action.nargs == "+":
+            return [_converted(name, each, action) for each in value]
+        if action.type is not str or action.choices:  # report_to and its like take a text or several
+            raise OptionError(one)
+        return value
+    if action.nargs == "+":
+        raise OptionError(f"the config file has {name}: {value!r}; it takes a list: [{value}]")
+    return _converted(name, value, action)
+
+
+def _converted(name: str, value: Any, action: Action) -> Any:
+    fault = f"the config file has {name}: {value!r}"
+    if isinstance(value, bool):
+        if _name(action) == _TRUTH:
+            return value
+        raise OptionError(f"{fault}; it is no truth value (YAML reads yes, no, on and off as such: use quotes)")
+    convert = action.type if callable(action.type) else str
+    try:
+        found = convert(str(value))
+    except (ValueError, TypeError, ArgumentTypeError):
+        kinds = {_TRUTH: "true or false", "int": "a whole number", "float": "a number"}
+        raise OptionError(f"{fault}; it takes {kinds.get(_name(action), 'another kind of value')}") from None
+    if action.choices is not None and found not in action.choices:
+        raise OptionError(f"{fault}; choose one of {', '.join(map(str, action.choices))}")
+    return found
+
+
+def check_output_folder(folder: Path, marker: str | None = None) -> None:
+    """Say early that nothing can be written to a folder, or that it holds what is not ours.
+
+    Args:
+        folder: It, or one that would be made.
+        marker: A file that a folder must hold to be replaced, unless it is empty.
+
+    Raises:
+        OptionError: If it is a file, lies below one, may not be written to, or would be replaced without ``marker``.
+    """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise OptionError(f"{there} is a file, so {folder} can be no folder; choose another --output_dir")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OptionError(f"{there} may not be written to; choose another --output_dir")
+    if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
+        raise OptionError(f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another")
+
+
+def _name(action: Action) -> str:
+    """Of the function that reads its values."""
+    return str(getattr(action.type, "__name__", ""))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The content of a ``--config`` file; an ``env`` mapping in it sets environment variables, as in TRL.
+
+    Raises:
+        OptionError: If it cannot be read, or is no mapping.
+    """
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} cannot be read: {error}") from None
+    if not isinstance(given, dict):
+        raise OptionError(f"{path} holds a {type(given).__name__}; it needs lines 'option: value'")
+    if isinstance(given.get("env"), dict):
+        os.environ.update({name: str(value) for name, value in given.pop("env").items()})
+    return {str(name).replace("-", "_"): value for name, value in given.items()}

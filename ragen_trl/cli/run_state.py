@@ -1,0 +1,81 @@
+"""What a run has done so far, so that a repeated command goes on behind it instead of starting anew."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.errors import UserError
+from ragen_trl.system.atomic import write_atomically
+
+
+class RunExistsError(UserError, FileExistsError):
+    """The run folder holds a finished run, or one with other settings."""
+
+
+class RunState:
+    """What a run has done so far, kept in ``state.json`` so that a repeated command goes on behind it.
+
+    Args:
+        folder: The run folder.
+        settings: What the results depend on; a folder with other settings is not touched.
+        overwrite: Delete the folder first, if it is a run folder.
+
+    Raises:
+        RunExistsError: If the folder holds a finished run or one with other settings, or is to be overwritten and
+            holds something else.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> None:
+        if overwrite:
+            _delete_run(folder)
+        advice = "pass --overwrite true to start anew, or choose another --output_dir"
+        if (folder / "summary.json").exists():
+            raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
+        self._path = folder / "state.json"
+        self._content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
+        if self._path.exists():
+            stored = _read(self._path)
+            old, new = stored["settings"], self._content["settings"]
+            keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+            changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
+            if changed:
+                raise RunExistsError(f"{folder} holds a run with other settings ({'; '.join(changed)}); {advice}")
+            self._content = stored
+        self._write()
+
+    def value(self, name: str, make: Callable[[], Any]) -> Any:
+        """The stored result of a stage; made and stored if it is not there yet."""
+        if name not in self._content["values"]:
+            self._content["values"][name] = make()
+            self._write()
+        return self._content["values"][name]
+
+    def add(self, name: str, amount: float) -> None:
+        """Add to a running total, for times that resumed runs spend in pieces."""
+        self._content["values"][name] = self._content["values"].get(name, 0.0) + amount
+        self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, json.dumps(self._content, indent=2))
+
+
+def _delete_run(folder: Path) -> None:
+    """Delete a run folder, and nothing that a mistyped ``--output_dir`` may name instead."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / "state.json").exists():
+        raise RunExistsError(
+            f"{folder} is not empty and holds no run (no state.json), so it is not deleted; "
+            "choose another --output_dir"
+        )
+    shutil.rmtree(folder)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return {"settings": dict(stored["settings"]), "values": dict(stored["values"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunExistsError(f"{path} cannot be read ({error}); delete the run folder and start anew") from error

@@ -1,0 +1,293 @@
+"""A whole run: warm start, evaluation before and after, training, summary and report.
+
+Everything is resumable. Each stage leaves its result in the run folder, written whole or not at all, and a repeated
+command goes on behind the last one that is there.
+"""
+
+import json
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from trl import GRPOConfig
+
+from ragen_trl.astar_po.trainer import AStarPOTrainer
+from ragen_trl.cli.callbacks import check_monitor, check_report_to, watch
+from ragen_trl.cli.run_state import RunState
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
+from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
+from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+from ragen_trl.policies.model_support import check_model
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.reporting.report import write_report
+from ragen_trl.rollout.environments import about, save_play_options
+from ragen_trl.rollout.interfaces import Policy
+from ragen_trl.rollout.seeds import training_rows
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.progress import TrainingBar, show_progress
+from ragen_trl.system.provenance import provenance
+from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
+from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trainers.trajectory import TrajectoryTrainer
+
+ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
+    "starpo": (StarPOConfig, StarPOTrainer),
+    "starpo-s": (StarPOSConfig, StarPOTrainer),
+    "a-star-po": (AStarPOConfig, AStarPOTrainer),
+}
+
+# Options that say where and how to write, or how to step environments; they change no result.
+_WITHOUT_EFFECT = {
+    *option_names(ExecutionOptions),
+    "output_dir",
+    "logging_dir",
+    "logging_steps",
+    "log_completions",
+    "report_to",
+    "run_name",
+    "save_steps",
+    "save_strategy",
+    "save_total_limit",
+    "disable_tqdm",
+    "resume_from_checkpoint",
+    "record_rollouts",
+}
+
+
+class Interrupted(Exception):
+    """Training was stopped by Ctrl-C after saving a checkpoint; the message says how to go on."""
+
+
+@dataclass
+class ModelArguments:
+    """Which model plays what."""
+
+    env: str = field(default="ragen/FrozenLake-v0", metadata={"help": "Gymnasium id of the environment."})
+    algo: str = field(
+        default="starpo-s", metadata={"help": "'starpo-s', 'starpo' (--advantage says in which form) or 'a-star-po'."}
+    )
+    model: str | None = field(
+        default=None,
+        metadata={"help": "Folder or hub id of a causal LM; unset: the embedded tiny Qwen2, warm-started first."},
+    )
+
+
+@dataclass
+class EvalArguments(ModelArguments):
+    """How it is evaluated."""
+
+    eval_episodes: int = field(default=512, metadata={"help": "Held-out start states of each evaluation."})
+    eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of the evaluations."})
+
+
+@dataclass
+class RunArguments(EvalArguments):
+    """What a run is about; how it trains is in the training configuration."""
+
+    lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
+    lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
+    monitor: str = field(
+        default="warn",
+        metadata={"help": "What signs of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."},
+    )
+    record_rollouts: int = field(
+        default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start anew."})
+
+
+def default_folder(run: RunArguments, seed: int) -> Path:
+    """Where a run goes when nothing else is said: ``runs/frozenlake-starpo-s-seed42``."""
+    name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
+    model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
+    return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
+
+
+def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
+    """Carry a run to its end.
+
+    Args:
+        run: Environment, algorithm, model.
+        warm: The warm start of the embedded model.
+        args: The training configuration; ``output_dir`` is the run folder.
+        say: Takes lines about what is going on.
+
+    Returns:
+        The content of ``summary.json``.
+
+    Raises:
+        ReportToError: If metrics cannot go where ``args.report_to`` says.
+        MonitorError: If ``run.monitor`` says what it cannot do.
+        RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
+        Interrupted: If Ctrl-C stopped it; the same command goes on.
+    """
+    check(run, args)
+    if run.model is not None:
+        check_model(run.model)
+    folder = Path(args.output_dir)
+    state = RunState(folder, _settings(run, warm, args), run.overwrite)
+
+    def result(name: str, policy: Policy | str) -> EvaluationResult:
+        found = EvaluationResult(
+            **state.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
+        )
+        say(f"{name:>8}: {found.in_words()}")
+        return found
+
+    results = {name: result(name, name) for name in ("random", "oracle")}
+    model = run.model or str(_embedded(run, warm, args, state, say))
+    stop = StopOnInterrupt()
+    trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    monitor = watch(trainer, run.monitor, run.record_rollouts)
+    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    results["before"] = result("before", trainer.policy(run.eval_temperature))
+    _fit(trainer, stop, state, say)
+    results["trained"] = result("trained", trainer.policy(run.eval_temperature))
+    _export(trainer, folder, run.env)
+    summary = _summary(run, warm, trainer, results, state)
+    if monitor is not None:
+        summary["monitor"] = monitor.summary()
+    write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
+    write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
+    write_report([folder], folder / "report.html")
+    return summary
+
+
+def check(run: RunArguments, args: StarPOConfig) -> None:
+    """Mistakes in options show before hours are spent, or a folder made; errors are those of `train`."""
+    check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
+    check_report_to(args.report_to)
+    training_rows(args)
+
+
+def _summary(
+    run: RunArguments,
+    warm: WarmStartConfig,
+    trainer: TrajectoryTrainer,
+    results: dict[str, EvaluationResult],
+    state: RunState,
+) -> dict[str, Any]:
+    """What was run and what came out."""
+    args, history = trainer.args, trainer.state.log_history
+    reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
+    return {
+        **provenance(),
+        "seed": args.seed,
+        "env": run.env,
+        "env_kwargs": args.env_kwargs or {},
+        "environment": about(run.env, args),
+        "algo": run.algo,
+        "model": run.model or "embedded tiny Qwen2",
+        "warm_started": run.model is None,
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "config": _config(args) | (asdict(warm) if run.model is None else {}),
+        "results": {name: found.as_dict() for name, found in results.items()},
+        "seconds": _seconds(state, history, results),
+        "trajectories": _trajectories(args, trainer.state.global_step, history),
+        **reference,
+    }
+
+
+def _embedded(
+    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Callable[[str], None]
+) -> Path:
+    """The embedded model after its warm start; played and trained once a run folder."""
+    folder = Path(args.output_dir) / "warm_start"
+    if not folder.exists():
+        say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
+        began = time.perf_counter()
+        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
+        tokenizer = build_tiny_tokenizer(env=run.env, env_kwargs=kwargs)
+        warm_start(build_tiny_model(tokenizer, args.seed), tokenizer, run.env, args, warm, folder)
+        state.add("seconds_warm_start", time.perf_counter() - began)
+    return folder
+
+
+def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
+    """Train, from the last whole checkpoint if there is one."""
+    folder = trainer.args.output_dir
+    checkpoint = last_whole_checkpoint(folder)
+    if checkpoint is not None:
+        say(f"going on from {checkpoint}")
+    began = time.perf_counter()
+    try:
+        if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
+            say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        stop.restore()
+        state.add("seconds_training", time.perf_counter() - began)
+    if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
+        raise Interrupted(
+            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
+            f"{last_whole_checkpoint(folder)}; the same command goes on from there"
+        )
+
+
+def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
+    """The policy as a model of its own, and apart from it the critic, if there is one."""
+    trainer.save_model(str(folder / "model"))
+    save_play_options(folder / "model", env, trainer.args)
+    if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
+        trainer.critic.save(folder / "critic")
+
+
+def _lora(run: RunArguments) -> LoraConfig | None:
+    if run.lora_r == 0:
+        return None
+    return LoraConfig(r=run.lora_r, lora_alpha=run.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
+    """What the results of a run depend on."""
+    settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
+    del settings["overwrite"]
+    return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
+
+
+def _config(args: StarPOConfig) -> dict[str, Any]:
+    """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
+    ours = {*option_names(PlayOptions), *option_names(CriticOptions)}
+    ours |= {name for kind in type(args).__mro__ if issubclass(kind, StarPOConfig) for name in kind.__annotations__}
+    ours |= {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
+    inherited = {option.name: option.default for option in fields(GRPOConfig)}
+    values = {option.name: getattr(args, option.name) for option in fields(args) if option.default is not MISSING}
+    plain = {name: value for name, value in values.items() if isinstance(value, str | int | float | dict | list | None)}
+    return {name: value for name, value in plain.items() if name in ours or value != inherited[name]}
+
+
+def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]]) -> dict[str, int]:
+    """How many were sampled, refills included, and how many were trained on (from means over logging windows).
+
+    A*-PO's episodes of the reference are counted apart.
+    """
+
+    def over_the_run(name: str) -> int:
+        found = [row[f"filter/{name}"] for row in history if f"filter/{name}" in row]
+        return round(statistics.mean(found) * math.ceil(steps / args.steps_per_rollout)) if found else 0
+
+    counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
+    reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
+    return {**counts, "reference": round(reference[-1])} if reference else counts
+
+
+def _seconds(
+    state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
+) -> dict[str, float]:
+    """Where the time went, stopped and resumed parts added up."""
+    steps = [row["step_time"] for row in history if row.get("step_time")]
+    spent = {
+        "warm_start": state.value("seconds_warm_start", float),
+        "training": state.value("seconds_training", float),
+        "evaluation": sum(found.seconds for found in results.values()),
+    }
+    return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}

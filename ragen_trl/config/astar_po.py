@@ -1,0 +1,140 @@
+r"""Configuration of A\*-PO over trajectories: the paper's values where it names them, and units that fit any reward.
+
+β₁, β₂ and the target standard error are in units of the *return range* (largest minus smallest return of the reference
+policy), so that rewards of another scale make the same run.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ragen_trl.config.starpo import StarPOConfig
+
+# What a regression of whole trajectories has no use for: estimators of advantages, a critic, ratios and clips.
+_OF_OTHER_LOSSES = (
+    *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation"),
+    *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "off_policy_mask_threshold"),
+    *("use_bias_correction_kl", "sync_ref_model", "top_entropy_quantile", "use_adaptive_entropy"),
+    *("vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
+    *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"),
+)
+
+
+@dataclass
+class AStarPOConfig(StarPOConfig):
+    r"""A\*-PO (arXiv 2505.20686) over multi-turn trajectories: V* from a reference policy, then least squares.
+
+    Defaults that differ from ``StarPOConfig``: one trajectory per start state, 256 start states (each needs a V*), no
+    entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper, no importance
+    ratios for what vLLM computes differently: they belong to losses that are an expectation over the policy's samples,
+    while a regression to the exact V* has its optimum at the same policy whatever it is sampled from.
+
+    Raises:
+        ValueError: If a value is out of its range; the message carries the value.
+    """
+
+    _min_group_size = 1
+    _trainer = "AStarPOTrainer"
+    _needs_whole_trajectories = True
+
+    learning_rate: float = field(default=1e-6, metadata={"help": "Learning rate; about 1e-5 with LoRA."})
+    num_generations: int | None = field(default=1, metadata={"help": "Trajectories per start state and update."})
+    num_train_seeds: int | None = field(
+        default=256,
+        metadata={"help": "Different start states to train on, each with a V*; unset: a new one for every trajectory."},
+    )
+    beta: float = field(default=0.0, metadata={"help": "TRL's KL term; stays 0, see beta2 and kl_coef."})
+    entropy_coef: float = field(
+        default=0.0, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    )
+    vllm_importance_sampling_correction: bool = field(
+        default=False, metadata={"help": "Stays off: a regression takes no importance ratios."}
+    )
+    reference_samples: int = field(default=8, metadata={"help": "Episodes of the reference from each start state (N)."})
+    max_reference_samples: int = field(
+        default=32, metadata={"help": "Episodes from a start state whose V* stays uncertain, at most."}
+    )
+    value_std_error: float = field(
+        default=0.15, metadata={"help": "Standard error of V* that is good enough, in units of the return range."}
+    )
+    beta1: float = field(
+        default=0.5, metadata={"help": "Temperature of V*, in return ranges; near 0: best return, large: mean return."}
+    )
+    beta2: float = field(
+        default=1e-3,
+        metadata={"help": "Weight of the log-ratio to the reference, in units of the return range per nat."},
+    )
+    return_range: float | None = field(
+        default=None, metadata={"help": "Largest minus smallest return; unset: measured on the reference's episodes."}
+    )
+    loss_scale: Literal["unit", "paper"] = field(
+        default="unit",
+        metadata={"help": "'unit': the gradient has the scale of REINFORCE; 'paper': times 2·beta2."},
+    )
+    residual_cap: float | None = field(
+        default=None,
+        metadata={"help": "Residuals beyond this many return ranges count linearly (Huber); unset: all squared."},
+    )
+    kl_coef: float = field(
+        default=0.0, metadata={"help": "KL to the reference per token (k3), beside the regression, on the unit scale."}
+    )
+    refresh_steps: int = field(
+        default=0, metadata={"help": "Re-anchor the reference and estimate V* anew every so many updates; 0: never."}
+    )
+    refresh_when_stale: bool = field(
+        default=False,
+        metadata={"help": "Do so, too, when returns lie above V* by more than three standard errors."},
+    )
+    stale_window: int = field(default=8, metadata={"help": "Rollouts over which that is judged."})
+    reward_version: str = field(
+        default="",
+        metadata={"help": "Part of the cache's key; change it when an environment or a reward function pays anew."},
+    )
+    value_cache: str | None = field(
+        default=None,
+        metadata={"help": "SQLite file of the reference's returns, shared by runs; unset: in the run folder."},
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive = ("value_std_error", "beta1", "beta2", "reference_samples", "stale_window")
+        for name in (*positive, "return_range", "residual_cap"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value}; it must be above 0 and finite")
+        for name in ("kl_coef", "refresh_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
+        self._check_combinations_of_ours()
+
+    def _check_combinations_of_ours(self) -> None:
+        for name in _OF_OTHER_LOSSES:
+            if getattr(self, name) != getattr(type(self), name):
+                raise ValueError(f"{name} is {getattr(self, name)!r}, which A*-PO does not read; leave it unset")
+        if self.loss_scale not in ("unit", "paper"):
+            raise ValueError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
+        if self.stale_window != type(self).stale_window and not self.refresh_when_stale:
+            raise ValueError(
+                f"stale_window is {self.stale_window}, which is read with refresh_when_stale=True alone; set that, too"
+            )
+        if self.max_reference_samples < self.reference_samples:
+            raise ValueError(
+                f"max_reference_samples is {self.max_reference_samples}, below reference_samples "
+                f"{self.reference_samples}; raise it"
+            )
+        if self.beta != 0:
+            raise ValueError(f"beta is {self.beta}; leave TRL's KL term at 0 and use beta2, or kl_coef")
+        if self.steps_per_rollout > 1:
+            raise ValueError(
+                f"one rollout serves {self.steps_per_rollout:g} updates; with an estimated V* only the first is "
+                "unbiased: set num_iterations to 1 and leave steps_per_generation unset"
+            )
+        if self.num_generations == 1 and (self.filter_ratio < 1 or self.max_refills):
+            raise ValueError(
+                f"filter_ratio {self.filter_ratio} and max_refills {self.max_refills} need groups to compare; raise "
+                "num_generations, or leave them alone: start states without spread are dropped in any case"
+            )
+        if self.max_refills and self.num_train_seeds is None:
+            raise ValueError(
+                f"max_refills is {self.max_refills}, but new start states have no V*; set num_train_seeds, from which "
+                "extra rollouts are then drawn"
+            )

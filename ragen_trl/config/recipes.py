@@ -1,0 +1,101 @@
+"""Defaults of the commands, as data: what the embedded tiny model needs, and what each environment asks for.
+
+A recipe only replaces defaults. Whatever is given on the command line or in a YAML file wins, and the run's
+``summary.json`` records what was used.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.config.validation import CRITIC_ADVANTAGES
+
+# The embedded model has no use for the memory savers and learning rates of a pretrained one.
+EMBEDDED: dict[str, Any] = {
+    "think": False,
+    "max_reply_length": 24,
+    "max_completion_length": 700,
+    "per_device_train_batch_size": 128,
+    "gradient_accumulation_steps": 1,
+    "num_generations": 8,
+    "learning_rate": 5e-4,
+    "adam_beta2": 0.99,
+    "entropy_coef": 0.0,
+    "gradient_checkpointing": False,
+    "bf16": False,
+    "max_steps": 300,
+}
+
+# Where an algorithm needs other options than the rest.
+ALGORITHMS_OF_EMBEDDED: dict[str, dict[str, Any]] = {"a-star-po": {"num_generations": 1, "beta2": 1e-2}}
+
+EVERY_RUN: dict[str, Any] = {
+    "logging_steps": 1,
+    "save_steps": 50,
+    "save_total_limit": 2,
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+
+_ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": _ONE_SHOT,
+    "ragen/BanditRev-v0": _ONE_SHOT,
+    "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
+    "ragen/WebShop-v0": {"max_turns": 15, "max_actions_per_turn": 1, "max_actions": 15},
+    # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
+    # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
+    "ragen/FrozenLake-v0": {
+        "env_kwargs": {"is_slippery": False, "frozen_prob": 0.9},
+        "max_turns": 3,
+        "max_actions_per_turn": 2,
+        "max_actions": 6,
+    },
+}
+
+# What the embedded model learns from first, where that is not what ``WarmStartConfig`` says.
+_NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
+WARM_STARTS: dict[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": _NAMES,
+    "ragen/BanditRev-v0": _NAMES,
+    "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
+}
+
+
+def is_embedded(model: str | None) -> bool:
+    """Whether this is the embedded model: none is named, or a folder that was made from it."""
+    if model is None:
+        return True
+    config = Path(model).expanduser() / "config.json"
+    try:
+        return bool(json.loads(config.read_text(encoding="utf-8")).get("ragen_embedded", False))
+    except (OSError, ValueError):  # a hub id, or no model at all, which is said elsewhere
+        return False
+
+
+def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
+    """Defaults of the warm start: of the embedded model only, a larger one needs fewer demonstrations.
+
+    Args:
+        env: Gymnasium id.
+        model: The model; ``None`` for the embedded one.
+    """
+    return WARM_STARTS.get(env, {}) if is_embedded(model) else {}
+
+
+def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
+    """Defaults of training options.
+
+    Args:
+        env: Gymnasium id.
+        model: The model; ``None`` for the embedded one. A folder with a descendant of it counts as that, too.
+        algo: Name of the algorithm.
+        advantage: Its advantage; those of a critic need a learning rate for it.
+    """
+    known = is_embedded(model)
+    embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
+    if known and advantage in CRITIC_ADVANTAGES:
+        embedded["critic_learning_rate"] = 1e-3
+    return {**EVERY_RUN, **embedded, **ENVIRONMENTS.get(env, {})}

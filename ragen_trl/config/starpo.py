@@ -1,0 +1,223 @@
+"""Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
+
+Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints) is TRL's and means what it
+means there. A *trajectory* takes the place of TRL's *completion*. Options of TRL that this package would not honour yet
+are refused, never ignored.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import torch
+from transformers.utils import is_torch_bf16_gpu_available
+from trl import GRPOConfig
+
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import PlayOptions
+from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+
+# TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
+_NOT_HONOURED: dict[str, Any] = {
+    "vllm_enable_sleep_mode": False,
+    "vllm_structured_outputs_regex": None,
+    "use_transformers_continuous_batching": False,
+    "min_p": None,
+    "repetition_penalty": 1.0,
+    "generation_kwargs": None,
+    "cache_implementation": None,
+    "chat_template_kwargs": None,
+    "pad_to_multiple_of": None,
+    "mask_truncated_completions": False,
+}
+
+
+@dataclass
+class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
+    """StarPO: policy optimisation over whole state-thinking-action-reward trajectories (RAGEN, arXiv 2504.20073).
+
+    The defaults of TRL's own fields that differ are those of the paper: 200 updates at a constant learning rate, each
+    on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
+    trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
+    3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
+    trained beside the policy (the PPO form). With ``use_vllm`` every token's importance ratio is cut off at 3
+    (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
+
+    ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script runs on a laptop;
+    TRL itself refuses to start there.
+
+    Raises:
+        ValueError: If a value is out of its range; the message carries the value.
+    """
+
+    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
+    _min_group_size = 2
+    _trainer: ClassVar[str | None] = None  # the only one that reads these options; unset: any
+    _needs_whole_trajectories: ClassVar[bool] = False  # in one training row each
+
+    loss_type: str = field(
+        default="grpo",
+        metadata={"help": "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."},
+    )
+    bf16: bool | None = field(
+        default=None, metadata={"help": "Mixed precision in bfloat16; unset: on where the hardware has it."}
+    )
+    dataloader_pin_memory: bool | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "As in transformers; unset: where there is a GPU."}
+    )
+    per_device_train_batch_size: int = field(
+        default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
+    )
+    gradient_accumulation_steps: int = field(
+        default=32, metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation."}
+    )
+    max_steps: int = field(default=200, metadata={"help": "Updates. Every one has a rollout of its own by default."})
+    lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
+    num_generations_eval: int | None = field(
+        default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
+    )
+    num_generations: int | None = field(
+        default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 will do."}
+    )
+    beta: float = field(
+        default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    )
+    entropy_coef: float = field(
+        default=0.001, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    )
+    delta: float | None = field(
+        default=3.0, metadata={"help": "Dual clip: bound of the ratio where the advantage is negative; unset: none."}
+    )
+    vllm_importance_sampling_mode: str = field(
+        default="token_truncate",
+        metadata={
+            "help": "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
+            "whole trajectories, nearly all of them if they are long."
+        },
+    )
+    num_train_seeds: int | None = field(
+        default=None,
+        metadata={"help": "Different start states to train on; unset: a new one for every group of the run."},
+    )
+    num_eval_seeds: int = field(
+        default=64, metadata={"help": "Start states of TRL's evaluation during training (eval_strategy)."}
+    )
+    train_seed_start: int = field(
+        default=10_000, metadata={"help": "Seed of the first training start state; evaluation uses those below."}
+    )
+    advantage: str = field(
+        default="group", metadata={"help": f"How trajectories are credited: one of {', '.join(ADVANTAGES)}."}
+    )
+    baseline: Literal["mean", "leave_one_out"] = field(
+        default="mean",
+        metadata={
+            "help": "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
+            "sets the divisor: 'group' std, 'batch' std or 'none'."
+        },
+    )
+    gamma: float = field(default=1.0, metadata={"help": "Discount per sampled token ('gae', 'bi_level_gae')."})
+    gae_lambda: float = field(default=1.0, metadata={"help": "λ of generalised advantage estimation over tokens."})
+    turn_gamma: float = field(
+        default=0.95, metadata={"help": "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo')."}
+    )
+    turn_lambda: float = field(
+        default=1.0, metadata={"help": "λ of generalised advantage estimation over turns ('turn_gae')."}
+    )
+    step_weight: float = field(
+        default=1.0, metadata={"help": "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo')."}
+    )
+    filter_ratio: float = field(
+        default=1.0,
+        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
+    )
+    filter_strategy: str = field(
+        default="top_k",
+        metadata={
+            "help": "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
+            "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2)."
+        },
+    )
+    max_refills: int = field(
+        default=0,
+        metadata={"help": "Extra rollouts at most, of new start states, until the groups to train on are complete."},
+    )
+    env_weights: list[float] | None = field(
+        default=None, metadata={"help": "With several environments: how often each is played; unset: equally."}
+    )
+
+    def __post_init__(self) -> None:
+        if self.bf16 is None:
+            self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
+        if self.dataloader_pin_memory is None:
+            self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
+        if self.num_generations is not None and self.num_generations < self.min_group_size:
+            raise ValueError(
+                f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
+            )
+        try:
+            with warnings.catch_warnings():  # TRL's own default for it, whose name transformers is about to change
+                warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
+                super().__post_init__()
+        except ValueError as error:
+            if self.num_generations == 1 and "at least 2 generations" in str(error):
+                pass  # its trainer takes groups of one; all that its configuration still checks is about vLLM
+            elif "divisible by num_generations" in str(error):
+                raise ValueError(
+                    f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
+                    f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
+                    "of them"
+                ) from error
+            else:
+                raise
+        check_values(self)
+        if self.num_train_seeds is not None:
+            self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
+        for name, only in _NOT_HONOURED.items():
+            if getattr(self, name) != only:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
+        check_combinations(self)
+
+    @property
+    def min_group_size(self) -> int:
+        """Trajectories per start state at least: one where a critic, and not the group, gives the baseline."""
+        return 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
+
+    @property
+    def groups_per_generation(self) -> int:
+        """Start states per rollout batch (RAGEN's P): generation_batch_size / num_generations."""
+        assert self.generation_batch_size is not None and self.num_generations is not None
+        return self.generation_batch_size // self.num_generations
+
+    @property
+    def groups_per_update(self) -> int:
+        """Groups that ``filter_ratio`` leaves of a rollout, at least one."""
+        return max(1, int(self.filter_ratio * self.groups_per_generation + 1e-9))
+
+    @property
+    def steps_per_rollout(self) -> float:
+        """Optimiser steps that one rollout batch serves; below 1 if a step takes several."""
+        assert self.steps_per_generation is not None
+        return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rollout batches that ``max_steps`` optimiser steps take."""
+        return math.ceil(self.max_steps / self.steps_per_rollout)
+
+
+@dataclass
+class StarPOSConfig(StarPOConfig):
+    """StarPO-S, the stabilised form: train on the most uncertain quarter of the groups, no KL, clip 0.2/0.28.
+
+    Each ingredient is an ordinary field: ``filter_ratio``, ``beta``, ``epsilon`` and ``epsilon_high``.
+    """
+
+    filter_ratio: float = field(
+        default=0.25,
+        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
+    )
+    beta: float = field(
+        default=0.0, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    )
+    epsilon_high: float | None = field(default=0.28, metadata={"help": "Upper clip range (clip-higher)."})

@@ -1,0 +1,232 @@
+"""Options that are out of their range, right alone but not together, or accepted to do nothing."""
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import option_names
+from ragen_trl.errors import UserError
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+
+CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
+ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
+BASELINES = ("mean", "leave_one_out")
+FILTERS = ("top_k", "top_p")
+BOOTSTRAPS = ("unseen", "all", "none")
+# TRL looks at the last three only when it needs them, which may be hours later.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "advantage": ADVANTAGES,
+    "baseline": BASELINES,
+    "filter_strategy": FILTERS,
+    "bootstrap": BOOTSTRAPS,
+    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+}
+
+_OF_A_CRITIC = option_names(CriticOptions)
+# Which of these options each advantage reads; the others would be accepted and do nothing.
+READ: dict[str, tuple[str, ...]] = {
+    "group": ("baseline", "scale_rewards"),
+    "gae": ("gamma", "gae_lambda", *_OF_A_CRITIC),
+    "turn_gae": ("turn_gamma", "turn_lambda", *_OF_A_CRITIC),
+    "bi_level_gae": ("gamma", "gae_lambda", "turn_gamma", *_OF_A_CRITIC),
+    "gigpo": ("turn_gamma", "step_weight", "scale_rewards"),
+    "mt_grpo": ("step_weight",),
+}
+
+
+_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo")
+_SEGMENT_ADVANTAGES = ("group", "gigpo", "mt_grpo")
+# Options of TRL's loss that look at a row as if it were a trajectory, with the only value that is right.
+_OF_WHOLE_ROWS: dict[str, Any] = {
+    "importance_sampling_level": "token",
+    "top_entropy_quantile": 1.0,
+    "off_policy_mask_threshold": None,
+    "use_adaptive_entropy": False,
+    "use_vllm": False,
+}
+
+
+class WindowError(UserError, ValueError):
+    """A trajectory whose context was built anew cannot be trained with these options."""
+
+
+def check_segments_trainable(args: "StarPOConfig") -> None:
+    """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
+    remedy = "play with one growing context (no window)"
+    if args._needs_whole_trajectories:
+        raise WindowError(f"A*-PO sums log-ratios over whole trajectories, but a context was built anew; {remedy}")
+    if args.advantage not in _SEGMENT_ADVANTAGES:
+        raise WindowError(
+            f"advantage is {args.advantage!r}, whose critic reads a trajectory in one row, but its context was built "
+            f"anew; use one of {', '.join(_SEGMENT_ADVANTAGES)}, or {remedy}"
+        )
+    if args.loss_type not in _SEGMENT_LOSSES:
+        raise WindowError(
+            f"loss_type is {args.loss_type!r}, which takes a row for a trajectory; use one of "
+            f"{', '.join(_SEGMENT_LOSSES)}, or {remedy}"
+        )
+    for name, only in _OF_WHOLE_ROWS.items():
+        if getattr(args, name) != only:
+            raise WindowError(
+                f"{name} is {getattr(args, name)!r}, which does not go with contexts built anew; leave {only!r}, or "
+                f"{remedy}"
+            )
+
+
+def check_values(args: "StarPOConfig") -> None:
+    """Raise ``ValueError``, with the value and what is allowed, for an option that is out of its range."""
+    for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
+    for name in ("critic_warmup_steps", "max_refills", "step_weight", "entropy_coef", "epsilon"):
+        if getattr(args, name) < 0:
+            raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
+    for name in ("temperature", "critic_learning_rate"):
+        if not 0 < getattr(args, name) < float("inf"):
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be above 0 and finite")
+    for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
+        if not 0 <= getattr(args, name) <= 1:
+            raise ValueError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")
+    for name, allowed in CHOICES.items():
+        if getattr(args, name) not in allowed:
+            raise ValueError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
+    if args.delta is not None and args.delta <= 1 + args.epsilon:
+        raise ValueError(
+            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins behind it: "
+            "take 3, or leave it unset"
+        )
+    for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
+        if not -math.inf < getattr(args, name) <= 0:
+            raise ValueError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
+    if args.window_turns is not None and (not isinstance(args.window_turns, int) or args.window_turns < 1):
+        raise ValueError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
+    _check_stepping(args)
+    if not 0 < args.filter_ratio <= 1:
+        raise ValueError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
+    if args.value_clip is not None and args.value_clip <= 0:
+        raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
+    if isinstance(args.env_kwargs, str):
+        raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+
+
+def _check_stepping(args: "StarPOConfig") -> None:
+    workers, timeout = args.env_workers, args.env_timeout
+    if not isinstance(workers, int) or workers < 0:
+        raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
+    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
+        raise ValueError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
+    if timeout is not None and not workers:
+        raise ValueError(
+            f"env_timeout is {timeout} and env_workers 0, but only a thread of its own can be left behind; set "
+            "env_workers to 1 or more"
+        )
+
+
+def check_combinations(args: "StarPOConfig") -> None:
+    """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
+    for name in sorted({option for read in READ.values() for option in read} - set(READ[args.advantage])):
+        if getattr(args, name) != getattr(type(args), name):
+            raise ValueError(
+                f"{name} is {getattr(args, name)!r}, which advantage {args.advantage!r} does not read; leave it at "
+                f"{getattr(type(args), name)!r}"
+            )
+    if args.advantage == "gigpo" and args.scale_rewards == "batch":
+        raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
+    if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps < args.critic_warmup_steps:
+        raise ValueError(
+            f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
+            "learn; lower the first or raise the second"
+        )
+    _check_updates(args)
+    _check_vllm(args)
+    if args.window_turns is not None:
+        try:
+            check_segments_trainable(args)
+        except WindowError as error:
+            raise WindowError(f"window_turns is {args.window_turns}; unset it, or mind this: {error}") from None
+        for name, only in {"beta": 0.0, "num_iterations": 1}.items():
+            if getattr(args, name) != only:
+                raise ValueError(
+                    f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score histories "
+                    f"that nobody read; set {name}={only}"
+                )
+    filters = args.filter_ratio < 1 or args.max_refills > 0
+    if filters and args.loss_type == "bnpo":
+        raise ValueError(
+            "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
+        )
+    if filters and args.use_adaptive_entropy:
+        raise ValueError(
+            "use_adaptive_entropy is True, whose bonus is a mean per micro-batch, filler rows of the filter included; "
+            "with a filter use entropy_coef"
+        )
+    if args.fp16 and (filters or args.critic_warmup_steps):
+        raise ValueError(
+            "fp16 is True, whose loss scaler cannot pass over an update, as a filter that keeps nothing and a critic's "
+            "warm-up do; use bf16, or float32"
+        )
+    if args.num_generations == 1 and args.advantage in CRITIC_ADVANTAGES and filters:
+        raise ValueError(
+            f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
+            "groups; raise the first, or leave the others alone"
+        )
+    if args.filter_strategy == "top_p" and args.filter_ratio == 1:
+        raise ValueError("filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2")
+    if args.max_refills and args.filter_strategy == "top_p":
+        raise ValueError(
+            f"max_refills is {args.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up to; "
+            "use 'top_k'"
+        )
+    if args.multi_objective_aggregation == "normalize_then_sum":
+        _check_normalised_first(args)
+
+
+def _check_normalised_first(args: "StarPOConfig") -> None:
+    if args.baseline != "mean" or args.scale_rewards != "group":
+        raise ValueError(
+            f"baseline is {args.baseline!r} and scale_rewards {args.scale_rewards!r}, but multi_objective_aggregation "
+            "'normalize_then_sum' always takes the group's mean and std; leave 'mean' and 'group'"
+        )
+    if args.advantage != "group":
+        raise ValueError(
+            "multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; advantage "
+            f"{args.advantage!r} needs 'sum_then_normalize'"
+        )
+
+
+def _check_updates(args: "StarPOConfig") -> None:
+    assert args.steps_per_generation is not None
+    if args.steps_per_generation % args.gradient_accumulation_steps and (
+        args.gradient_accumulation_steps % args.steps_per_generation
+    ):
+        raise ValueError(
+            f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
+            f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+        )
+
+
+def _check_vllm(args: "StarPOConfig") -> None:
+    if not args.use_vllm:
+        return
+    if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
+        raise ValueError(
+            f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
+            "share an engine would have to play equally many turns; give the model a server of its own "
+            "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
+        )
+    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
+    if args.vllm_importance_sampling_mode not in modes:
+        raise ValueError(
+            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}; choose one of {', '.join(modes)}"
+        )
+    longest = args.vllm_max_model_length
+    if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:
+        raise ValueError(
+            f"vllm_max_model_length is {longest}, and max_completion_length {args.max_completion_length} does not fit "
+            "into it with a prompt; raise the one, leave it unset, or lower the other"
+        )

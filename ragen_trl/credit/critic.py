@@ -1,0 +1,301 @@
+"""The critic of the PPO variants: it says what the rest of an episode is worth, before every token.
+
+TRL 1.16 has none. This one belongs to the trainer but not to its optimiser: it is fitted right after each rollout, in a
+loop of its own, with its own learning rate. Which network it is: ``critic_networks.py``. Left out: DeepSpeed and FSDP,
+which would have to shard it beside the policy; a schedule of the learning rate, which is constant as in verl.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from peft import PeftModel
+from torch.nn.functional import pad
+from transformers import PreTrainedModel
+
+from ragen_trl.algorithms.losses import value_loss
+from ragen_trl.batching.batch import collate
+from ragen_trl.credit.critic_networks import (
+    AdapterNetwork,
+    CriticError,
+    SeparateNetwork,
+    ValueNetwork,
+    check_critic,
+    write_critic,
+)
+from ragen_trl.trajectory import Trajectory, Turn
+
+_SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+_OPTIMIZER = "optimizer.pt"
+
+
+class Critic:
+    """A value function of token sequences, and the optimiser that fits it to returns.
+
+    With data parallelism every process makes one and calls ``update`` as often as the others; each holds its own
+    trajectories, in any number, also none.
+
+    Args:
+        policy: The policy, unwrapped. A ``PeftModel`` lends its base and gets a second adapter; of any other model the
+            critic is a copy.
+        accelerator: The trainer's.
+        pad_id: Token id that fills rows up.
+        batch_size: Rows in one forward pass at most.
+        learning_rate: Of AdamW, constant.
+        betas: Of AdamW.
+        eps: Of AdamW.
+        weight_decay: Of AdamW.
+        max_grad_norm: Gradients are scaled down to this global L2 norm; ``math.inf`` for no limit.
+        gradient_checkpointing: For a critic that is a copy; an adapter follows the policy's setting.
+
+    Raises:
+        CriticError: If the run is launched with DeepSpeed, FSDP or Megatron-LM, or there is no critic for the policy.
+    """
+
+    def __init__(
+        self,
+        policy: PreTrainedModel | PeftModel,
+        accelerator: Accelerator,
+        pad_id: int,
+        batch_size: int,
+        learning_rate: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float = 1.0,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        if accelerator.distributed_type in _SHARDED:
+            raise CriticError(
+                f"a critic does not work with {accelerator.distributed_type.value}; launch without it (accelerate "
+                "launch --multi_gpu, with LoRA to save memory), or choose advantage='group' or 'gigpo', which need "
+                "no critic"
+            )
+        self._accelerator = accelerator
+        self._pad_id, self._batch_size, self._max_grad_norm = pad_id, batch_size, max_grad_norm
+        self.network: ValueNetwork = (
+            AdapterNetwork(policy, accelerator.device)
+            if isinstance(policy, PeftModel)
+            else SeparateNetwork(policy, accelerator.device, gradient_checkpointing)
+        )
+        if accelerator.num_processes > 1:
+            # The policy may differ between processes up to now: DDP makes it equal only when training starts.
+            for parameter in self.network.parameters:
+                torch.distributed.broadcast(parameter.data, 0)
+        self._optimizer = torch.optim.AdamW(
+            self.network.parameters, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay
+        )
+
+    @torch.no_grad()
+    def values(
+        self, trajectories: Sequence[Trajectory], bootstrap: Sequence[bool]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Value of the state before each token.
+
+        Args:
+            trajectories: L episodes.
+            bootstrap: For each whether its end is to be valued, as that of a truncated episode.
+
+        Returns:
+            (L, T) float32, aligned with ``collate``: column t has read the tokens before t only; column 0, which
+            has read nothing, and padding are 0. And (L,): the value after the last token and ``next_prompt_ids``,
+            where the next reply would begin; 0 where no bootstrap is asked for.
+
+        Raises:
+            ValueError: If there are not as many bootstraps as trajectories.
+        """
+        rows = [_continued(row) if more else row for row, more in zip(trajectories, bootstrap, strict=True)]
+        lengths = [len(row.token_ids) for row in trajectories]
+        device = self._accelerator.device
+        values = torch.zeros(len(rows), max(lengths, default=0), device=device)
+        after = torch.zeros(len(rows), device=device)
+        order = sorted(range(len(rows)), key=lambda index: len(rows[index].token_ids))  # little padding
+        with self.network.active(training=False):
+            for chunk in self._chunks(order):
+                batch = collate([rows[index] for index in chunk], self._pad_id)
+                with self._autocast():
+                    output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
+                for index, row_values in zip(chunk, output, strict=True):
+                    values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
+                    if bootstrap[index]:
+                        after[index] = row_values[len(rows[index].token_ids) - 1]
+        return values, after
+
+    def update(
+        self,
+        trajectories: Sequence[Trajectory],
+        targets: torch.Tensor,
+        mask: torch.Tensor,
+        old_values: torch.Tensor,
+        clip: float | None,
+        minibatches: int = 1,
+        epochs: int = 1,
+        seed: int = 0,
+    ) -> dict[str, float]:
+        """Fit the values to returns: ``epochs`` · ``minibatches`` steps of the clipped value loss.
+
+        A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
+        Gradients are summed over processes by hand: DDP would wrap the base that critic and policy share, and knows
+        only the parameters that were trainable when it did.
+
+        Args:
+            trajectories: L episodes.
+            targets: (L, T) returns, aligned with ``collate``.
+            mask: (L, T), 1 where the critic is trained: sampled tokens, or one in each turn.
+            old_values: (L, T) what ``values`` said before the update.
+            clip: How far a value may move from the old one and still gain, in units of the return; ``None``: any.
+            minibatches: Steps in one epoch; each process splits its own trajectories into so many parts.
+            epochs: Passes over the trajectories.
+            seed: Of the order in which trajectories are split.
+
+        Returns:
+            Over all processes: ``critic/value_loss``, ``critic/clip_fraction`` and ``critic/grad_norm`` (before it is
+            clipped), means over the steps; and before the update ``critic/explained_variance`` = 1 − Var(R − V) /
+            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. Empty, and nothing is
+            updated, if ``mask`` is 0 everywhere.
+
+        Raises:
+            ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
+        """
+        batch = self._batch(trajectories, targets, mask, old_values)
+        metrics = self._fit(batch)
+        if not metrics:
+            return {}
+        used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # rows that the filter dropped cost nothing
+        parts = _parts(used, minibatches, epochs, seed)
+        with self.network.active(training=True):
+            steps = [self._step(batch, rows, clip) for rows in parts]
+        taken = [step for step in steps if step is not None]
+        names = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
+        means = torch.stack(taken).mean(dim=0).tolist()
+        return {**dict(zip(names, means, strict=True)), **metrics}
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write weights and optimiser; the main process does, the others return at once.
+
+        Raises:
+            CriticError: If the folder exists and holds something else.
+        """
+        if self._accelerator.is_main_process:
+            write_critic(Path(folder), self._record(), self._write)
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Go on from what ``save`` wrote. With several processes all of them read the folder.
+
+        Raises:
+            CriticError: If it is not there, or was saved for another policy or another kind of critic.
+        """
+        source = Path(folder)
+        check_critic(source, self._record())
+        self.network.load(source)
+        device = self._accelerator.device
+        self._optimizer.load_state_dict(torch.load(source / _OPTIMIZER, map_location=device, weights_only=True))
+
+    def _write(self, folder: Path) -> None:
+        self.network.save(folder)
+        torch.save(self._optimizer.state_dict(), folder / _OPTIMIZER)
+
+    def _record(self) -> dict[str, Any]:
+        return {"kind": self.network.kind, "shapes": [list(value.shape) for value in self.network.parameters]}
+
+    def _batch(
+        self, trajectories: Sequence[Trajectory], targets: torch.Tensor, mask: torch.Tensor, old_values: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """All of (L, T), on the device; no columns where there are no rows."""
+        device = self._accelerator.device
+        shape = (len(trajectories), max((len(row.token_ids) for row in trajectories), default=0))
+        given = {"targets": targets, "mask": mask, "old_values": old_values}
+        for name, tensor in given.items():
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}; collate gives these trajectories {shape}")
+        batch = {name: tensor.detach().to(device) for name, tensor in given.items()}
+        batch["mask"] = batch["mask"].bool()
+        for name in ("targets", "old_values"):
+            used = batch[name][batch["mask"]]
+            if not bool(torch.isfinite(used).all()):
+                value = used[~torch.isfinite(used)][0].item()
+                raise ValueError(f"{name} holds {value} under the mask; check the rewards, or lower the learning rate")
+        if trajectories:
+            tokens = collate(trajectories, self._pad_id)
+            batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
+        return batch
+
+    def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
+        """How well the old values foretold the returns."""
+        targets, old_values = (batch[name][batch["mask"]].float() for name in ("targets", "old_values"))
+        columns = torch.stack([targets, old_values, targets - old_values])  # (3, tokens)
+        count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
+        if count == 0:
+            return {}
+        means = self._total(columns.sum(dim=1)) / count
+        variances = self._total((columns - means[:, None]).square().sum(dim=1)) / count
+        spread = variances[0] > 1e-10 * means[0].square().clamp(min=1.0)  # beyond rounding
+        return {
+            "critic/explained_variance": (1 - variances[2] / variances[0]).item() if spread else 0.0,
+            "critic/value_mean": means[1].item(),
+            "critic/return_mean": means[0].item(),
+        }
+
+    def _step(self, batch: dict[str, torch.Tensor], rows: list[int], clip: float | None) -> torch.Tensor | None:
+        """One optimiser step on these rows and those of the other processes → loss, clip fraction, gradient norm."""
+        mask = batch["mask"]
+        count = self._total(mask[rows].sum() if rows else torch.zeros((), dtype=torch.long, device=mask.device))
+        if count == 0:
+            return None
+        sums = torch.zeros(2, device=mask.device)
+        lengths = batch["attention_mask"].sum(dim=1).tolist() if rows else []
+        for chunk in self._chunks(sorted(rows, key=lengths.__getitem__)):
+            width = lengths[chunk[-1]]
+            part = {name: tensor[chunk, :width] for name, tensor in batch.items()}
+            with self._autocast():
+                output = self.network(part["input_ids"], part["attention_mask"])
+            values = pad(output[:, :-1], (1, 0))  # from "after token t" to "before token t"
+            loss, clipped = value_loss(values, part["old_values"], part["targets"], part["mask"], clip, count)
+            loss.backward()
+            sums += torch.stack([loss.detach(), clipped * part["mask"].sum() / count])
+        self._sum_gradients()
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters, self._max_grad_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return torch.cat([self._total(sums), norm.reshape(1)])
+
+    def _sum_gradients(self) -> None:
+        """Over processes; one that held no rows adds zeros."""
+        for parameter in self.network.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if self._accelerator.num_processes > 1:
+                torch.distributed.all_reduce(parameter.grad)
+
+    def _total(self, value: torch.Tensor) -> torch.Tensor:
+        total: torch.Tensor = self._accelerator.reduce(value, reduction="sum")
+        return total
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """The trainer's mixed precision; full precision instead of fp16, whose loss scaling is the policy's own."""
+        return nullcontext() if self._accelerator.mixed_precision == "fp16" else self._accelerator.autocast()
+
+    def _chunks(self, rows: list[int]) -> Iterator[list[int]]:
+        for start in range(0, len(rows), self._batch_size):
+            yield rows[start : start + self._batch_size]
+
+
+def _parts(rows: list[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
+    """The rows of each step; as many steps on every process, whatever it holds."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(epochs):
+        order = torch.randperm(len(rows), generator=generator)
+        for part in order.tensor_split(minibatches):
+            yield [rows[index] for index in part.tolist()]
+
+
+def _continued(trajectory: Trajectory) -> Trajectory:
+    """The trajectory and the prompt of the turn that a limit cut off."""
+    open_turn = Turn(trajectory.next_prompt_ids, (), (), observation="", reply="", reward=0.0)
+    return replace(trajectory, turns=(*trajectory.turns, open_turn))

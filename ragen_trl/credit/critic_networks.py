@@ -1,0 +1,321 @@
+"""The two networks that can be a critic: a model of its own, or a second LoRA adapter on the policy's base.
+
+Both read tokens with the backbone (the model below the language-model head, whose forward TRL replaces) and a linear
+value head, and start as a copy of the policy with a head of zeros: every first value is 0. The head computes in
+float32 under any mixed precision. Dropout is off in training too: old and new values must differ by the update alone.
+Left out: a value head on the policy's own adapter, because its loss would move the policy; adapters other than LoRA.
+"""
+
+import copy
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, AutoModelForTokenClassification, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from ragen_trl.errors import UserError
+
+ADAPTER = "critic"
+_HEAD_FILE = "head.safetensors"
+_REMEDY = "train with LoRA (peft_config=LoraConfig(...)), or choose advantage='group' or 'gigpo', which need no critic"
+
+
+class CriticError(UserError, ValueError):
+    """No critic can be made for this policy or launch, or its weights cannot be written to or read from a folder."""
+
+
+class ValueNetwork(ABC):
+    """Tokens in, one value per position out.
+
+    Attributes:
+        kind: Which of the networks this is; stored beside saved weights.
+        backbone: Its output has ``last_hidden_state``.
+        head: Linear(hidden size, 1), float32.
+        parameters: What is trained; of the policy's parameters none.
+    """
+
+    kind: str
+    backbone: nn.Module
+    head: nn.Linear
+    parameters: list[nn.Parameter]
+
+    def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Value of the state after each token; only inside ``active``.
+
+        Args:
+            input_ids: (B, T), padded on the right.
+            attention_mask: (B, T), 0 at padding.
+
+        Returns:
+            (B, T) float32.
+        """
+        positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        output = self.backbone(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, use_cache=False
+        )
+        hidden: torch.Tensor = output.last_hidden_state  # (B, T, H)
+        with torch.autocast(hidden.device.type, enabled=False):
+            values: torch.Tensor = self.head(hidden.float()).squeeze(-1)
+        return values
+
+    @abstractmethod
+    def active(self, training: bool) -> AbstractContextManager[None]:
+        """A context in which the network may be called; behind it the policy is exactly as it was before."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the weights into an existing folder."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Read what ``save`` wrote into the same parameters."""
+
+
+class SeparateNetwork(ValueNetwork):
+    """A whole ``AutoModelForTokenClassification(num_labels=1)`` whose backbone is a copy of the policy's.
+
+    Args:
+        policy: The policy, unwrapped.
+        device: Where the copy lives.
+        gradient_checkpointing: Recompute activations in ``backward`` instead of keeping them.
+
+    Raises:
+        CriticError: If transformers has no token-classification class for the architecture.
+    """
+
+    kind = "model"
+
+    def __init__(self, policy: PreTrainedModel, device: torch.device, gradient_checkpointing: bool) -> None:
+        config = copy.deepcopy(policy.config)
+        config.num_labels = 1
+        if type(config) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING:
+            raise CriticError(
+                f"transformers has no token-classification class for models of type {config.model_type!r}, "
+                f"so there is no critic for it; {_REMEDY}"
+            )
+        attention = policy.config._attn_implementation
+        model = AutoModelForTokenClassification.from_config(config, attn_implementation=attention).to(policy.dtype)
+        heads = [layer for layer in model.children() if isinstance(layer, nn.Linear) and layer.out_features == 1]
+        try:
+            (head,) = heads
+            model.base_model.load_state_dict(policy.base_model.state_dict())
+        except (ValueError, RuntimeError) as error:
+            raise CriticError(
+                f"{type(model).__name__} is not the backbone of {type(policy).__name__} with one linear head "
+                f"({error}), so there is no critic for it; {_REMEDY}"
+            ) from error
+        nn.init.zeros_(head.weight)
+        if head.bias is not None:
+            nn.init.zeros_(head.bias)
+        head.float()
+        if gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.model = model.to(device).requires_grad_(True)
+        self.backbone, self.head = model.base_model, head
+        self.parameters = list(model.parameters())
+
+    @contextmanager
+    def active(self, training: bool) -> Iterator[None]:
+        """The policy is not touched at all."""
+        with _without_dropout(self.model, training):
+            yield
+
+    def save(self, folder: Path) -> None:
+        """As ``from_pretrained`` reads it."""
+        self.model.save_pretrained(folder)
+
+    def load(self, folder: Path) -> None:
+        """Through ``from_pretrained``; in float32, which holds the weights of any precision exactly."""
+        saved = type(self.model).from_pretrained(folder, dtype=torch.float32)
+        self.model.load_state_dict(saved.state_dict())
+
+
+class AdapterNetwork(ValueNetwork):
+    """A LoRA adapter like the policy's, and a value head, on the base that the policy has anyway.
+
+    The adapter is part of the policy only while the critic is at work. At other times its matrices are held here and
+    its name is not in ``peft_config``, so that nothing which goes over a model's parameters or adapters (optimiser,
+    DDP, saving, merging, weights sent to an inference server) meets it. The policy's ``modules_to_save``, biases and
+    single trained tokens stay its own: the critic reads those of the base.
+
+    Args:
+        policy: The policy, unwrapped, with one active LoRA adapter.
+        device: Where the head lives.
+
+    Raises:
+        CriticError: If the active adapter is not LoRA, or one named "critic" is there already.
+    """
+
+    kind = "adapter"
+
+    def __init__(self, policy: PeftModel, device: torch.device) -> None:
+        settings = policy.active_peft_config
+        if not isinstance(settings, LoraConfig):
+            raise CriticError(
+                f"the policy's adapter is {settings.peft_type.value}, and a critic on its base needs LoRA; {_REMEDY}"
+            )
+        if ADAPTER in policy.peft_config:
+            raise CriticError(f"the policy has an adapter named {ADAPTER!r} already; load it under another name")
+        self._policy = policy
+        weights = get_peft_model_state_dict(policy, adapter_name=policy.active_adapter, save_embedding_layers=False)
+        policy_parameters = {id(parameter) for parameter in policy.parameters()}
+        with _policy_restored(policy):
+            policy.add_adapter(ADAPTER, _critic_settings(settings))
+            # Not a fresh adapter: a policy that was warm-started reads with its own.
+            lora = {name: value for name, value in weights.items() if "lora_" in name}
+            set_peft_model_state_dict(policy, lora, adapter_name=ADAPTER)
+            self._config = policy.peft_config[ADAPTER]
+            self._slots = [(slots, slots[ADAPTER]) for slots in _adapter_slots(policy)]
+            self._adapter = [value for value in policy.parameters() if id(value) not in policy_parameters]
+        self.backbone = policy.get_base_model().base_model
+        self.head = nn.Linear(policy.config.get_text_config().hidden_size, 1, device=device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.parameters = [*self._adapter, *self.head.parameters()]
+
+    @contextmanager
+    def active(self, training: bool) -> Iterator[None]:
+        """The critic's adapter takes the policy's place."""
+        with self._installed(), _without_dropout(self._policy, training):
+            self._policy.set_adapter(ADAPTER)
+            self._policy.requires_grad_(False)
+            for parameter in self._adapter:
+                parameter.requires_grad_(training)
+            yield
+
+    def save(self, folder: Path) -> None:
+        """PEFT's files in ``folder/critic``, and the head.
+
+        One level down on purpose: transformers takes every folder of a checkpoint that directly holds an adapter for
+        one of the policy's.
+        """
+        with self._installed():
+            self._policy.save_pretrained(folder, selected_adapters=[ADAPTER], save_embedding_layers=False)
+        save_file(self.head.state_dict(), folder / _HEAD_FILE)
+
+    def load(self, folder: Path) -> None:
+        """Both parts, in place."""
+        weights = load_peft_weights(str(folder / ADAPTER), device="cpu")
+        with self._installed():
+            set_peft_model_state_dict(self._policy, weights, adapter_name=ADAPTER)
+        self.head.load_state_dict(load_file(folder / _HEAD_FILE))
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        with _policy_restored(self._policy):
+            self._policy.peft_config[ADAPTER] = self._config
+            for slots, content in self._slots:
+                slots[ADAPTER] = content
+            yield
+
+
+def _critic_settings(settings: LoraConfig) -> LoraConfig:
+    """The policy's LoRA settings without what would reach beyond the adapter's own matrices."""
+    own: LoraConfig = copy.deepcopy(settings)
+    own.inference_mode = False
+    own.lora_dropout = 0.0
+    own.init_lora_weights = True  # overwritten by a copy; "pissa" and its like would change the shared base
+    own.bias = "none"
+    own.modules_to_save = None
+    own.trainable_token_indices = None
+    own.layer_replication = None  # done already, by the policy's adapter
+    return own
+
+
+@contextmanager
+def _policy_restored(policy: PeftModel) -> Iterator[None]:
+    """Give back the active adapter, what is trainable, and the adapters there are, as they were."""
+    name = policy.active_adapter
+    trainable = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
+    try:
+        yield
+    finally:
+        policy.set_adapter(name)
+        for parameter, value in trainable:
+            parameter.requires_grad_(value)
+        policy.peft_config.pop(ADAPTER, None)
+        for slots in _adapter_slots(policy):
+            del slots[ADAPTER]
+
+
+def _adapter_slots(policy: PeftModel) -> list[nn.ModuleDict | nn.ParameterDict]:
+    """Where PEFT's layers keep the critic's matrices: dictionaries by adapter name."""
+    dictionaries = [module for module in policy.modules() if isinstance(module, (nn.ModuleDict, nn.ParameterDict))]
+    return [slots for slots in dictionaries if ADAPTER in slots]
+
+
+@contextmanager
+def _without_dropout(model: nn.Module, training: bool) -> Iterator[None]:
+    """Evaluation mode, but with gradient checkpointing in training, where it is enabled.
+
+    Checkpointing asks the decoder layer whether it is training, dropout asks the modules inside the layer.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        for module in model.modules():
+            if isinstance(module, GradientCheckpointingLayer):
+                module.training = training and module.gradient_checkpointing
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+
+_RECORD = "critic.json"
+
+
+def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], None]) -> None:
+    """Write a critic's folder; the one that was there before is replaced.
+
+    Args:
+        folder: Gets its name when everything in it is on the disk.
+        record: Kind and shapes of the critic.
+        write: Puts the files into the folder it is given.
+
+    Raises:
+        CriticError: If the folder exists and holds something else.
+    """
+    if folder.exists() and not (folder / _RECORD).is_file() and any(folder.iterdir()):
+        raise CriticError(f"{folder} holds something that is not a critic (no {_RECORD}); name another folder")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    write(partial)
+    (partial / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+    for path in partial.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # before the rename, or a power cut leaves empty files under the final name
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(partial, folder)
+
+
+def check_critic(folder: Path, record: dict[str, Any]) -> None:
+    """Check that a folder holds a critic with this record.
+
+    Raises:
+        CriticError: If there is none, or it is of another kind or for another model.
+    """
+    if not (folder / _RECORD).is_file():
+        raise CriticError(
+            f"{folder} holds no critic (no {_RECORD}); resume from a checkpoint of a run with a critic, or start anew"
+        )
+    found = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    if found != record:
+        raise CriticError(
+            f"{folder} holds a critic of kind {found['kind']!r} with {len(found['shapes'])} tensors that does not fit "
+            f"this one of kind {record['kind']!r} with {len(record['shapes'])}; resume with the model and the LoRA "
+            "settings that the run was started with"
+        )

@@ -1,0 +1,183 @@
+"""Who gets credit for a return: from a rollout to advantages, by the estimator that a configuration names.
+
+Wiring between `RolloutBatch` and the pure estimators of `advantages`, `gae` and `turn_advantages`. Two layouts of
+columns meet here: TRL's completions begin behind the first prompt, the critic reads whole trajectories
+(`batch.collate`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ragen_trl.algorithms.advantages import group_advantages, moments, whiten_with
+from ragen_trl.algorithms.gae import bi_level_gae, spread_over_turns, token_gae, turn_gae
+from ragen_trl.algorithms.turn_advantages import gigpo_advantages, mt_grpo_advantages
+from ragen_trl.batching.batch import collate, completion_columns
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.credit.critic import Critic
+from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.trajectory import Trajectory
+
+# Limits that no message to the model speaks of: the episode could have gone on as far as the model can know.
+_UNSEEN_LIMITS = ("context", "env")
+
+
+def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
+    """(B,) group-relative advantages, one for all tokens of a trajectory.
+
+    The rewards of several functions are added up and then normalised; with TRL's ``normalize_then_sum`` each function
+    is normalised within its groups, the weighted sum then over the batch.
+    """
+    size, baseline, scale = rollout.group_size, args.baseline, args.scale_rewards
+    if args.multi_objective_aggregation == "sum_then_normalize":
+        return group_advantages(rollout.returns, size, baseline, scale)
+    total = torch.zeros_like(rollout.returns)
+    for rewards, weight in zip(rollout.rewards.T, rollout.weights, strict=True):
+        total += weight * _normalised(rewards.reshape(-1, size)).reshape(-1)
+    return (total - total.mean()) / (total.std() + 1e-4)  # ε as in TRL
+
+
+def _normalised(groups: torch.Tensor) -> torch.Tensor:
+    """(P, G) rewards → the same with mean 0 and std 1 within each group, over the members that were given one."""
+    given = ~groups.isnan()
+    count = given.sum(dim=1, keepdim=True)
+    centred = (groups - groups.nanmean(dim=1, keepdim=True)).nan_to_num(nan=0.0)
+    std = (centred.square().sum(dim=1, keepdim=True) / (count - 1).clamp(min=1)).sqrt()
+    return centred / (std + 1e-4)  # ε as in TRL
+
+
+def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
+    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO)."""
+    rewards, mask = rollout.turn_rewards()
+    size = rollout.group_size
+    if args.advantage == "gigpo":
+        anchors = [summary.anchors for summary in rollout.summaries]
+        scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
+        turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
+    else:
+        turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+    if not rollout.trajectories:
+        return turns.new_zeros((0, rollout.completion_length))
+    turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
+    tokens = spread_over_turns(turns[rollout.local_indices], turn_ids)
+    return completion_columns(tokens, rollout.trajectories, rollout.completion_length)
+
+
+@dataclass(frozen=True)
+class CriticCredit:
+    """Advantages by a critic, and what the critic is to learn from them; columns as in ``batch.collate``.
+
+    Attributes:
+        advantages: (L, S), 0 at environment tokens.
+        targets: (L, S) returns that the critic should have said.
+        mask: (L, S) where it should: at every sampled token, or at the first one of each turn ("turn_gae").
+        action_mask: (L, S) sampled tokens.
+    """
+
+    advantages: torch.Tensor
+    targets: torch.Tensor
+    mask: torch.Tensor
+    action_mask: torch.Tensor
+
+
+def critic_credit(
+    trajectories: Sequence[Trajectory],
+    turn_rewards: torch.Tensor,
+    values: torch.Tensor,
+    bootstrap: torch.Tensor,
+    args: StarPOConfig,
+) -> CriticCredit:
+    """Generalised advantage estimation in the form that ``args.advantage`` names.
+
+    Args:
+        trajectories: L trajectories.
+        turn_rewards: (L, K) reward of each turn, 0 past the last one.
+        values: (L, S) the critic's value of the state before each token.
+        bootstrap: (L,) value behind the last token; 0 where the episode is over.
+        args: Discounts and λ.
+    """
+    columns = collate(trajectories, pad_id=0)
+    turn_ids = columns["turn_ids"].to(values.device)
+    action_mask = turn_ids >= 0
+    starts = torch.zeros_like(action_mask)
+    if args.advantage == "gae":
+        rewards = torch.zeros_like(values)
+        for row, trajectory in enumerate(trajectories):
+            for turn, end in enumerate(_turn_ends(trajectory)):
+                rewards[row, end] = turn_rewards[row, turn]
+        advantages, targets = token_gae(rewards, values, action_mask, args.gamma, args.gae_lambda, bootstrap)
+    elif args.advantage == "bi_level_gae":
+        advantages, targets = bi_level_gae(
+            turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
+        )
+    else:
+        turn_values = torch.zeros_like(turn_rewards)
+        turn_mask = torch.zeros_like(turn_rewards, dtype=torch.bool)
+        for row, trajectory in enumerate(trajectories):
+            for turn, end in enumerate(_turn_ends(trajectory)):
+                start = end - len(trajectory.turns[turn].reply_ids) + 1
+                turn_values[row, turn], turn_mask[row, turn], starts[row, start] = values[row, start], True, True
+        by_turn, targets = turn_gae(
+            turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap
+        )
+        advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
+    mask = starts if args.advantage == "turn_gae" else action_mask
+    return CriticCredit(advantages, targets, mask, action_mask)
+
+
+def critic_advantages(
+    critic: Critic,
+    rollout: RolloutBatch,
+    args: StarPOConfig,
+    total: Callable[[torch.Tensor], torch.Tensor],
+    seed: int,
+) -> tuple[torch.Tensor, dict[str, float]]:
+    """(L, T) advantages of this process's completion tokens by a critic, which then learns from the same returns.
+
+    Args:
+        critic: Values the states first, and is updated behind that.
+        rollout: What is trained on.
+        args: The estimator, its discounts, minibatches and epochs.
+        total: Adds a tensor up over all processes.
+        seed: Of the order in which the critic sees trajectories.
+
+    Returns:
+        The advantages, and what the critic's update says of itself.
+    """
+    trajectories = rollout.trajectories
+    values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
+    turn_rewards = rollout.turn_rewards()[0][rollout.local_indices].to(values.device)
+    credit = critic_credit(trajectories, turn_rewards, values, after, args)
+    advantages = credit.advantages
+    if args.whiten_advantages:
+        advantages = whiten_with(advantages, credit.action_mask, total(moments(advantages, credit.action_mask)))
+    minibatches = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
+    metrics = critic.update(
+        trajectories, credit.targets, credit.mask, values, args.value_clip, minibatches, args.num_iterations, seed
+    )
+    return completion_columns(advantages, trajectories, rollout.completion_length), metrics
+
+
+def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
+    """Whether an episode's end is a limit behind which the critic's value counts.
+
+    An end of the task is worth 0. So is, with ``bootstrap="unseen"``, a limit that every message counts down (turns,
+    actions): it is part of the state, and what comes behind it earns nothing.
+    """
+    if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
+        return False
+    if trajectory.limit in FAILURES:  # no message came back, so there is no state to be worth anything
+        return False
+    return bootstrap == "all" or trajectory.limit in _UNSEEN_LIMITS
+
+
+def _turn_ends(trajectory: Trajectory) -> list[int]:
+    """Column of the last token of each turn."""
+    ends, length = [], 0
+    for turn in trajectory.turns:
+        length += len(turn.prompt_ids) + len(turn.reply_ids)
+        ends.append(length - 1)
+    return ends

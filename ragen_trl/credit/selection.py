@@ -1,0 +1,36 @@
+"""Which groups are trained on: StarPO-S's filter as a configuration describes it, for one environment or several."""
+
+from collections import Counter
+
+import torch
+
+from ragen_trl.algorithms.filtering import group_std, most_uncertain_groups, top_mass_groups
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.rollout.seeds import interleave
+
+
+def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
+    """The groups with the largest standard deviation of raw returns, in ascending order.
+
+    Environments are filtered apart: they pay on different scales, and the one that pays most would be all that is left.
+    Each gets places in proportion to its groups, at least one. With refills, groups of all rollouts compete for the
+    places of one. Without a filter, all groups: one trajectory alone, which only a critic can judge, has no spread.
+    """
+    if rollout.group_size == 1:
+        return list(range(rollout.num_groups))
+    stds = group_std(rollout.returns, rollout.group_size)
+    tasks = rollout.group_tasks
+    members = [[group for group, own in enumerate(tasks) if own == task] for task in dict.fromkeys(tasks)]
+    places = Counter(interleave([len(groups) for groups in members], args.groups_per_update))
+    kept: list[int] = []
+    for index, groups in enumerate(members):
+        kept += [groups[place] for place in _chosen(stds[groups], max(1, places[index]), args)]
+    return sorted(kept)
+
+
+def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
+    if args.filter_strategy == "top_p" and args.filter_ratio < 1:
+        return top_mass_groups(stds, args.filter_ratio)
+    chosen = most_uncertain_groups(stds, min(1.0, places / len(stds)))
+    return [group for group in chosen if stds[group] > 0] if args.max_refills else chosen

@@ -1,0 +1,272 @@
+"""Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
+
+A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here
+carries n and a 95 % interval, and the same call gives the two rows to put next to it. Several episodes a start state
+(``samples``) share it and differ in luck and dice, as those of a training group do; intervals count start states then
+(``intervals.py``). Left out: files and resuming, which are ``eval_command.py``'s.
+"""
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import fsum, sqrt
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ragen_envs import episode_seeds
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
+from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance
+from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
+from ragen_trl.policies.baselines import baseline_policy, in_single_actions
+from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
+from ragen_trl.rollout.episode import FAILED
+from ragen_trl.rollout.interfaces import Policy, Start
+from ragen_trl.rollout.seeds import evaluation_seeds
+from ragen_trl.system.progress import progress_bar
+from ragen_trl.trajectory import Trajectory
+
+Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
+
+
+class EvaluationError(UserError, RuntimeError):
+    """Nothing was left to evaluate."""
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What came out of ``n`` episodes.
+
+    Attributes:
+        n: Episodes.
+        success: Share that succeeded; ``success_low`` and ``success_high`` are its 95 % interval: Wilson's with one
+            episode a start state, else `intervals.rate_interval`.
+        mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, over start states.
+        format_valid: Share of turns whose reply could be read.
+        action_valid: Share of turns without format fault or invalid action.
+        turns: Turns per episode.
+        actions: Executed actions per episode.
+        reply_tokens: Sampled tokens per episode; 0 for scripts.
+        truncated: Share of episodes that a limit ended.
+        seconds: Wall-clock time.
+        left_out: Episodes that are not among the ``n``, because an environment or an API failed in them: they say
+            nothing about the policy.
+        samples: Episodes a start state; fewer where some were left out.
+        pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
+            states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
+    """
+
+    n: int
+    success: float
+    success_low: float
+    success_high: float
+    mean_return: float
+    return_stderr: float
+    format_valid: float
+    action_valid: float
+    turns: float
+    actions: float
+    reply_tokens: float
+    truncated: float
+    seconds: float
+    left_out: int = 0
+    samples: int = 1
+    pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def in_words(self) -> str:
+        """``success 0.350 [0.310, 0.392] (n=512)``."""
+        note = f"n={self.n}" if self.samples == 1 else f"n={self.n}, {self.samples} a start state"
+        note += f", {self.left_out} left out after failures" if self.left_out else ""
+        text = f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] ({note})"
+        for k, found in list(self.pass_at_k.items())[-1:]:
+            text += f", pass@{k} {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+        return text
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """What is kept of an episode: all that a result is made of.
+
+    Attributes:
+        seed: Of the start state.
+        limit: As `Trajectory.limit`.
+        measures: As `measure` gives them.
+        error: The reason, if its environment or an API failed.
+    """
+
+    seed: int
+    limit: str
+    measures: Mapping[str, float]
+    error: str = ""
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
+        """What is kept of a trajectory."""
+        error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
+        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error)
+
+
+def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
+    """Means, rates and intervals over finished episodes; those with one seed share a start state."""
+    return summarise_records([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
+
+
+def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) -> EvaluationResult:
+    """`summarise`, from what was kept of the episodes, at least one."""
+    rows = [record.measures for record in records]
+    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
+    for record in records:
+        starts[record.seed].append(record.measures)
+    sizes = [len(start) for start in starts.values()]
+    successes = [sum(int(row["success"]) for row in start) for start in starts.values()]
+    returns = [fsum(row["return"] for row in start) for start in starts.values()]
+    low, high = rate_interval(successes, sizes)
+    turns = fsum(row["turns"] for row in rows)
+    return EvaluationResult(
+        n=len(rows),
+        success=means["success"],
+        success_low=low,
+        success_high=high,
+        mean_return=means["return"],
+        return_stderr=sqrt(ratio_variance(returns, sizes)),
+        format_valid=fsum(row["format_valid"] * row["turns"] for row in rows) / turns,
+        action_valid=fsum(row["action_valid"] * row["turns"] for row in rows) / turns,
+        turns=means["turns"],
+        actions=means["actions"],
+        reply_tokens=means["reply_tokens"],
+        truncated=means["truncated"],
+        seconds=seconds,
+        samples=max(sizes),
+        pass_at_k=_passes(successes, sizes),
+    )
+
+
+def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
+    """pass@k over the start states with all their episodes."""
+    samples = max(sizes)
+    whole = [count for count, size in zip(successes, sizes, strict=True) if size == samples]
+    found = {}
+    for k in reported_ks(samples):
+        shares = [pass_at_k(samples, count, k) for count in whole]
+        low, high = mean_interval(shares, samples)
+        found[str(k)] = {"value": fsum(shares) / len(shares), "low": low, "high": high, "starts": len(shares)}
+    return found
+
+
+def evaluate(
+    policy: Policy | str,
+    env: Env,
+    args: StarPOConfig,
+    episodes: int = 512,
+    batch_size: int = 128,
+    progress: bool = False,
+    samples: int = 1,
+) -> EvaluationResult:
+    """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
+
+    Start states, outcomes and the policy's dice depend on the seed and the number of the sample alone, so two calls
+    with the same policy agree, and more samples begin with the same ones.
+
+    Args:
+        policy: Anything that answers messages, ``"random"`` (uniform over the environment's actions), or
+            ``"oracle"``: the best action with the state shown again after every single action, an upper bound on
+            what a policy that answers in turns can reach.
+        env: A Gymnasium id or a function, as for the trainer, or an `EnvSpec`.
+        args: Turn limits and environment arguments.
+        episodes: How many evaluation seeds, that is start states.
+        batch_size: Episodes played side by side.
+        progress: Show a progress bar.
+        samples: Episodes a start state.
+
+    Raises:
+        SeedOverlapError: If there are not that many evaluation seeds.
+        EvaluationError: If environments, or an API, failed in every episode, or ``samples`` is below 1.
+        ValueError: If ``policy`` is another string.
+    """
+    began = time.perf_counter()
+    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
+    return judged([EpisodeRecord.of(trajectory) for trajectory in played], time.perf_counter() - began)
+
+
+def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
+    """The result over the episodes in which nothing but the policy failed.
+
+    Args:
+        played: All episodes.
+        seconds: How long they took.
+
+    Raises:
+        EvaluationError: If none is left.
+    """
+    whole = [record for record in played if record.limit not in FAILED]
+    if not whole:
+        reason, count = Counter(record.error for record in played).most_common(1)[0]
+        raise EvaluationError(
+            f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
+        )
+    return replace(summarise_records(whole, seconds), left_out=len(played) - len(whole))
+
+
+def play_held_out(
+    policy: Policy | str,
+    env: Env,
+    args: StarPOConfig,
+    episodes: int = 512,
+    batch_size: int = 128,
+    progress: bool = False,
+    samples: int = 1,
+) -> list[Trajectory]:
+    """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
+    starts = held_out_starts(episodes, samples)
+    trajectories: list[Trajectory] = []
+    with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
+        for batch in play_in_batches(policy, env, args, starts, batch_size):
+            trajectories += batch
+            bar.update(len(batch))
+    return trajectories
+
+
+def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
+    """The start of every episode of an evaluation: seeds in order, the samples of one side by side.
+
+    Raises:
+        SeedOverlapError: If there are not that many evaluation seeds.
+        EvaluationError: If ``samples`` is below 1.
+    """
+    if samples < 1:
+        raise EvaluationError(f"samples is {samples}; play every start state at least once")
+    return [Start(seed, *_luck(seed, sample)) for seed in evaluation_seeds(episodes) for sample in range(samples)]
+
+
+def _luck(seed: int, sample: int) -> tuple[int, int]:
+    """Seeds of the outcomes and of the policy's dice; the first sample's are those of ``python -m ragen_envs``."""
+    if sample == 0:
+        return episode_seeds(seed)
+    outcome, dice = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
+    return outcome, dice
+
+
+def play_in_batches(
+    policy: Policy | str, env: Env, args: StarPOConfig, starts: Sequence[Start], batch_size: int
+) -> Iterator[list[Trajectory]]:
+    """Play the given starts, ``batch_size`` side by side; one list a batch, in order.
+
+    Errors are those of ``evaluate``.
+    """
+    player = baseline_policy(policy) if isinstance(policy, str) else policy
+    specs = env_specs(env, args)
+    pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
+    try:
+        for first in range(0, len(starts), batch_size):
+            batch = starts[first : first + batch_size]
+            yield pool.play(pool.take(specs * len(batch)), player, batch)
+    finally:
+        pool.close()

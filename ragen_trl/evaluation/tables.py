@@ -1,0 +1,130 @@
+"""The tables of an evaluation: Markdown for a file, aligned text for a terminal.
+
+Both are made from the ``environments`` of ``summary.json``. Left out: any verdict that the intervals do not
+carry; whether a terminal takes colour (``progress.py``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_BOLD, _GREEN, _DIM, _PLAIN = "\033[1m", "\033[32m", "\033[2m", "\033[0m"
+
+Results = Mapping[str, Mapping[str, Any]]
+"""By policy: the fields of ``EvaluationResult`` and more, or ``{"not_played": reason}``."""
+
+
+def header(results: Results) -> list[str]:
+    """Titles of the columns of one environment's table."""
+    return ["policy", "success [95 %]", *(f"pass@{k} [95 %]" for k in _ks(results)), *_REST]
+
+
+_REST = ("return ± s.e.", "normalised", "format ok", "turns", "tokens", "n")
+
+
+def rows(results: Results) -> list[list[str]]:
+    """The cells of one environment's table, a row a policy."""
+    ks = _ks(results)
+    cells = []
+    for policy, found in results.items():
+        if "not_played" in found:
+            cells.append([policy, str(found["not_played"]), *[""] * (len(ks) + len(_REST))])
+            continue
+        passes = [found["pass_at_k"].get(k) for k in ks]
+        left_out = f" (+{found['left_out']} failed)" if found["left_out"] else ""
+        cells.append(
+            [
+                policy,
+                _bounds(found["success"], found["success_low"], found["success_high"]),
+                *("" if each is None else _bounds(each["value"], each["low"], each["high"]) for each in passes),
+                f"{found['mean_return']:.3f} ± {found['return_stderr']:.3f}",
+                "" if found["normalised"] is None else f"{found['normalised']:.3f}",
+                f"{found['format_valid']:.3f}",
+                f"{found['turns']:.2f}",
+                f"{found['reply_tokens']:.1f}",
+                f"{found['n']}{left_out}",
+            ]
+        )
+    return cells
+
+
+def overview(environments: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Success of every policy in every environment; the first row has the titles."""
+    names = list(environments)
+    policies = list(next(iter(environments.values()))["results"])
+    table = [["success [95 %]", *names]]
+    for policy in policies:
+        found = [environments[name]["results"][policy] for name in names]
+        table.append([policy, *(_success(each) for each in found)])
+    return table
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """``results.md``: an overview if there are several environments, then a table for each."""
+    environments = summary["environments"]
+    parts = ["# Evaluation"]
+    if len(environments) > 1:
+        parts += ["## Success in every environment", _markdown_table(overview(environments))]
+    for name, environment in environments.items():
+        limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
+        made = f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}."
+        parts += [f"## {name}", made, _markdown_table([header(environment["results"]), *rows(environment["results"])])]
+    parts.append(
+        f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
+        "Normalised: 0 is the random policy, 1 the oracle, which both see the state after every action."
+    )
+    parts.append(f"`{summary['command']}`, commit `{summary['commit']}`, {summary['created']}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False) -> str:
+    """The same for a terminal: models stand out, and where one lies above the random policy its row is green."""
+    parts = []
+    if len(environments) > 1:
+        parts.append(_aligned(overview(environments), colour))
+    for name, environment in environments.items():
+        results = environment["results"]
+        better = [policy for policy in results if _beats_random(results, policy)]
+        parts.append(f"{name}\n{_aligned([header(results), *rows(results)], colour, better)}")
+    return "\n\n".join(parts)
+
+
+def _aligned(table: Sequence[Sequence[str]], colour: bool, better: Sequence[str] = ()) -> str:
+    """Columns as wide as their widest cell; a reason that stands in the place of numbers may run over."""
+    whole = [row for row in table if any(row[2:]) or len(row) == 2]
+    widths = [max(len(row[column]) for row in whole or table) for column in range(len(table[0]))]
+    widths[0] = max(len(row[0]) for row in table)
+    lines = []
+    for place, row in enumerate(table):
+        numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        line = "  ".join([row[0].ljust(widths[0]), *(numbers if row in whole else row[1:])]).rstrip()
+        style = _BOLD if place == 0 else _GREEN if row[0] in better else _DIM if row[0] in ("random", "oracle") else ""
+        lines.append(f"{style}{line}{_PLAIN}" if colour and style else line)
+    return "\n".join(lines)
+
+
+def _markdown_table(table: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in table]
+    return "\n".join([lines[0], "|---" * len(table[0]) + "|", *lines[1:]])
+
+
+def _beats_random(results: Results, policy: str) -> bool:
+    """Whether a model's interval lies wholly above the random policy's."""
+    found, random = results[policy], results.get("random", {})
+    if policy in ("random", "oracle") or "success_low" not in found or "success_high" not in random:
+        return False
+    return bool(found["success_low"] > random["success_high"])
+
+
+def _success(found: Mapping[str, Any]) -> str:
+    if "not_played" in found:
+        return "–"
+    return _bounds(found["success"], found["success_low"], found["success_high"])
+
+
+def _bounds(value: float, low: float, high: float) -> str:
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _ks(results: Results) -> list[str]:
+    """Every k that any of the policies has, but 1, which is the success rate."""
+    return sorted({k for found in results.values() for k in found.get("pass_at_k", {})} - {"1"}, key=int)

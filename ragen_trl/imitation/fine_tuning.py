@@ -1,0 +1,209 @@
+"""Warm start: supervised fine-tuning on oracle play, with as much noise as leaves RL something to teach.
+
+Demonstrations are played through the very loop that trains later (`play` with a scripted policy), so prompts, masks and
+token ids of the examples are those of the rollouts; nothing is rendered a second time.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from trl import SFTConfig, SFTTrainer
+
+from ragen_envs import AgentTurns, demonstration
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
+from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options
+from ragen_trl.rollout.interfaces import Start, TurnEnv
+from ragen_trl.rollout.seeds import WARM_START
+from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
+from ragen_trl.trajectory import Trajectory
+
+
+class TargetError(UserError, ValueError):
+    """A warm start would take the place of something else."""
+
+
+class DemonstrationsError(UserError, ValueError):
+    """There is nothing to learn from, or it is not in tokens."""
+
+
+@dataclass
+class WarmStartConfig:
+    """How demonstrations are played and learnt.
+
+    Raises:
+        ValueError: If a value is out of its range.
+    """
+
+    demonstrations: int = field(default=36_000, metadata={"help": "Episodes of oracle play to learn from."})
+    noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
+    demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
+    demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
+    demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimiser step."})
+    demo_epochs: float = field(default=1.0, metadata={"help": "Passes over the demonstrations."})
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"noise is {self.noise}; it is a probability")
+        for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+def demonstrate(
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    chat: Chat,
+    config: WarmStartConfig,
+    batch_size: int = 256,
+) -> list[Trajectory]:
+    """Play noisy-oracle episodes on warm-start seeds (never evaluated, never trained on by RL)."""
+    count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
+
+    def script(turns: TurnEnv, random: np.random.Generator) -> str:
+        assert isinstance(turns, AgentTurns)
+        return turns.format_reply(demonstration(turns, turns.actions_left, count, random, config.noise))
+
+    policy = ScriptedPolicy(script, chat)
+    specs, pool = env_specs(env, args), EnvPool(args)
+    trajectories: list[Trajectory] = []
+    with progress_bar(config.demonstrations, "oracle play", "episode") as bar:
+        for first in range(0, config.demonstrations, batch_size):
+            seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
+            starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
+            played = pool.play(pool.take(specs * len(starts)), policy, starts)
+            trajectories += [trajectory for trajectory in played if trajectory.limit not in FAILURES]
+            bar.update(len(starts))
+    pool.close()
+    return trajectories
+
+
+def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
+    """Token-exact examples for ``SFTTrainer``: ``labels`` are -100 everywhere but on reply tokens."""
+    rows: dict[str, list[Any]] = {"input_ids": [], "labels": []}
+    for segment in (segment for trajectory in trajectories for segment in trajectory.segments):
+        ids = list(segment.token_ids)
+        rows["input_ids"].append(ids)
+        rows["labels"].append([i if bit else -100 for i, bit in zip(ids, segment.action_mask, strict=True)])
+    return Dataset.from_dict(rows)
+
+
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    config: WarmStartConfig,
+    output_dir: str | os.PathLike[str],
+    demonstrations: Sequence[Trajectory] | None = None,
+) -> Path:
+    """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
+
+    The folder appears whole or not at all: everything is written beside it and renamed at the end.
+
+    Args:
+        model: The model, which is changed.
+        tokenizer: Its tokenizer.
+        env: A Gymnasium id or a function, as for the trainer.
+        args: Limits and format of play, seed, precision.
+        config: How demonstrations are played and learnt.
+        output_dir: Where the model goes.
+        demonstrations: Episodes to learn from instead of oracle play, in this tokenizer's tokens
+            (`collected.demonstrations_from`); ``config`` then says only how they are learnt.
+
+    Returns:
+        ``output_dir``. Its ``warm_start.json`` says what was learnt from.
+
+    Raises:
+        DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
+        TargetError: If ``output_dir`` is a file, or holds something else than a former warm start.
+    """
+    target = Path(output_dir)
+    _check_target(target)
+    partial = target.with_name(f"{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    note: dict[str, Any] = {}
+    if demonstrations is None:
+        demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
+        note["noise"] = config.noise
+    _check_learnable(demonstrations)
+    trainer = SFTTrainer(
+        model,
+        args=_sft_config(partial, args, config),
+        train_dataset=to_examples(demonstrations),
+        processing_class=tokenizer,
+    )
+    show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
+    trainer.train()
+    trainer.save_model(str(partial))  # with the tokenizer
+    successes = sum(trajectory.success for trajectory in demonstrations)
+    note = {"demonstrations": len(demonstrations), **note, "successes": successes}
+    if isinstance(env, str):
+        save_play_options(partial, env, args)
+    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
+    _replace(partial, target)
+    return target
+
+
+def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
+    return SFTConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=config.demo_batch_size,
+        learning_rate=config.demo_learning_rate,
+        num_train_epochs=config.demo_epochs,
+        lr_scheduler_type="cosine",
+        warmup_steps=20,
+        adam_beta2=0.99,
+        max_length=None,
+        gradient_checkpointing=False,
+        save_strategy="no",
+        logging_steps=10,
+        report_to="none",
+        seed=args.seed,
+        bf16=args.bf16,
+        use_cpu=args.use_cpu,
+        disable_tqdm=True,
+        dataloader_pin_memory=args.dataloader_pin_memory,
+    )
+
+
+def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
+    if not demonstrations:
+        raise DemonstrationsError("there are no demonstrations; play more episodes, or keep more of them")
+    for trajectory in demonstrations:
+        if not all(turn.prompt_ids and turn.reply_ids for turn in trajectory.turns):
+            raise DemonstrationsError(
+                f"the episode of seed {trajectory.seed} has a turn without tokens; collect demonstrations with "
+                "ragen_trl.imitation.demonstrations.demonstrations_from and the chat of the model that learns"
+            )
+
+
+def _check_target(target: Path) -> None:
+    """A former warm start is replaced, and nothing else."""
+    if target.exists() and not target.is_dir():
+        raise TargetError(f"{target} is a file; give a folder")
+    if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
+        raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; give another")
+
+
+def _replace(partial: Path, target: Path) -> None:
+    """Rename a finished folder to its place; a former one is moved away whole before it is deleted."""
+    former = target.with_name(f"{target.name}.former")
+    shutil.rmtree(former, ignore_errors=True)
+    if target.exists():
+        target.rename(former)
+    partial.rename(target)
+    shutil.rmtree(former, ignore_errors=True)

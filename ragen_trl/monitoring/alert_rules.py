@@ -1,0 +1,206 @@
+"""When a logged series has changed for the worse: the conditions of the alerts of collapse, as pure functions.
+
+Each rule looks at a series up to now and says whether it holds at its last value; it never looks ahead. It answers
+``(value, threshold)`` if so, else ``None``. Windows are counted in logged values: with ``logging_steps=5`` ten of them
+are fifty steps. A rule is silent until it has the history that it names, and where its series began at zero: nothing
+falls from there, and everything is many times as much.
+
+A single rollout says little: it has a dozen start states, and success depends on which. Rules therefore compare means
+and medians of windows, against the run's own beginning or its own best.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import fmean, median, variance
+
+Verdict = tuple[float, float] | None
+Condition = Callable[[Sequence[float]], Verdict]
+
+START = 10
+"""Values at the beginning that a run is compared with."""
+
+
+def spike_indices(
+    norms: Sequence[float], window: int = 20, factor: float = 10.0, min_history: int = 5
+) -> list[int]:
+    """Where a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
+
+    The papers name spikes and no threshold; this one is ours. Values that are not finite count as spikes and are left
+    out of the medians.
+
+    Args:
+        norms: Gradient norms before clipping.
+        window: Values that the median is taken of.
+        factor: How far above it a spike is.
+        min_history: Finite values before which nothing but a value that is not finite is a spike.
+
+    Example:
+        >>> spike_indices([1.0, 1.0, 1.0, 1.0, 1.0, 20.0, math.nan])
+        [5, 6]
+    """
+    return [index for index in range(len(norms)) if _is_spike(norms, index, window, factor, min_history)]
+
+
+def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
+    """``count`` gradient spikes within the last ``window`` values, large ones for this run.
+
+    A policy that has solved its tasks has next to no gradient, and the one odd rollout is then a spike against its
+    neighbours. Only spikes above ten times the median of the first values count.
+    """
+    if len(norms) < START:
+        return None
+    usual = median([norm for norm in norms[:START] if math.isfinite(norm)] or [0.0])
+    recent = range(max(0, len(norms) - window), len(norms))
+    found = sum(_is_spike(norms, index, 20, 10.0, 5) and not norms[index] <= 10.0 * usual for index in recent)
+    return (float(found), float(count)) if found >= count else None
+
+
+def variance_gone(values: Sequence[float], start: int = START, window: int = 10, share: float = 0.1) -> Verdict:
+    """RAGEN-2's stop rule: each of the last ``window`` values is below ``share`` of the mean of the first ``start``.
+
+    Its code waits for 10 values, its paper for 5. The comparison is strict.
+    """
+    if len(values) < start:
+        return None
+    threshold = share * fmean(values[:start])
+    recent = values[-window:]
+    return (max(recent), threshold) if len(recent) == window and max(recent) < threshold else None
+
+
+def fell_to(values: Sequence[float], share: float, start: int = START, window: int = 8) -> Verdict:
+    """The mean of the last ``window`` values is at most ``share`` of the mean of the first ``start``, windows apart."""
+    if len(values) < start + window:
+        return None
+    threshold, recent = share * fmean(values[:start]), fmean(values[-window:])
+    return (recent, threshold) if recent <= threshold and threshold > 0 else None
+
+
+def fell_by(values: Sequence[float], amount: float, start: int = START, window: int = 8) -> Verdict:
+    """The mean of the last ``window`` values is ``amount`` below the mean of the first ``start``; for shares."""
+    if len(values) < start + window:
+        return None
+    threshold, recent = fmean(values[:start]) - amount, fmean(values[-window:])
+    return (recent, threshold) if recent <= threshold else None
+
+
+def declines(
+    values: Sequence[float],
+    share: float = 0.92,
+    score: float = -6.0,
+    window: int = 60,
+    start: int = START,
+    recent: int = 8,
+    min_history: int = 24,
+) -> Verdict:
+    """A steady decline: little at a time, and nearly always downwards.
+
+    The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and Mann and Kendall's
+    score of the last ``window`` values is at most ``score``. A series that goes up and down can be as low without such
+    a trend, and one with the trend is told long before it is low. The score's threshold is one that was found to work:
+    as rollouts are not independent of one another, it has no probability of error, and a slow random walk passes, too.
+    """
+    if len(values) < min_history:
+        return None
+    threshold, now = share * fmean(values[:start]), fmean(values[-recent:])
+    fallen = now <= threshold and threshold > 0
+    return (now, threshold) if fallen and trend_score(values[-window:]) <= score else None
+
+
+def trend_score(values: Sequence[float]) -> float:
+    r"""Mann and Kendall's score of a trend: 0 for none, normal with variance 1 in a series without one.
+
+    .. math:: S = \sum_{i<j} \operatorname{sign}(x_j - x_i), \quad z = S / \sqrt{n (n - 1) (2 n + 5) / 18}
+
+    Args:
+        values: At least two; those that are equal say nothing.
+
+    Example:
+        >>> round(trend_score([5.0, 4.0, 3.0, 2.0, 1.0]), 2)
+        -2.45
+    """
+    count = len(values)
+    signs = sum((later > one) - (later < one) for place, one in enumerate(values) for later in values[place + 1 :])
+    return signs / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+
+
+def rose_to(values: Sequence[float], factor: float, start: int = START, window: int = 8) -> Verdict:
+    """The median of the last ``window`` values is at least ``factor`` times that of the first ``start``."""
+    if len(values) < start + window:
+        return None
+    threshold, recent = factor * median(values[:start]), median(values[-window:])
+    return (recent, threshold) if recent >= threshold > 0 else None
+
+
+def rose_by(values: Sequence[float], amount: float, start: int = START, window: int = 8) -> Verdict:
+    """The mean of the last ``window`` values is ``amount`` above the mean of the first ``start``; for shares."""
+    if len(values) < start + window:
+        return None
+    threshold, recent = fmean(values[:start]) + amount, fmean(values[-window:])
+    return (recent, threshold) if recent >= threshold else None
+
+
+def fell_suddenly(values: Sequence[float], share: float = 0.5, window: int = 5, before: int = 20) -> Verdict:
+    """The median of the last ``window`` values is at most ``share`` of that of the ``before`` values ahead of them."""
+    if len(values) < window + before:
+        return None
+    threshold = share * median(values[-window - before : -window])
+    recent = median(values[-window:])
+    return (recent, threshold) if recent <= threshold and threshold > 0 else None
+
+
+def below_best(values: Sequence[float], share: float, window: int) -> Verdict:
+    """The mean of the last ``window`` values is below ``share`` of the best such mean so far; for values from 0 up."""
+    if len(values) < 2 * window:
+        return None
+    means = trailing_means(values, window)
+    threshold = share * max(means)
+    return (means[-1], threshold) if means[-1] < threshold else None
+
+
+def far_below_best(values: Sequence[float], deviations: float, window: int) -> Verdict:
+    """The mean of the last ``window`` values is below the best such mean so far by that many standard deviations.
+
+    For values without a zero, such as returns. The standard deviation (ddof 1) is that of single values within the
+    best window or, if that is larger, the first one: a task that is solved has no spread, and one rollout a little
+    below its best would be far below it. For the same reason at least a twentieth of the best has to be lost.
+    """
+    if len(values) < 2 * window:
+        return None
+    means = trailing_means(values, window)
+    best = max(range(len(means)), key=means.__getitem__)
+    deviation = math.sqrt(max(variance(values[best : best + window]), variance(values[:window])))
+    threshold = means[best] - max(deviations * deviation, 0.05 * abs(means[best]))
+    return (means[-1], threshold) if means[-1] < threshold else None
+
+
+def gaining(values: Sequence[float], start: int = START, window: int = 8) -> bool:
+    """Whether a run earns more than at its beginning, and still has most of what it ever gained.
+
+    What would be a warning in a run that stands still is progress in one that learns: spread within groups falls as
+    tasks are solved, and replies of a policy that knows what to do are alike. "More" is one standard error of the
+    difference of the two means, "most" 70 % of the way from the beginning to the best mean of a window.
+    """
+    if len(values) < start + window:
+        return False
+    first, recent = values[:start], values[-window:]
+    error = math.sqrt(variance(first) / start + variance(recent) / window)
+    gain = fmean(recent) - fmean(first)
+    best = max(trailing_means(values, window)) - fmean(first)
+    return gain > error and gain >= 0.7 * best
+
+
+def trailing_means(values: Sequence[float], window: int) -> list[float]:
+    """The mean of each ``window`` values in a row; the first of them ends at index ``window - 1``."""
+    total = math.fsum(values[:window])
+    means = [total / window]
+    for new, old in zip(values[window:], values, strict=False):
+        total += new - old
+        means.append(total / window)
+    return means
+
+
+def _is_spike(norms: Sequence[float], index: int, window: int, factor: float, min_history: int) -> bool:
+    if not math.isfinite(norms[index]):
+        return True
+    before = [norm for norm in norms[max(0, index - window) : index] if math.isfinite(norm)]
+    return len(before) >= min_history and norms[index] > factor * median(before)

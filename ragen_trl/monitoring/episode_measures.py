@@ -1,0 +1,170 @@
+"""From a rollout to the numbers of the monitor: of whole trajectories on all processes, or of a plain trainer's texts.
+
+Each process sketches its own trajectories; sketches and distinct n-grams go to all others in one exchange each, so that
+groups which lie on two processes are whole again and two processes measure what one would. The measures themselves are
+in ``reply_measures.py``.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from transformers import PreTrainedTokenizerBase
+
+from ragen_trl.algorithms.filtering import group_std
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.monitoring.mutual_information import ThoughtPair
+from ragen_trl.monitoring.reply_measures import (
+    END_THINK,
+    THINK,
+    Sketch,
+    digest,
+    distinct_ngrams,
+    echo_measures,
+    episode_measures,
+    ngram_codes,
+    sketch,
+    thought_span,
+)
+from ragen_trl.trajectory import Trajectory, Turn
+
+Pieces = Callable[[int], str]
+_TAG_TOKENS = 8  # a tag at the end of a prompt is not longer
+
+
+def token_pieces(tokenizer: PreTrainedTokenizerBase) -> Pieces:
+    """The text of single tokens, each looked up once. Tags are ASCII, so pieces put together show where they are."""
+
+    @cache
+    def piece(token: int) -> str:
+        return str(tokenizer.decode([token]))
+
+    return piece
+
+
+def rollout_measures(rollout: RolloutBatch, pieces: Pieces) -> dict[str, float]:
+    """All measures of a rollout, filtered or not, over all processes; every process has to call it.
+
+    Returns:
+        Those of `reply_measures.episode_measures` and ``echo_measures``, ``distinct_1`` to ``distinct_3``, and with
+        groups ``in_group_std`` and ``zero_std``, the share of groups without spread.
+    """
+    here = [
+        sketch(played, [_thought_length(turn, pieces) for turn in played.turns]) for played in rollout.trajectories
+    ]
+    sketches = rollout.in_order(gather_object(here))
+    replies = [turn.reply_ids for played in rollout.trajectories for turn in played.turns]
+    size = rollout.group_size
+    return {
+        **episode_measures(sketches),
+        **echo_measures(sketches, size),
+        **_distinct_everywhere(replies),
+        **_spread(rollout.returns, size),
+    }
+
+
+def text_measures(
+    texts: Sequence[str],
+    rewards: torch.Tensor,
+    group_size: int,
+    tokenizer: PreTrainedTokenizerBase,
+    pieces: Pieces,
+) -> dict[str, float]:
+    """The measures that completions alone allow: everything about replies, nothing about actions.
+
+    Args:
+        texts: (P · G,) completions of all processes, groups contiguous.
+        rewards: (P · G,) weighted sums of the reward functions.
+        group_size: G.
+        tokenizer: Splits the texts again; lengths may differ by a token or so from what was sampled.
+        pieces: The text of its tokens.
+    """
+    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    sketches = []
+    for text, tokens in zip(texts, ids, strict=True):
+        span = _span(text, tokens, False, pieces)
+        thought = 0 if span is None else span[1] - span[0]
+        sketches.append(Sketch(digest(text), digest(text), "", 1, 0, 0, len(tokens), int(span is not None), thought))
+    found = {**episode_measures(sketches), **echo_measures(sketches, group_size)}
+    of_replies = ("reply_tokens", "thought_tokens", "identical_replies")
+    return {
+        **{name: found[name] for name in of_replies if name in found},
+        **{f"distinct_{n}": distinct_ngrams(ids, n) for n in (1, 2, 3)},
+        **_spread(rewards, group_size),
+    }
+
+
+def text_of(completion: Any) -> str:
+    """A completion as TRL logs it: a string, or messages, of which the assistant's count."""
+    if isinstance(completion, str):
+        return completion
+    spoken = [message.get("content") for message in completion if message["role"] == "assistant"]
+    return "".join(text for text in spoken if isinstance(text, str))
+
+
+def pairs_of_trajectories(trajectories: Sequence[Trajectory], pieces: Pieces) -> list[ThoughtPair]:
+    """First prompts and what was thought behind them; the whole reply where nothing is marked as a thought."""
+    firsts = [played.turns[0] for played in trajectories]
+    return [_pair(turn.prompt_ids, turn.reply_ids, _thought(turn, pieces)) for turn in firsts]
+
+
+def pairs_of_completions(micro_batches: Sequence[dict[str, Any]], pieces: Pieces) -> list[ThoughtPair]:
+    """The same of a plain trainer's batch: TRL's ``prompt_ids`` and ``completion_ids`` with their masks."""
+    pairs = []
+    for batch in micro_batches:
+        columns = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
+        for prompt, prompt_mask, reply, reply_mask in zip(*(batch[name] for name in columns), strict=True):
+            shown = tuple(prompt[prompt_mask.bool()].tolist())
+            said = tuple(reply[reply_mask.bool()].tolist())
+            text = "".join(map(pieces, said))
+            pairs.append(_pair(shown, said, _span(text, said, _opened(shown, pieces), pieces)))
+    return pairs
+
+
+def _pair(prompt: tuple[int, ...], reply: tuple[int, ...], span: tuple[int, int] | None) -> ThoughtPair:
+    start, end = (0, len(reply)) if span is None else span
+    return ThoughtPair(prompt + reply[:start], reply[start:end])
+
+
+def _thought(turn: Turn, pieces: Pieces) -> tuple[int, int] | None:
+    return _span(turn.reply, turn.reply_ids, _opened(turn.prompt_ids, pieces), pieces)
+
+
+def _thought_length(turn: Turn, pieces: Pieces) -> int | None:
+    span = _thought(turn, pieces)
+    return None if span is None else span[1] - span[0]
+
+
+def _opened(prompt: Sequence[int], pieces: Pieces) -> bool:
+    return "".join(map(pieces, prompt[-_TAG_TOKENS:])).rstrip().endswith(THINK)
+
+
+def _span(text: str, ids: Sequence[int], opened: bool, pieces: Pieces) -> tuple[int, int] | None:
+    """Where the thought is; a reply that closes one which it did not open began inside."""
+    if not opened and THINK not in text and END_THINK not in text:
+        return None
+    said = [pieces(token) for token in ids]
+    before, closed, _ = "".join(said).partition(END_THINK)
+    return thought_span(said, opened or (bool(closed) and THINK not in before))
+
+
+def _distinct_everywhere(replies: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Distinct n-grams over the replies of all processes."""
+    everyone = gather_object([[ngram_codes(replies, n) for n in (1, 2, 3)]])
+    found = {}
+    for n in (1, 2, 3):
+        codes = [of_process[n - 1] for of_process in everyone]
+        total = sum(count for _, count in codes)
+        distinct = reduce(np.union1d, [unique for unique, _ in codes])
+        found[f"distinct_{n}"] = len(distinct) / total if total else 1.0
+    return found
+
+
+def _spread(returns: torch.Tensor, group_size: int) -> dict[str, float]:
+    if group_size == 1:
+        return {}
+    stds = group_std(returns, group_size)
+    return {"in_group_std": stds.mean().item(), "zero_std": (stds == 0).double().mean().item()}

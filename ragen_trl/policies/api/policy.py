@@ -1,0 +1,205 @@
+"""A policy behind an OpenAI-compatible server: for evaluation and for collecting demonstrations, never for training.
+
+It reads and writes text, so its trajectories have no token ids (``demonstrations.py`` gives them those of a local
+model).
+Each row keeps its conversation: system message, user messages and the replies as the server gave them. What the
+protocol cannot do is not imitated: a reply prefix cannot be forced, so the model writes its whole reply itself and the
+first message, which shows the format, has to do; a thought that a server keeps apart from the reply is not in the
+reply, so such models play with ``think=False``; ``top_k`` does not exist, and what a server adds of its own (vLLM: the
+model's ``generation_config``) stays. Left out: token limits of a trajectory, which only the server could count.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ragen_trl.policies.api.answer import Answer, ApiAccessError, ApiError, ApiOptionError, read_answer
+from ragen_trl.policies.api.cache import ApiCache
+from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.counts import ApiCounts
+from ragen_trl.rollout.interfaces import Policy, Reply, Request
+
+if TYPE_CHECKING:
+    from ragen_trl.policies.sampling import Sampling
+    from ragen_trl.rollout.chat import Chat, Message
+
+_OPTIONAL = ("seed", "temperature", "top_p")
+
+
+class ApiPolicy(Policy):
+    """Asks a server for each reply, all rows side by side.
+
+    A request that fails in the end is given back as a reply with ``error``, and the episode ends there as a truncation
+    that says nothing about the model. While no request has been answered at all, the failure is raised instead: then
+    it is the address, the model or an option that is wrong.
+
+    Args:
+        model: The model's name at the server.
+        sampling: How it samples; ``max_tokens`` is the limit of a reply, and ``top_k`` must be 0.
+        client: The server; by default the one that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name.
+        cache: Keeps the answers; without one they are lost with the process.
+        system_prompt: Content of a system message; ``None`` sends none.
+        leave_out: Fields that the server refuses, of ``"seed"``, ``"temperature"`` and ``"top_p"``. A field that is
+            left out has the server's default.
+        token_limit: What the server calls the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
+            OpenAI's reasoning models want, and which counts their hidden thoughts in.
+
+    Raises:
+        ApiOptionError: If an option cannot be used.
+
+    Example:
+        >>> from ragen_trl.policies.sampling import Sampling
+        >>> with ApiPolicy("gpt", Sampling(max_tokens=100), ApiClient("http://localhost:8000/v1", "")) as policy:
+        ...     print(policy.counts.in_words())
+        0 requests (0 again, 0 given up), 0 answers with 0 + 0 tokens
+    """
+
+    def __init__(
+        self,
+        model: str,
+        sampling: "Sampling",
+        client: ApiClient | None = None,
+        *,
+        cache: ApiCache | None = None,
+        system_prompt: str | None = None,
+        leave_out: Sequence[str] = (),
+        token_limit: str = "max_tokens",
+    ) -> None:
+        if not model:
+            raise ApiOptionError("the model has no name; give the one under which the server knows it")
+        if sampling.top_k:
+            raise ApiOptionError(f"top_k is {sampling.top_k}, which chat completions do not have; use 0, or top_p")
+        unknown = sorted(set(leave_out) - set(_OPTIONAL))
+        if unknown:
+            raise ApiOptionError(f"{', '.join(unknown)} cannot be left out; only {', '.join(_OPTIONAL)} can")
+        if token_limit not in ("max_tokens", "max_completion_tokens"):
+            raise ApiOptionError(f"token_limit is {token_limit!r}; use 'max_tokens' or 'max_completion_tokens'")
+        self.chat: Chat | None = None
+        self.max_context: int | None = None
+        self.model = model
+        self.sampling = sampling
+        self.cache = cache
+        self._client = ApiClient() if client is None else client
+        self._leave_out, self._token_limit = frozenset(leave_out), token_limit
+        self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._seeds: list[int] = []
+        self._conversations: dict[int, list[Message]] = {}
+
+    def __enter__(self) -> "ApiPolicy":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def counts(self) -> ApiCounts:
+        """What was asked and answered since the client was made."""
+        return self._client.counts
+
+    @property
+    def endpoint(self) -> str:
+        """Where requests go."""
+        return self._client.url
+
+    def close(self) -> None:
+        """Close the connections and the cache."""
+        self._client.close()
+        if self.cache is not None:
+            self.cache.close()
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Start empty conversations, one a seed."""
+        self._seeds = [int(seed) for seed in seeds]
+        self._conversations = {row: list(self._system) for row in range(len(seeds))}
+
+    def end(self, rows: Sequence[int]) -> None:
+        """Forget finished conversations."""
+        for row in rows:
+            del self._conversations[row]
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """Ask for all replies at a time; as many requests are on the way as the client allows.
+
+        Raises:
+            ApiAccessError: If the server will answer no request. Answers that are on the way are waited for and stored,
+                as when Ctrl-C interrupts.
+            ApiError: If a request fails before the server has answered a single one.
+            ApiCacheError: If an answer cannot be stored.
+        """
+        for request in requests:
+            self._conversations[request.row].append({"role": "user", "content": request.observation})
+        outcomes = self._ask_all([self._question(request) for request in requests])
+        self._check_alive(outcomes)
+        return [self._take(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
+
+    def _question(self, request: Request) -> dict[str, Any]:
+        """What the answer depends on: the endpoint, the body of the request, and the row's dice, sent or not."""
+        limits = [self.sampling.max_tokens, *([] if request.room is None else [request.room])]
+        messages = list(self._conversations[request.row])
+        turn = sum(message["role"] == "user" for message in messages)
+        drawn = np.random.SeedSequence((self._seeds[request.row], turn)).generate_state(1)[0]
+        dice = int(drawn >> 1)  # some servers keep it in a signed 32-bit number
+        options = {"seed": dice, "temperature": self.sampling.temperature, "top_p": self.sampling.top_p}
+        sent = {name: value for name, value in options.items() if name not in self._leave_out}
+        payload = {"model": self.model, "messages": messages, self._token_limit: min(limits), **sent}
+        return {"endpoint": self._client.url, "dice": dice, "payload": payload}
+
+    def _ask_all(self, questions: Sequence[dict[str, Any]]) -> list[Answer | ApiError]:
+        """Answers in order; the failure in the place of one that did not come."""
+        stop = threading.Event()
+        with _finishing(ThreadPoolExecutor(self._client.concurrency), stop) as threads:
+            futures = [threads.submit(self._ask, question, stop) for question in questions]
+            return [_outcome(future) for future in futures]
+
+    def _ask(self, question: dict[str, Any], stop: threading.Event) -> Answer:
+        stored = None if self.cache is None else self.cache.get(question)
+        if stored is not None:
+            answer = read_answer(stored)
+            self.counts.found(answer)
+            return answer
+        try:
+            answer = self._client.complete(question["payload"], stop)
+        except ApiAccessError:
+            stop.set()  # the others need not find out one by one
+            self.counts.failed()
+            raise
+        except ApiError:
+            self.counts.failed()
+            raise
+        self.counts.answered(answer)
+        return answer if self.cache is None else read_answer(self.cache.put(question, answer.body))
+
+    def _check_alive(self, outcomes: Sequence[Answer | ApiError]) -> None:
+        failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
+        for failure in failures:
+            if isinstance(failure, ApiAccessError):
+                raise failure
+        if failures and self.counts.answers + self.counts.stored_answers == 0:
+            raise failures[0]
+
+    def _take(self, request: Request, outcome: Answer | ApiError) -> Reply:
+        if isinstance(outcome, ApiError):
+            return Reply("", error=f"{type(outcome).__name__}: {outcome}")
+        self._conversations[request.row].append({"role": "assistant", "content": outcome.text})
+        return Reply(outcome.text, cut=outcome.cut)
+
+
+@contextmanager
+def _finishing(threads: ThreadPoolExecutor, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    """Ends the threads; after an error or Ctrl-C without further attempts, but with the answers on the way stored."""
+    try:
+        yield threads
+    finally:
+        stop.set()
+        threads.shutdown(cancel_futures=True)
+
+
+def _outcome(future: "Future[Answer]") -> Answer | ApiError:
+    try:
+        return future.result()
+    except ApiError as error:
+        return error

@@ -1,0 +1,221 @@
+"""A small Qwen2 and its tokenizer, built here so that nothing has to be downloaded.
+
+Both are pure functions of a seed: the same seed gives the same bytes. The tokenizer is byte-level, so any text
+round-trips, and is made for short contexts and clear maps: a line of words that the environments say again and again
+("Actions left: 8") is one token, and so is every symbol of a grid row, so that a place on the map is a place in the
+sequence.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from ragen_envs import AgentTurns, NoOracleError, plan, random_action
+from ragen_trl.config.recipes import ENVIRONMENTS
+from ragen_trl.rollout.seeds import WARM_START
+
+END_OF_TURN = "<|im_end|>"
+PADDING = "<|endoftext|>"
+
+# Qwen-style: header, content, end-of-turn; appends only.
+CHAT_TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+
+# Alone: tags, the action separator, a digit, a newline, a grid symbol. Capitals are grid symbols unless they start a
+# word ("G" in "_G__", not in "Good").
+_SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|\s?[^A-Za-z0-9\s]+|\s+")
+_TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+# Named here, not read off Gymnasium's registry: an environment that a user registers must not change the tokenizer.
+_CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("ragen/Bandit-v0", ENVIRONMENTS["ragen/Bandit-v0"]),
+    ("ragen/BanditRev-v0", ENVIRONMENTS["ragen/BanditRev-v0"]),
+    ("ragen/FrozenLake-v0", {}),
+    ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
+)
+_MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
+# Of the shops: an identifier is a token, so that a reply can copy it in one step, and so is the rest of its line.
+_PRODUCT_ID = re.compile(r"\bB0[A-Z0-9]{8}\b")
+_PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
+
+
+def build_tiny_tokenizer(
+    vocab_size: int = 2048, env: str | None = None, env_kwargs: Mapping[str, Any] | None = None
+) -> PreTrainedTokenizerFast:
+    """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if it is named.
+
+    Args:
+        vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
+        env: Gymnasium id of the environment that is played. It adds its own words and lines, and product identifiers
+            as single tokens: they would crowd the vocabulary of others. FrozenLake, the bandits and ``None`` add none.
+        env_kwargs: Its keyword arguments.
+
+    Returns:
+        A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
+
+    Raises:
+        ValueError: If ``vocab_size`` is under 300.
+    """
+    if vocab_size < 300:
+        raise ValueError(f"vocab_size is {vocab_size}; a byte-level vocabulary needs at least 300")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(_SPLIT, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PADDING, "<|im_start|>", END_OF_TURN],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    texts = list(chain.from_iterable(_corpus()))
+    own = _own_corpus(env, env_kwargs) if env is not None and env not in dict(_CORPUS) else []
+    own_texts = list(chain.from_iterable(own))
+    tokenizer.train_from_iterator([*texts, *own_texts], trainer)
+    whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
+    for pattern in (_PRODUCT_ID, _PRODUCT):
+        whole += sorted({found for text in own_texts for found in pattern.findall(text)})
+    whole += _shared_lines(own)
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token=END_OF_TURN,
+        pad_token=PADDING,
+        chat_template=CHAT_TEMPLATE,
+        padding_side="left",
+        model_max_length=2048,
+    )
+
+
+def build_tiny_model(
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int = 0,
+    hidden_size: int = 96,
+    num_layers: int = 4,
+    num_heads: int = 4,
+) -> Qwen2ForCausalLM:
+    """Build a randomly initialised Qwen2 of about 0.3 to 1 M parameters.
+
+    Args:
+        tokenizer: Gives the vocabulary and the special tokens.
+        seed: Fixes the initial weights; the global torch generator is left as it was.
+        hidden_size: Width; the feed-forward layer has three times as much.
+        num_layers: Transformer blocks.
+        num_heads: Attention heads (all are key-value heads too).
+
+    Returns:
+        The model, float32, in evaluation mode.
+    """
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=0.05,  # 0.02, meant for widths in the thousands, leaves the first steps without gradient
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        ragen_embedded=True,  # saved with it: the commands know their own model again, and its recipe
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators as well
+        model = Qwen2ForCausalLM(config)
+    return model.eval()
+
+
+def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
+    """Build model and tokenizer and save both to ``path`` as ``from_pretrained`` reads them."""
+    target = Path(path)
+    tokenizer = build_tiny_tokenizer()
+    build_tiny_model(tokenizer, seed).save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    return target
+
+
+def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
+    """What the environments show and replies look like, by episode: random play, fixed seeds, fixed order."""
+    for env, settings in _CORPUS:
+        for think in (False, True):
+            yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)
+
+
+def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int = 300) -> list[list[str]]:
+    """The same of one environment, half of it the oracle's play: random play alone seldom sees what comes later.
+
+    Where no oracle is known it is random play after all; where not even that is, words are spelled.
+    """
+    settings = {**ENVIRONMENTS.get(env, {}), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
+    seeds = range(WARM_START, WARM_START + num_seeds)
+    for noise in (0.5, 1.0):
+        with suppress(NoOracleError):
+            return list(_episodes(env, settings, False, seeds, noise))
+    return []
+
+
+def _episodes(
+    env: str, settings: dict[str, Any], think: bool, seeds: Iterable[int], noise: float
+) -> Iterator[list[str]]:
+    options = dict(settings)
+    env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
+    turns = AgentTurns(gymnasium.make(env, disable_env_checker=True, **env_kwargs), think=think, **options)
+    for seed in seeds:
+        yield list(_episode(turns, seed, noise))
+    turns.close()
+
+
+def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
+    random = np.random.default_rng(seed)
+    message, _ = turns.reset(seed=seed)
+    over = False
+    while not over:
+        yield message
+        length = int(random.integers(1, 4))
+        if noise == 1.0:  # may go on past the end, as a model does, and needs no oracle
+            actions = [random_action(turns, random) for _ in range(length)]
+        else:
+            actions = plan(turns, turns.actions_left, length, random, noise)
+        reply = turns.format_reply(actions)
+        yield reply
+        message, _, terminated, truncated, _ = turns.step(reply)
+        over = terminated or truncated
+
+
+def _frequent_lines(texts: list[str]) -> list[str]:
+    """Lines of words, newline included, that occur often; rows of a grid have no lower-case letters."""
+    counts = Counter(line for text in texts for line in _lines(text))
+    return sorted(line for line, count in counts.items() if count >= _MIN_REPEATS)
+
+
+def _shared_lines(episodes: list[list[str]]) -> list[str]:
+    """Lines of words that are in many episodes, so none of a single task, and none that names a product."""
+    counts = Counter(line for texts in episodes for line in {line for text in texts for line in _lines(text)})
+    frequent = (line for line, count in counts.items() if count >= _MIN_REPEATS)
+    return sorted(line for line in frequent if not _PRODUCT_ID.search(line))
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in text.splitlines(keepends=True):
+        if any(map(str.islower, line)) and not line.startswith(_TAGS):
+            yield line

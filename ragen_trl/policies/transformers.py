@@ -1,0 +1,279 @@
+"""Replies from the model in training, a Transformers model with a kept KV cache, or from a script.
+
+The model backend feeds each token once: contexts stay in a ``SlotCache`` between turns, new observations are
+appended, finished episodes leave. Rows that begin with the same prompt, as those of a group do, share the pass that
+reads it. Every row draws from its own random stream, so a reply does not depend on which other rows share its batch.
+
+Left out here: vLLM and HTTP backends; tensor-parallel generation; one pass over the beginning that all prompts have in
+common, which would gain little once each prompt is read once; rows of different lengths in different passes while
+tokens are sampled, which costs more in passes than it saves in attention.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from ragen_trl.policies.kv_cache import SlotCache
+from ragen_trl.policies.model_support import check_supported, context_length
+from ragen_trl.policies.sampling import Sampling, sample_tokens
+from ragen_trl.policies.stopping import AnswerEnd
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, TurnEnv
+
+if TYPE_CHECKING:
+    from ragen_trl.rollout.chat import Chat
+
+# A forward pass costs, besides its tokens, about as much as this many of them (a small model on a CPU: 200 to 500).
+_TOKENS_OF_A_PASS = 512
+
+
+@dataclass(eq=False)
+class _Row:
+    """One context: its place in the cache, its own dice, and the reply being sampled."""
+
+    index: int
+    random: np.random.Generator
+    length: int = 0  # tokens in the cache
+    unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not seen yet
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    budget: int = 0
+    open: bool = False
+    ended: bool = False  # by the model, not by the budget
+
+    def begin_turn(self, request: Request, max_tokens: int) -> None:
+        if request.context_ids is not None:  # what lies in the cache is written over from the start, and not seen
+            self.length, self.unfed = 0, list(request.context_ids)
+        self.unfed.extend(request.new_ids)
+        self.ids, self.logprobs, self.open, self.ended = [], [], True, False
+        self.budget = max_tokens if request.room is None else min(max_tokens, request.room)
+
+    @property
+    def reads(self) -> object:
+        """What it is about to read: equal for empty rows that begin with the same prompt."""
+        return self.index if self.length else tuple(self.unfed)
+
+    def take(self, token: int, logprob: float, stop_ids: frozenset[int], answer_end: AnswerEnd | None) -> None:
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.unfed.append(token)
+        self.ended = token in stop_ids or (answer_end is not None and answer_end.reached(self.ids))
+        self.open = not self.ended and len(self.ids) < self.budget
+
+
+class TransformersPolicy(Policy):
+    """Samples replies from a causal language model.
+
+    What ends a reply: the template's end-of-turn token, the tokenizer's end-of-sequence token, and those the model's
+    generation config names; with ``sampling.stop_at_answer`` also the token that completes ``</answer>``.
+
+    Args:
+        model: The model; its mode (train or eval) is restored after each call.
+        chat: Decodes replies and knows the end-of-turn token.
+        sampling: How tokens are drawn.
+        autocast: Context in which the model runs, so that it computes in the trainer's precision.
+
+    Raises:
+        UnsupportedModelError: If the model has sliding-window or recurrent layers, takes no position ids (ALiBi), or
+            has an attention implementation that takes no custom mask.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        chat: "Chat",
+        sampling: Sampling,
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        check_supported(model)
+        self.model = model
+        self.chat: Chat | None = chat
+        self.max_context: int | None = context_length(model)
+        self.sampling = sampling
+        self._decode = chat.decode_reply
+        self._stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
+        self._answer_end = AnswerEnd(chat.tokenizer) if sampling.stop_at_answer else None
+        self._autocast = autocast
+        self._additive_mask = model.config._attn_implementation == "eager"
+        self._rows: dict[int, _Row] = {}
+        self._cache = SlotCache(0)
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Start empty contexts, one a seed."""
+        self._rows = {row: _Row(row, np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
+        self._cache = SlotCache(len(seeds))
+
+    def end(self, rows: Sequence[int]) -> None:
+        """Let finished rows leave the batch and its cache."""
+        if not rows:
+            return
+        for finished in rows:
+            del self._rows[finished]
+        self._arrange([])
+
+    @torch.no_grad()
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """Append each request's tokens to its row and sample a reply."""
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with self._autocast():
+                return self._reply(requests)
+        finally:
+            self.model.train(was_training)
+
+    def _reply(self, requests: Sequence[Request]) -> list[Reply]:
+        if not requests:
+            return []
+        rows = [self._rows[request.row] for request in requests]
+        for row, request in zip(rows, requests, strict=True):
+            row.begin_turn(request, self.sampling.max_tokens)
+        active, logits = self._read(rows)  # logits (b, vocabulary)
+        draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
+        uniforms = torch.from_numpy(draws).to(self.model.device)  # (b, max_tokens)
+        for step in range(self.sampling.max_tokens):
+            tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
+            for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
+                if row.open:
+                    row.take(token, logprob, self._stop_ids, self._answer_end)
+            still_open = [i for i, row in enumerate(active) if row.open]
+            if not still_open:
+                break
+            if len(still_open) <= len(active) // 2:  # closed rows cost a little until it pays to leave them out
+                active = [active[i] for i in still_open]
+                tokens, uniforms = tokens[still_open], uniforms[still_open]
+                self._arrange(active)
+            logits = self._continue(active, tokens)
+        return [self._finish(row) for row in rows]
+
+    def _finish(self, row: _Row) -> Reply:
+        return Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended)
+
+    def _arrange(self, first: Sequence[_Row]) -> None:
+        """Put these rows first in the cache, in this order, and rows that have left out of it."""
+        chosen = {row.index for row in first}
+        order = [*first, *(row for row in self._rows.values() if row.index not in chosen)]
+        if [row.index for row in order] == list(range(self._cache.num_rows)):
+            return
+        self._cache.select([row.index for row in order])
+        for index, row in enumerate(order):
+            row.index = index
+
+    def _read(self, rows: list[_Row]) -> tuple[list[_Row], torch.Tensor]:
+        """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
+        leaders: dict[object, _Row] = {}  # of rows with the same prompt, the one that reads it for all of them
+        for row in sorted(rows, key=lambda row: row.index):
+            leaders.setdefault(row.reads, row)
+        readers = list(leaders.values())
+        by_width = sorted(readers, key=lambda row: len(row.unfed), reverse=True)
+        passes = _passes([len(row.unfed) for row in by_width])
+        if len(passes) > 1:
+            readers = by_width
+        followers = [row for row in rows if leaders[row.reads] is not row]
+        sources = [leaders[row.reads] for row in followers]
+        self._arrange([*readers, *followers])
+        logits = torch.cat([self._feed(readers[span.start : span.stop], span.start) for span in passes])
+        if followers:
+            others = range(len(rows), self._cache.num_rows)
+            self._cache.select([row.index for row in (*readers, *sources)] + list(others))
+            logits = logits[[row.index for row in (*readers, *sources)]]
+            for row, source in zip(followers, sources, strict=True):
+                row.length, row.unfed = source.length, []
+        return [*readers, *followers], logits
+
+    def _feed(self, rows: list[_Row], first: int) -> torch.Tensor:
+        """Feed the unfed tokens of rows that lie side by side in the cache, from ``first``; returns (b, vocabulary)."""
+        width = max(len(row.unfed) for row in rows)
+        self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
+        ids, slots, positions = [], [], []
+        for row in rows:
+            padding = width - len(row.unfed)  # on the left, so that every row's last token is in the last column
+            span = range(row.length, row.length + len(row.unfed))
+            ids.append([0] * padding + row.unfed)
+            slots.append([self._cache.spare_slot] * padding + list(span))
+            positions.append([0] * padding + list(span))
+            row.length, row.unfed = span.stop, []
+        return self._forward(first, self._tensor(ids), slots, positions, max(row.length for row in rows))
+
+    def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
+        """Feed the (b,) tokens just sampled to the first rows of the cache; closed rows get padding instead."""
+        self._cache.reserve(max(row.length for row in rows) + 1)
+        slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
+        positions = [[row.length if row.open else 0] for row in rows]
+        for row in rows:
+            if row.open:
+                row.length, row.unfed = row.length + 1, []
+        return self._forward(0, tokens[:, None], slots, positions, self._cache.capacity)
+
+    def _forward(
+        self, first: int, ids: torch.Tensor, slots: list[list[int]], positions: list[list[int]], length: int
+    ) -> torch.Tensor:
+        """One pass over (b, n) tokens that looks at ``length`` slots; returns (b, vocabulary) logits of the last."""
+        position = self._tensor(positions)  # (b, n)
+        self._cache.place(first, self._tensor(slots), length)
+        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self._mask(visible),
+            position_ids=position,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits
+
+    def _mask(self, visible: torch.Tensor) -> torch.Tensor:
+        """SDPA takes the boolean mask, in any precision; eager attention adds it to the scores."""
+        if not self._additive_mask:
+            return visible
+        dtype = self.model.dtype
+        return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(
+            ~visible, torch.finfo(dtype).min
+        )
+
+    def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
+        return torch.tensor(rows, device=self.model.device)
+
+
+def _passes(widths: Sequence[int]) -> list[range]:
+    """Which rows, the widest first, are read together: cut where the padding of the rest would cost another pass."""
+    cuts = [0]
+    for row in range(1, len(widths)):
+        if (widths[cuts[-1]] - widths[row]) * (len(widths) - row) >= _TOKENS_OF_A_PASS:
+            cuts.append(row)
+    return [range(*span) for span in pairwise([*cuts, len(widths)])]
+
+
+class ScriptedPolicy(Policy):
+    """Answers by a script that may look at the environment: oracles, random play, demonstrations.
+
+    Args:
+        script: Writes a reply, given the environment and the row's own generator.
+        chat: If given, replies also carry token ids (token-exact demonstrations), without log-probabilities.
+    """
+
+    def __init__(self, script: Callable[[TurnEnv, np.random.Generator], str], chat: "Chat | None" = None) -> None:
+        self._script = script
+        self.chat = chat
+        self.max_context: int | None = None
+        self._random: list[np.random.Generator] = []
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Give every row its own generator."""
+        self._random = [np.random.default_rng(seed) for seed in seeds]
+
+    def end(self, rows: Sequence[int]) -> None:
+        """Nothing is kept for a row."""
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """Run the script once a request."""
+        texts = [self._script(request.env, self._random[request.row]) for request in requests]
+        if self.chat is None:
+            return [Reply(text) for text in texts]
+        return [Reply(text, tuple(self.chat.encode_reply(text))) for text in texts]

@@ -1,0 +1,352 @@
+"""The report's drawings: learning curves and intervals as SVG text to put inside a page.
+
+The same runs give the same bytes: matplotlib's defaults instead of the user's settings, a fixed salt for the ids, no
+date. Text stays text, so that a reader can select it and the page's font applies. Titles are the page's part. Curves
+are smoothed and thinned in `figures.py`. Nothing here can be zoomed: that needs a script.
+"""
+
+import io
+import math
+import re
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ragen_trl.reporting.run_folder import POLICIES, Family, Run, policy_label
+
+# Okabe and Ito's palette without its yellow, then three dark ones: told apart by colour-blind readers too.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b3f8c", "#7f4f24", "#555555")
+_MEAN_COLOUR = "#111111"
+MARKS = {"early": ("#b3530d", (4, 3)), "confirmation": ("#b0132b", (1, 0))}
+"""Colour and dashes of the lines where a warning sign fired, by its kind."""
+_SETTINGS = {
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # names come from files: a $ in them is a $
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "grid.color": "#e8e8e8",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing of the page.
+
+    Attributes:
+        title: Its heading.
+        note: What is measured, in a line; "" if the title says it.
+        metrics: Log key → name in the legend; the second is dashed.
+        baseline: Field of the evaluation results that belongs into the same drawing, or "".
+        limits: Range of the vertical axis if it is known beforehand.
+    """
+
+    title: str
+    note: str
+    metrics: dict[str, str]
+    baseline: str = ""
+    limits: tuple[float, float] | None = None
+
+
+_SHARE = (-0.03, 1.03)
+PANELS = (
+    Panel(
+        "Success",
+        "share of training episodes; points with bars: held-out evaluation, 95 % interval",
+        {"success": "training"},
+        "success",
+        _SHARE,
+    ),
+    Panel(
+        "Return",
+        "mean per training episode; points with bars: held-out evaluation, 95 % interval",
+        {"return": "training"},
+        "mean_return",
+    ),
+    Panel(
+        "In-group return std",
+        "mean over groups of one start state; near 0 there is nothing to learn from",
+        {"filter/in_group_std": "all groups", "filter/kept_in_group_std": "kept groups"},
+    ),
+    Panel("Entropy", "nats per sampled token; a fall to 0 is collapse", {"entropy": "entropy"}),
+    Panel("Gradient norm", "before clipping; look for spikes", {"grad_norm": "gradient norm"}),
+    Panel(
+        "Readable replies",
+        "share of turns in training",
+        {"format_valid": "format ok", "action_valid": "actions valid too"},
+        limits=_SHARE,
+    ),
+    Panel("Reply tokens", "sampled per episode", {"reply_tokens": "reply tokens"}),
+    Panel("Turns", "per episode", {"turns": "turns"}),
+    Panel(
+        "Actions per turn",
+        "a fall early on: the agent learns to stand still",
+        {"collapse/actions_per_turn": "actions per turn"},
+    ),
+    Panel(
+        "Echo",
+        "share of pairs of a group that are alike",
+        {"collapse/identical_replies": "first replies", "collapse/identical_episodes": "actions of all turns"},
+        limits=_SHARE,
+    ),
+    Panel("Thought tokens", "per thought", {"collapse/thought_tokens": "thought tokens"}),
+    Panel(
+        "Mutual information",
+        "nats, of prompts and what is said to them; 0 is a template",
+        {"collapse/mi": "mutual information"},
+    ),
+    Panel("Seconds per step", "wall clock", {"step_time": "whole step", "rollout/seconds": "rollout"}),
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step to point at: a warning sign fired.
+
+    Attributes:
+        step: Where.
+        kind: "early" or "confirmation".
+        metric: Log key that the sign watches; the line stands in its panel and in that of the success.
+    """
+
+    step: float
+    kind: str
+    metric: str = ""
+
+
+def draw_panel(panel: Panel, families: Sequence[Family], marks: Sequence[Mark] = ()) -> str | None:
+    """A panel's learning curves as SVG, or ``None`` if no run has one of its metrics.
+
+    Args:
+        panel: What to draw.
+        families: Repetitions get a mean and a band, at the steps that all of them have. A single family is coloured by
+            run, several by family, in the order of ``COLOURS``.
+        marks: Lines for those that belong into this panel.
+    """
+    runs = [run for family in families for run in family.runs]
+    if not any(run.series(metric)[0] for metric in panel.metrics for run in runs):
+        return None
+    with matplotlib.rc_context():
+        axes = _axes(panel.title, height=2.75)
+        for order, metric in enumerate(panel.metrics):
+            _draw_metric(axes, panel, metric, order, families)
+        if panel.baseline:
+            _draw_evaluations(axes, panel.baseline, families)
+        _draw_marks(axes, [mark for mark in marks if "success" in panel.metrics or _watches(mark, panel)])
+        if panel.limits:
+            axes.set_ylim(*panel.limits)
+        elif axes.get_ylim()[0] > 0:
+            axes.set_ylim(bottom=0)  # a share of a scale is read as a share only if the scale begins at 0
+        axes.set_xlabel("step")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        if len(axes.get_legend_handles_labels()[1]) > 1:
+            axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=3, handlelength=1.8, columnspacing=1.2)
+        return _svg(axes)
+
+
+def draw_intervals(families: Sequence[Family]) -> str:
+    """Success of every policy with its 95 % interval, a line a policy and a mark a run, as SVG."""
+    coloured = run_colours(families)
+    number = len(coloured)
+    with matplotlib.rc_context():
+        axes = _axes("intervals", height=0.75 + 0.3 * len(POLICIES) * max(1.0, number / 4))
+        for row, policy in enumerate(POLICIES):
+            for order, (run, colour) in enumerate(coloured):
+                result = run.summary["results"][policy]
+                offset = 0.16 * (order - (number - 1) / 2) * min(1.0, 4 / number)
+                axes.errorbar(
+                    result["success"], row + offset, xerr=_bars(result), fmt="o", ms=4, capsize=2, color=colour
+                )
+        axes.set_yticks(range(len(POLICIES)), [policy_label(coloured[0][0].summary, policy) for policy in POLICIES])
+        axes.set_ylim(len(POLICIES) - 0.5, -0.5)
+        axes.set_xlim(*_SHARE)
+        axes.set_xlabel("success, held out")
+        axes.grid(visible=False, axis="y")
+        return _svg(axes)
+
+
+def run_colours(families: Sequence[Family]) -> list[tuple[Run, str]]:
+    """Each run with its colour: its own in a single family, else its family's."""
+    if len(families) == 1:
+        return [(run, COLOURS[order % len(COLOURS)]) for order, run in enumerate(families[0].runs)]
+    return [(run, COLOURS[order % len(COLOURS)]) for order, family in enumerate(families) for run in family.runs]
+
+
+def _draw_metric(axes: Axes, panel: Panel, metric: str, order: int, families: Sequence[Family]) -> None:
+    """One metric of every run: each step light, the moving average over it, and mean and band of repetitions on top."""
+    coloured = run_colours(families)
+    alone = len(coloured) == 1
+    window, style = averaging_window(max(len(run.history) for run, _ in coloured)), ("-", (0, (4, 2)))[order]
+    compared = len(families) > 1 and len(coloured) > len(families)
+    smooth: dict[int, dict[float, float]] = {}
+    for number, (run, colour) in enumerate(coloured):
+        steps, values = run.series(metric)
+        colour = COLOURS[order] if alone else colour
+        average = moving_average(values, window)
+        smooth[number] = dict(zip(steps, average, strict=True))
+        if not compared:  # with means of several families there are lines enough
+            _line(axes, steps, values, color=colour, alpha=0.45 if alone else 0.25, lw=0.7)
+        _line(axes, steps, average, color=colour, lw=0.7 if compared else 1.4, alpha=0.45 if compared else 1, ls=style)
+        if alone:
+            axes.lines[-1].set_label(panel.metrics[metric])
+    _draw_means(axes, families, list(smooth.values()), style, panel.metrics[metric])
+
+
+def _draw_means(
+    axes: Axes, families: Sequence[Family], smooth: list[dict[float, float]], style: Any, name: str
+) -> None:
+    """Mean and band of every family of several runs; otherwise the name of the metric alone, for the legend."""
+    named = len(smooth) == 1
+    for order, family in enumerate(families):
+        averages, smooth = smooth[: len(family.runs)], smooth[len(family.runs) :]
+        shared = sorted(set.intersection(*map(set, averages)))
+        if len(averages) == 1 or not shared:
+            continue
+        columns = [[one[step] for one in averages] for step in shared]
+        colour = _MEAN_COLOUR if len(families) == 1 else COLOURS[order % len(COLOURS)]
+        low, high = zip(*map(band, columns), strict=True)
+        kept = sorted({*thin(low, MAX_POINTS // 2), *thin(high, MAX_POINTS // 2)})
+        ends = [[side[i] for i in kept] for side in (low, high)]
+        axes.fill_between([shared[i] for i in kept], *ends, color=colour, alpha=0.13, lw=0)
+        _line(axes, shared, [statistics.fmean(column) for column in columns], color=colour, lw=2, ls=style)
+        if len(families) == 1:
+            axes.lines[-1].set_label(f"mean, {name}")
+            named = True
+    if not named:
+        axes.plot([], [], color="#555555", lw=1.4, ls=style, label=name)
+
+
+def _line(axes: Axes, steps: Sequence[float], values: Sequence[float], **look: Any) -> None:
+    kept = thin(values)
+    axes.plot([steps[i] for i in kept], [values[i] for i in kept], **look)
+
+
+def _watches(mark: Mark, panel: Panel) -> bool:
+    """Whether the panel shows what the sign watches, whoever logged it: the part before the slash says who did."""
+    return mark.metric.rpartition("/")[2] in {metric.rpartition("/")[2] for metric in panel.metrics}
+
+
+def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
+    """A vertical line for each sign that fired, one for those of a kind and step."""
+    for kind, (colour, dashes) in MARKS.items():
+        for number, step in enumerate(sorted({mark.step for mark in marks if mark.kind == kind})):
+            label = {"early": "early sign", "confirmation": "confirmed"}[kind] if number == 0 else None
+            axes.axvline(step, color=colour, ls=(0, dashes), lw=1.1, label=label)
+
+
+def _draw_evaluations(axes: Axes, field: str, families: Sequence[Family]) -> None:
+    """Held-out evaluations before and after training, random and oracle as lines."""
+    coloured = run_colours(families)
+    for policy, colour in (("random", "#777777"), ("oracle", "#2b8a3e")):
+        levels = dict.fromkeys(run.summary["results"][policy][field] for run, _ in coloured)
+        for number, level in enumerate(levels):
+            label = policy if number == 0 else None
+            axes.axhline(level, color=colour, ls=(0, (1, 1.5) if policy == "oracle" else (5, 3)), lw=1.1, label=label)
+    longest = max(run.steps for run, _ in coloured)
+    for order, (run, colour) in enumerate(coloured):
+        aside = 0.012 * longest * order  # so that the bars of several runs do not hide each other
+        for policy, step in (("before", -aside), ("trained", run.steps + aside)):
+            result = run.summary["results"][policy]
+            bars = _bars(result) if field == "success" else 1.96 * result["return_stderr"]
+            axes.errorbar(step, result[field], yerr=bars, fmt="o", ms=4.5, capsize=2.5, color=colour)
+
+
+def _bars(result: dict[str, float]) -> list[list[float]]:
+    """Lengths of the two arms of the success interval, never negative through rounding: shape (2, 1)."""
+    centre = result["success"]
+    return [[max(0.0, centre - result["success_low"])], [max(0.0, result["success_high"] - centre)]]
+
+
+def _axes(name: str, height: float) -> Axes:
+    """Axes in a figure of a phone's width. ``name`` keeps the ids of several drawings in one page apart."""
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update(_SETTINGS | {"svg.hashsalt": name})
+    return Figure(figsize=(4.7, height), layout="constrained").subplots()
+
+
+def _svg(axes: Axes) -> str:
+    """The figure as an SVG element, without XML head, date and the ids that nothing refers to."""
+    target = io.StringIO()
+    axes.figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = target.getvalue()
+    return re.sub(r'<g id="[^"]*">', "<g>", text[text.index("<svg") :])
+
+
+
+MAX_POINTS = 2000
+_FEWEST_FOR_INTERVAL = 5
+# Student's t, 97.5 %, for 4, 5, … 19 degrees of freedom; the last one serves more as well, on the safe side.
+_T = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
+
+
+def moving_average(values: Sequence[float], window: int) -> list[float]:
+    """Mean of each value and the ones before it, ``window`` in all (fewer at the start).
+
+    Example:
+        >>> moving_average([1.0, 3.0, 5.0], window=2)
+        [1.0, 2.0, 4.0]
+    """
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    starts = np.maximum(ends - window, 0)
+    return ((sums[ends] - sums[starts]) / (ends - starts)).tolist()  # type: ignore[no-any-return]
+
+
+def averaging_window(rows: int) -> int:
+    """Logged rows per moving average, for runs of at most ``rows``: a twentieth of them."""
+    return max(5, math.ceil(rows / 20))
+
+
+def thin(values: Sequence[float], limit: int = MAX_POINTS) -> list[int]:
+    """Indices of at most ``limit`` values to draw: the lowest and the highest of each stretch.
+
+    Example:
+        >>> thin([0.0, 9.0, 1.0, 2.0, 3.0, 2.0], limit=4)
+        [0, 1, 3, 4]
+    """
+    if len(values) <= limit:
+        return list(range(len(values)))
+    chosen: set[int] = set()
+    array = np.asarray(values)
+    for stretch in np.array_split(np.arange(len(values)), limit // 2):
+        part = array[stretch]
+        chosen |= {int(stretch[part.argmin()]), int(stretch[part.argmax()])}
+    return sorted(chosen)
+
+
+def band(values: Sequence[float]) -> tuple[float, float]:
+    """The band around the mean of repetitions: 95 % t interval of the mean from five on, else lowest and highest.
+
+    Example:
+        >>> band([1.0, 2.0, 6.0])
+        (1.0, 6.0)
+        >>> [round(end, 3) for end in band([1.0, 2.0, 3.0, 4.0, 5.0])]
+        [1.037, 4.963]
+    """
+    if len(values) < _FEWEST_FOR_INTERVAL:
+        return min(values), max(values)
+    mean = statistics.fmean(values)
+    freedom = len(values) - 1
+    arm = _T[min(freedom - 4, len(_T) - 1)] * statistics.stdev(values) / math.sqrt(len(values))
+    return mean - arm, mean + arm
+
+
+def band_in_words(sizes: Collection[int]) -> str:
+    """What the bands of families of so many runs are; "" if there is none."""
+    kinds = []
+    if any(1 < size < _FEWEST_FOR_INTERVAL for size in sizes):
+        kinds.append("from the lowest to the highest run, no confidence interval")
+    if any(size >= _FEWEST_FOR_INTERVAL for size in sizes):
+        kinds.append("95 % t interval of the mean over runs")
+    return f"Band: {'; or, with five runs or more, '.join(kinds)}." if kinds else ""

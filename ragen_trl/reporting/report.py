@@ -1,0 +1,263 @@
+"""From run folders to one HTML page that stands alone, and to the table on the terminal.
+
+The page needs no network and no other file. It says in one sentence what came out, next to the random policy and the
+oracle, and says as plainly when nothing did; it marks where warning signs fired, and shows recorded trajectories, which
+alone need a script. Several runs are repetitions if they differ only in their seed; then they also get a mean
+and the range over seeds, and families of repetitions are compared. Episodes are not pooled over runs: those of one
+trained model say nothing about the next training.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ragen_trl.monitoring.alerts import Alert, find_alerts
+from ragen_trl.reporting.result_text import (
+    COLUMNS,
+    POOLED_COLUMNS,
+    pooled_rows,
+    pooled_sentence,
+    result_rows,
+    seeds_in_words,
+    sentence,
+)
+from ragen_trl.reporting.run_folder import Family, Run, RunNotFoundError, check_results, differences, families, read_run
+from ragen_trl.reporting.viewer import pack, script, style
+
+__all__ = ["Run", "RunNotFoundError", "read_run", "results_table", "write_report"]
+
+
+_SIGNS_NEED = 18  # logged rollouts before most of them can fire
+
+@dataclass(frozen=True)
+class _Block:
+    """The rows of one table: a run, or all runs together."""
+
+    heading: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    colour: str = ""
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """A figure with its caption."""
+
+    title: str
+    note: str
+    svg: Markup
+
+
+@dataclass(frozen=True)
+class _AlertRow:
+    """A warning sign, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
+
+    name: str
+    kind: str
+    where: str
+    says: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A collapsible table: names, and a value a run or a single one if all runs agree."""
+
+    title: str
+    heads: list[str]
+    rows: list[tuple[str, list[str]]]
+
+
+def results_table(summary: dict[str, Any]) -> str:
+    """The results of one run as a table of plain text, rows from random to oracle.
+
+    Args:
+        summary: What ``summary.json`` holds; only its results are read.
+
+    Raises:
+        ValueError: If it lacks something.
+    """
+    check_results(summary, "summary")
+    rows = [list(COLUMNS), *result_rows(summary)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+def write_report(folders: Sequence[Path], output: Path) -> Path:
+    """Write the report on one or several runs as a single file.
+
+    Args:
+        folders: Run folders.
+        output: The file to write; an old one is replaced only once the new one is whole.
+
+    Returns:
+        ``output``.
+
+    Raises:
+        RunNotFoundError: If a folder holds no finished run.
+        RecordingError: If recorded trajectories cannot be read.
+        ValueError: If no folder is given or a file in one is not whole.
+    """
+    if not folders:
+        raise ValueError("no run folder given; pass at least one")
+    runs = [read_run(folder) for folder in folders]
+    # Late, since it loads transformers: a run that cannot be read is reported at once.
+    from ragen_trl.system.atomic import write_atomically
+
+    output = Path(output)
+    write_atomically(output, _page(runs))
+    return output
+
+
+def _page(runs: list[Run]) -> str:
+    # Late, since it loads matplotlib, which the table on the terminal does not need.
+    from ragen_trl.reporting.figures import (
+        PANELS,
+        Mark,
+        averaging_window,
+        band_in_words,
+        draw_intervals,
+        draw_panel,
+        run_colours,
+    )
+
+    grouped = families(runs)
+    runs = [run for family in grouped for run in family.runs]
+    labels = [label for family in grouped for label in _labels(family)]
+    colours = [colour for _, colour in run_colours(grouped)]
+    fired = [find_alerts(run.history) for run in runs]
+    marks = [Mark(one.step, one.rule.kind, one.rule.metric) for row in fired for one in row]
+    drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
+    recorded = pack([run.path for run in runs], labels)
+    code, allowed = script()
+    environment = Environment(
+        loader=PackageLoader("ragen_trl.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
+        style=Markup(style()),
+        sentences=list(map(_sentence, grouped)),
+        several=len(runs) > 1,
+        differ=differences(runs),
+        blocks=_blocks(grouped, labels, colours),
+        intervals=Markup(draw_intervals(grouped)),
+        legend=_legend(grouped, labels, colours),
+        pooled=any(len(family.runs) > 1 for family in grouped),
+        compared=len(grouped) > 1,
+        window=averaging_window(max(len(run.history) for run in runs)),
+        band=band_in_words([len(family.runs) for family in grouped]),
+        signs=_alerts(fired, labels),
+        shortest=min(len(run.history) for run in runs),
+        signs_need=_SIGNS_NEED,
+        many=len(runs) > 1,
+        drawings=[_Drawing(panel.title, panel.note, Markup(svg)) for panel, svg in drawn if svg],
+        missing=[panel.title for panel, svg in drawn if svg is None],
+        recorded=recorded,
+        script=Markup(code),
+        allowed=allowed,
+        sections=_sections(runs, labels),
+    )
+
+
+def _sentence(family: Family) -> str:
+    if len(family.runs) > 1:
+        return pooled_sentence(family.runs, family.label)
+    return sentence(family.runs[0], family.label)
+
+
+def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> list[_Block]:
+    """Tables: first those of repetitions together, then those of all runs."""
+    blocks = []
+    for family in grouped:
+        if len(family.runs) > 1:
+            heading = f"{family.label + ': m' if family.label else 'M'}ean (min–max) over {seeds_in_words(family.runs)}"
+            blocks.append(_Block(heading, POOLED_COLUMNS, pooled_rows(family.runs)))
+    runs = [run for family in grouped for run in family.runs]
+    for run, label, colour in zip(runs, labels, colours, strict=True):
+        blocks.append(_Block(label, COLUMNS, result_rows(run.summary), colour))
+    return blocks
+
+
+def _legend(grouped: list[Family], labels: list[str], colours: list[str]) -> list[tuple[str, str]]:
+    """Names and colours of the curves: of families if there are several, else of runs; none for a single run."""
+    if len(grouped) > 1:
+        by_family = dict.fromkeys(zip([family.label for family in grouped for _ in family.runs], colours, strict=True))
+        return list(by_family)
+    return list(zip(labels, colours, strict=True)) if len(labels) > 1 else []
+
+
+def _labels(family: Family) -> list[str]:
+    """Short names that tell all runs apart; "" for a single one."""
+    if len(family.runs) == 1:
+        return [family.label]
+    seeds = [run.summary["seed"] for run in family.runs]
+    names = [run.path.name for run in family.runs]
+    if len(set(seeds)) == len(seeds):
+        names = [f"seed {seed}" for seed in seeds]
+    elif len(set(names)) < len(names):
+        names = [str(run.path) for run in family.runs]
+    return [f"{family.label}, {name}" if family.label else name for name in names]
+
+
+def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
+    """The warning signs that fired in any run, in the order of their first steps."""
+    everywhere = [(one.step, label, one.rule) for row, label in zip(fired, labels, strict=True) for one in row]
+    found = {}
+    for _, _, rule in sorted(everywhere, key=lambda place: place[0]):
+        places = [(label, step) for step, label, other in everywhere if other.name == rule.name]
+        where = ", ".join(f"{label} at {step}" if len(labels) > 1 else f"step {step}" for label, step in places)
+        name = rule.name.replace("_", " ")
+        found[name] = _AlertRow(name, rule.kind, where, rule.says, rule.remedy)
+    return list(found.values())
+
+
+def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
+    """What was run, for the end of the page."""
+    command = {"command": "command", "commit": "commit", "created": "created"}
+    tables = {
+        "Run and time": [_facts(run) for run in runs],
+        "Configuration": [run.summary["config"] for run in runs],
+        "Versions and machine": [run.summary["versions"] | run.summary["machine"] for run in runs],
+        "Command": [{name: run.summary[key] for name, key in command.items()} for run in runs],
+    }
+    sections = []
+    for title, columns in tables.items():
+        names = dict.fromkeys(name for column in columns for name in column)
+        rows = []
+        for name in names:
+            cells = [_text(column.get(name)) for column in columns]
+            rows.append((name, cells if len(set(cells)) > 1 else cells[:1]))
+        sections.append(_Section(title, labels if len(runs) > 1 else [], rows))
+    return sections
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    summary = run.summary
+    facts: dict[str, Any] = {name: summary[name] for name in ("env", "env_kwargs", "algo", "model", "seed")}
+    facts["parameters"] = f"{summary['parameters']:,}"
+    facts["steps"] = run.steps
+    facts |= {f"trajectories {name}": count for name, count in summary["trajectories"].items()}
+    seconds = {f"seconds: {name.replace('_', ' ')}": value for name, value in summary["seconds"].items()}
+    return facts | {name: f"{value:,.1f}" if isinstance(value, float) else value for name, value in seconds.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item!r}" for key, item in value.items()) or "–"
+    return "–" if value is None else str(value)
+
+
+def _joined(runs: list[Run], key: str) -> str:
+    return ", ".join(dict.fromkeys(run.summary[key] for run in runs))

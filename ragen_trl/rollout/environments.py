@@ -1,0 +1,93 @@
+"""Make the environments that a configuration describes, the chat that speaks to them, and a record of both."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from transformers import PreTrainedTokenizerBase
+
+from ragen_envs import AgentTurns, TextEnv
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.system.atomic import write_atomically
+
+
+def make_turns(
+    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+) -> AgentTurns:
+    """An environment that takes whole replies.
+
+    Args:
+        env: A Gymnasium id, or a function that makes one. What is not an ``AgentTurns`` already is wrapped in one,
+            with the limits of ``args``.
+        args: Turn limits, penalty and reply format.
+        kwargs: Keyword arguments of the id in place of ``args.env_kwargs``, for a run with several environments.
+
+    Raises:
+        gymnasium.error.NameNotFound: If the id is unknown.
+        ValueError: If there are keyword arguments next to a function.
+    """
+    if kwargs is None:
+        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+    if isinstance(env, str):
+        made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+    elif kwargs:
+        raise ValueError(f"env_kwargs is {kwargs}, but env is a function; let the function set them")
+    else:
+        made = env()
+    if isinstance(made, AgentTurns):
+        return made
+    return AgentTurns(
+        made,
+        max_turns=args.max_turns,
+        max_actions_per_turn=args.max_actions_per_turn,
+        max_actions=args.max_actions,
+        think=args.think,
+        format_penalty=args.format_penalty,
+    )
+
+
+def about(
+    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the environment says of itself for a summary, `TextEnv.about`; empty for one that says nothing.
+
+    Arguments and errors are those of `make_turns`; `about_each` of ``env_pool.py`` asks several.
+    """
+    turns = make_turns(env, args, kwargs)
+    found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
+    turns.close()
+    return found
+
+
+def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarPOConfig) -> Chat:
+    """The chat in which a model plays: system prompt and forced reply prefix as ``args`` say.
+
+    Raises:
+        ChatTemplateError: If the tokenizer's template is missing or rewrites history.
+    """
+    return Chat(tokenizer, args.system_prompt, turns.reply_prefix if args.force_reply_prefix else "")
+
+
+def save_play_options(folder: Path, env: str, args: StarPOConfig) -> None:
+    """Write ``play.json`` beside a saved model: the environment and the options under which it plays.
+
+    With other values a trained model meets prompts that it has never seen.
+    """
+    names = (*option_names(TaskOptions), *option_names(MannerOptions))
+    options = {"env": env, **{name: getattr(args, name) for name in names}}
+    write_atomically(folder / "play.json", json.dumps(options, indent=2))
+
+
+def load_play_options(model: str | None) -> dict[str, Any]:
+    """What ``save_play_options`` wrote for a model, or nothing for one that was not trained here."""
+    path = Path(model or "").expanduser() / "play.json"
+    if model is None or not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); delete it and give the options") from error

@@ -1,0 +1,242 @@
+"""Which start states are for what, so that no evaluated one is ever trained on.
+
+Seeds below ``EVALUATION_END`` are for evaluation only, training starts at ``StarPOConfig.train_seed_start``, extra
+rollouts at ``REFILL``, warm-start play at ``WARM_START``. Different seeds may still draw the same start state by chance
+in a small environment; ``benchmarks/train.py`` reports success on those that were never trained on apart.
+
+A row is a training group. With several environments it names its own: ``env`` for reward functions and readers,
+``env_index`` for the trainer, because a function has no text that leads back to it.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.env_pool import EnvSpec
+
+EVALUATION_END = 10_000
+REFILL = 500_000_000
+WARM_START = 1_000_000_000
+SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
+REFILL_ATTEMPTS = 64  # extra rollouts that one rollout may have
+
+# TRL wants a prompt column; the trainer replaces it by the environment's first message once it has been played.
+EMPTY_PROMPT = [{"role": "user", "content": ""}]
+
+
+class SeedOverlapError(UserError, ValueError):
+    """Start states meant for evaluation would be trained on, or the other way round."""
+
+
+class StartStateError(UserError, ValueError):
+    """The start states or weights that were asked for do not fit the run."""
+
+
+def training_rows(args: StarPOConfig, envs: Sequence[EnvSpec] | None = None) -> Dataset:
+    """One row per training group, columns ``prompt`` and ``seed``, in the order in which they are played.
+
+    With ``max_steps`` the whole run is one pass, so that a resumed run continues with the very row at which it was
+    stopped: ``num_train_seeds`` start states, shuffled anew each time all were used, or a new one for every group.
+    Without, the rows are one epoch of ``num_train_seeds`` start states per environment.
+
+    Args:
+        args: The configuration. ``env_weights`` say how often each environment is played.
+        envs: The run's environments. If given, columns ``env`` and ``env_index`` say whose row it is: in a rollout as
+            often as `interleave` says, in an order drawn from ``args.seed``. Each environment has the start states
+            that it would have alone.
+
+    Raises:
+        SeedOverlapError: If training would begin among the evaluation seeds or reach those of warm-start play, or of
+            extra rollouts where ``max_refills`` asks for them.
+        StartStateError: If there is not one positive weight per environment, or no end of the run, or there are not
+            seeds enough for ``max_refills``.
+    """
+    count = 1 if envs is None else len(envs)
+    weights = _checked_weights(args.env_weights, count)
+    if args.max_steps > 0:
+        num_rows = args.num_rollouts * args.groups_per_generation
+    elif args.num_train_seeds is not None:
+        num_rows = args.num_train_seeds * count
+    else:
+        raise StartStateError(
+            f"max_steps is {args.max_steps}; set it, or num_train_seeds and num_train_epochs, to say how long"
+        )
+    if args.num_train_seeds is not None and args.num_train_seeds < args.groups_per_generation:
+        raise StartStateError(
+            f"num_train_seeds is {args.num_train_seeds}, but every rollout takes {args.groups_per_generation} "
+            "different start states; raise it or leave it unset"
+        )
+    order = _shuffled_within(interleave(weights, num_rows), args)
+    seeds = [iter(_seeds_in_order(args, order.count(index), index)) for index in range(count)]
+    rows = _rows([next(seeds[index]) for index in order], envs, order)
+    if args.max_refills and args.num_train_seeds is None:
+        refill_rows(args, args.num_rollouts - 1, args.max_refills - 1, rows)  # the last one: mistakes show now
+    return rows
+
+
+def interleave(weights: Sequence[float], count: int) -> list[int]:
+    """Takes turns by weight, as evenly as possible (Tijdeman's solution of the chairman assignment problem, 1980).
+
+    After any number of turns n each index i came within 1 of ``n · w_i / Σ w`` times. So it comes exactly as often
+    wherever that is a whole number for every index, as after each rollout of 4 groups with weights 3 and 1.
+
+    Args:
+        weights: Positive numbers.
+        count: How many turns.
+
+    Returns:
+        ``count`` indices into ``weights``.
+
+    Example:
+        >>> interleave([3, 1], 8)
+        [0, 0, 1, 0, 0, 0, 1, 0]
+    """
+    total = sum(map(Fraction, weights))
+    shares = [Fraction(weight) / total for weight in weights]
+    if len(shares) == 1:
+        return [0] * count
+    slack = Fraction(1, 2 * len(shares) - 2)
+    taken = [0] * len(shares)
+    turns = []
+    for turn in range(1, count + 1):
+        lags = [share * turn - past for share, past in zip(shares, taken, strict=True)]
+        due = (index for index, lag in enumerate(lags) if lag >= slack)
+        chosen = min(due, key=lambda index: (1 - slack - lags[index]) / shares[index])  # the next to fall behind by 1
+        taken[chosen] += 1
+        turns.append(chosen)
+    return turns
+
+
+def refill_rows(
+    args: StarPOConfig, rollout_index: int, attempt: int, rows: Dataset, from_dataset: bool = False
+) -> list[dict[str, Any]]:
+    """Start states for one more rollout, when too few groups of the last one are worth training on.
+
+    Where every group has a new start state, so has every extra one, from a range of seeds of its own, in the same
+    environments. Where the start states are a fixed set, they are drawn from it: first those that this rollout has not
+    had, and the attempts of one rollout go on through one shuffled order.
+
+    Args:
+        args: The configuration.
+        rollout_index: Which rollout of the run, from 0 on.
+        attempt: Which extra rollout of it, from 0 on.
+        rows: All rows of the run, in the order in which they are played.
+        from_dataset: They are a user's, so that no new seeds may be made up.
+
+    Returns:
+        One row per group, for all processes together, with the columns of ``rows``. The same for the same arguments.
+
+    Raises:
+        SeedOverlapError: If training itself uses seeds of the extra rollouts, or these reach those of warm-start play.
+        StartStateError: If ``attempt`` is past the number that there are seeds for.
+    """
+    size = args.groups_per_generation
+    first = rollout_index % (len(rows) // size) * size
+    now = range(first, first + size)
+    if from_dataset or args.num_train_seeds is not None:
+        chosen = _others_first(rows, now, [args.seed, rollout_index])
+        return [rows[chosen[place % len(chosen)]] for place in range(attempt * size, (attempt + 1) * size)]
+    if not 0 <= attempt < REFILL_ATTEMPTS:
+        raise StartStateError(f"attempt is {attempt}; a rollout has at most {REFILL_ATTEMPTS} extra ones")
+    last = max(rows["seed"])
+    begin = REFILL + (rollout_index * REFILL_ATTEMPTS + attempt) * size
+    if last >= REFILL:
+        raise SeedOverlapError(f"training seeds go up to {last}, but extra rollouts begin at {REFILL}; lower them")
+    if begin + size > WARM_START:
+        raise SeedOverlapError(f"rollout {rollout_index} has no seeds below {WARM_START} left for extra rollouts")
+    return [{**rows[row], "seed": begin + place} for place, row in enumerate(now)]
+
+
+def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Dataset:
+    """Rows for TRL's evaluation during training, by which a checkpoint may be chosen: not the seeds of ``evaluate``.
+
+    Args:
+        count: How many, over all environments.
+        envs: The run's environments; they take turns, and all have the same first seeds.
+
+    Raises:
+        SeedOverlapError: If there are not that many.
+        StartStateError: If there are fewer rows than environments.
+    """
+    if not 1 <= count <= EVALUATION_END - SELECTION:
+        raise SeedOverlapError(f"num_eval_seeds is {count}; there are {EVALUATION_END - SELECTION} such seeds")
+    num_envs = 1 if envs is None else len(envs)
+    if count < num_envs:
+        raise StartStateError(f"num_eval_seeds is {count} for {num_envs} environments; give at least one to each")
+    return _rows([SELECTION + row // num_envs for row in range(count)], envs, [row % num_envs for row in range(count)])
+
+
+def evaluation_seeds(count: int) -> range:
+    """The first ``count`` evaluation seeds: always the same ones.
+
+    Raises:
+        SeedOverlapError: If there are not that many.
+    """
+    if not 1 <= count <= SELECTION:
+        raise SeedOverlapError(f"{count} evaluation episodes; there are {SELECTION} evaluation seeds, from 0 on")
+    return range(count)
+
+
+def _checked_weights(weights: Sequence[float] | None, count: int) -> Sequence[float]:
+    if weights is None:
+        return [1.0] * count
+    if len(weights) != count:
+        raise StartStateError(f"env_weights is {weights} for {count} environment(s); give one weight to each")
+    if not all(0 < weight < float("inf") for weight in weights):
+        raise StartStateError(f"env_weights is {weights}; weights are positive numbers, and what has none is left out")
+    return weights
+
+
+def _checked_end(first: int, count: int) -> int:
+    if first < EVALUATION_END:
+        raise SeedOverlapError(
+            f"train_seed_start is {first}, but seeds below {EVALUATION_END} are kept for evaluation; raise it"
+        )
+    if first + count > WARM_START:
+        raise SeedOverlapError(f"training seeds {first} to {first + count} reach those of warm-start play; lower them")
+    return first + count
+
+
+def _seeds_in_order(args: StarPOConfig, count: int, env_index: int) -> list[int]:
+    """The start states of one environment's ``count`` groups, in the order in which they are played."""
+    first, num_seeds = args.train_seed_start, args.num_train_seeds or count
+    end = _checked_end(first, num_seeds)
+    if num_seeds >= count:
+        return list(range(first, first + count))
+    random = np.random.default_rng([args.seed, env_index])
+    passes = [random.permutation(np.arange(first, end)) for _ in range(-(-count // num_seeds))]
+    return np.concatenate(passes)[:count].tolist()
+
+
+def _shuffled_within(order: list[int], args: StarPOConfig) -> list[int]:
+    """Shuffles within each rollout, so that an even pattern does not give each process an environment of its own."""
+    random = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(1,)))
+    size = args.groups_per_generation
+    shuffled: list[int] = []
+    for first in range(0, len(order), size):
+        shuffled += random.permutation(order[first : first + size]).tolist()
+    return shuffled
+
+
+def _others_first(rows: Dataset, now: range, entropy: list[int]) -> list[int]:
+    """One row of every different start, in shuffled order; those of ``now`` come last."""
+    columns = [list(rows[name]) for name in ("env_index", "seed") if name in rows.column_names]
+    starts = list(zip(*columns, strict=True))
+    current = {starts[row] for row in now}
+    shuffled = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(2,))).permutation(len(rows)).tolist()
+    found: dict[tuple[int, ...], int] = {}
+    for row in [*(row for row in shuffled if starts[row] not in current), *now]:
+        found.setdefault(starts[row], row)
+    return list(found.values())
+
+
+def _rows(seeds: Sequence[int], envs: Sequence[EnvSpec] | None, env_indices: Sequence[int]) -> Dataset:
+    rows: dict[str, list[Any]] = {"prompt": [EMPTY_PROMPT] * len(seeds), "seed": list(seeds)}
+    if envs is not None:
+        rows |= {"env": [envs[index].label for index in env_indices], "env_index": list(env_indices)}
+    return Dataset.from_dict(rows)

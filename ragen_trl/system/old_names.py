@@ -1,0 +1,124 @@
+"""Import paths and names of version 0.1, which still work and warn once.
+
+A path such as ``ragen_trl.tiny_model`` becomes a stand-in for the module's new place. Only what README, the
+documentation or ``__all__`` of version 0.1 showed is kept, and what a checkpoint's ``training_args.bin`` names.
+"""
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+MOVED = {
+    "astar_po_config": "config.astar_po",
+    "astar_po_trainer": "astar_po.trainer",
+    "batch": "batching.batch",
+    "collapse_signs": "monitoring.alerts",
+    "experience": "batching.rollout_batch",
+    "filtering": "algorithms.filtering",
+    "gae": "algorithms.gae",
+    "intervals": "evaluation.intervals",
+    "losses": "algorithms.losses",
+    "memory_estimate": "cli.memory_estimate",
+    "observers": "trainers.observers",
+    "pass_at_k": "evaluation.pass_at_k",
+    "starpo_trainer": "trainers.starpo",
+    "tiny_model": "policies.tiny_model",
+    "trajectory_trainer": "trainers.trajectory",
+}
+"""Modules of ``ragen_trl``: old path, new path."""
+
+RENAMED = {
+    "Experience": "RolloutBatch",
+    "Fired": "Alert",
+    "Observation": "RolloutEvent",
+    "Outline": "TrajectorySummary",
+    "find_signs": "find_alerts",
+}
+"""Classes and functions: old name, new name."""
+
+
+class _StandIn(ModuleType):
+    """A module at its old path: everything is read from the new one."""
+
+    def __init__(self, name: str, target: str) -> None:
+        super().__init__(name, f"The former path of ``{target}``.")
+        self.__dict__["_target"] = target
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(self._target), new_name(name) or name)
+
+
+class _OldPaths(MetaPathFinder, Loader):
+    """Finds the modules of `MOVED`, after all other finders."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, name = fullname.rpartition(".")
+        return ModuleSpec(fullname, self) if package == "ragen_trl" and name in MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        target = f"ragen_trl.{MOVED[spec.name.rpartition('.')[2]]}"
+        warnings.warn(f"{spec.name} is now {target}", DeprecationWarning, stacklevel=2)
+        return _StandIn(spec.name, target)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing to run."""
+
+
+def install() -> None:
+    """Make the old paths importable; a second call changes nothing."""
+    if not any(isinstance(finder, _OldPaths) for finder in sys.meta_path):
+        sys.meta_path.append(_OldPaths())
+
+
+def new_name(name: str) -> str | None:
+    """The present name of a former one, with a warning the first time; ``None`` if there never was one."""
+    if name in RENAMED:
+        _warn_once(name, RENAMED[name])
+    return RENAMED.get(name)
+
+
+def former_attribute(old: str, new: str) -> Any:
+    """Makes a property under a former name; for class bodies."""
+
+    def read(self: Any) -> Any:
+        _warn_once(old, new)
+        return getattr(self, new)
+
+    return property(read, doc=f"The former name of ``{new}``.")
+
+
+class FormerKeys(dict[str, Any]):
+    """A mapping that answers to former keys, too.
+
+    Args:
+        values: What it holds.
+        former: Old key, new key.
+    """
+
+    def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]) -> None:
+        super().__init__(values)
+        self._former = former
+
+    def __missing__(self, key: str) -> Any:
+        if key not in self._former:
+            raise KeyError(key)
+        _warn_once(key, self._former[key])
+        return self[self._former[key]]
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(old: str, new: str) -> None:
+    if old not in _warned:
+        _warned.add(old)
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=4)

@@ -1,0 +1,98 @@
+"""What is logged about a rollout, as numbers: pure functions on what was played and on what the filter let through."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ragen_trl.algorithms.filtering import dispersion, group_std
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.rollout.env_executor import FAILURES
+from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
+from ragen_trl.trajectory import Trajectory
+
+
+def rollout_metrics(
+    trajectories: Sequence[Trajectory],
+    names: Sequence[str],
+    envs: Sequence[str],
+    total: Callable[[torch.Tensor], torch.Tensor],
+    device: torch.device,
+) -> dict[str, float]:
+    """Means over the trajectories of all processes, filtered or not; apart for each environment if there are several.
+
+    ``rollout/env_failures`` is no mean but a number: of episodes that ended because an environment crashed or hung.
+
+    Args:
+        trajectories: This process's.
+        names: The environment of each.
+        envs: Names of all environments of the run.
+        total: Adds a tensor up over all processes.
+        device: Where that happens.
+    """
+    rows = [measure(trajectory) for trajectory in trajectories]
+    several = len(set(envs)) > 1
+    sums = {"all/episodes": float(len(rows))}
+    sums |= {f"all/{key}": sum(row[key] for row in rows) for key in rows[0]}
+    if several:
+        sums |= per_environment(envs, names, rows)
+    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories))
+    counted = torch.tensor([*sums.values(), failures], device=device, dtype=torch.float64)
+    *totals, all_failures = total(counted).tolist()
+    means = environment_means(dict(zip(sums, totals, strict=True)))
+    return {
+        **{key.removeprefix("all/"): value for key, value in means.items()},
+        "rollout/env_failures": all_failures,
+    }
+
+
+def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:
+    """What the filter saw and did. Trajectories are counted, those of refills and of dropped groups included."""
+    counts = {
+        "filter/kept_groups": float(len(kept)),
+        "filter/trajectories_sampled": float(len(rollout.summaries)),
+        "filter/trajectories_used": float(len(kept) * rollout.group_size),
+        "filter/skipped": float(not kept),
+    }
+    if rollout.group_size == 1:  # one alone has no spread
+        return counts
+    stds = group_std(rollout.returns, rollout.group_size)
+    return {
+        "filter/in_group_std": stds.mean().item(),
+        "filter/kept_in_group_std": stds[list(kept)].mean().item() if kept else 0.0,
+        "filter/dispersion": dispersion(stds.square()),
+        **counts,
+    }
+
+
+def shown_advantages(
+    rollout: RolloutBatch,
+    kept: Sequence[int],
+    chosen: RolloutBatch,
+    advantages: torch.Tensor | None,
+    gather: Callable[[list[float]], list[float]],
+) -> list[float]:
+    """One number for each trajectory of all processes: its advantage, the mean over its tokens, or 0 if it was dropped.
+
+    Args:
+        rollout: Everything sampled.
+        kept: Indices of the groups that are trained on.
+        chosen: What is trained on.
+        advantages: (B,) of all of it, (L, T) of this process, or ``None`` if no group was kept.
+        gather: Joins the lists of all processes, in their order.
+    """
+    groups = set(kept)
+    values = iter([] if advantages is None else _one_each(chosen, advantages, gather))
+    rows = range(len(rollout.summaries))
+    return [next(values) if row // rollout.group_size in groups else 0.0 for row in rows]
+
+
+def _one_each(
+    chosen: RolloutBatch, advantages: torch.Tensor, gather: Callable[[list[float]], list[float]]
+) -> list[float]:
+    if advantages.ndim == 1:
+        found: list[float] = advantages.tolist()
+        return found
+    here = len(chosen.trajectories)
+    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
+    means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    return chosen.in_order(gather(means.tolist()))

@@ -1,0 +1,96 @@
+"""StarPO and StarPO-S: the algorithm, in the hooks of `TrajectoryTrainer`.
+
+With group-relative advantages (the GRPO form, GiGPO, MT-GRPO) nothing but the policy is trained. The PPO forms have a
+critic, which learns from every rollout before the policy does.
+"""
+
+import math
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.credit.critic import Critic
+from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
+from ragen_trl.credit.selection import uncertain_groups
+from ragen_trl.trainers.trajectory import TrajectoryTrainer
+
+_TITLE = "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning"
+
+
+class StarPOTrainer(TrajectoryTrainer):
+    """Train a language model as an agent, with StarPO or StarPO-S (RAGEN, arXiv 2504.20073).
+
+    Arguments and errors are those of `TrajectoryTrainer`; ``args`` is a ``StarPOConfig`` or ``StarPOSConfig``.
+
+    Attributes:
+        critic: The value model of the PPO forms (``advantage="gae"``, ``"turn_gae"``, ``"bi_level_gae"``), or ``None``.
+
+    Example:
+        See the README: a LoRA run of Qwen2.5-0.5B-Instruct in ten lines.
+    """
+
+    _tag_names = ["trl", "ragen", "starpo"]
+    _name = "StarPO"
+    _paper = {
+        "title": _TITLE,
+        "id": "2504.20073",
+        "citation": textwrap.dedent(f"""\
+            @article{{wang2025ragen,
+                title        = {{{{{_TITLE}}}}},
+                author       = {{Zihan Wang and others}},
+                year         = 2025,
+                eprint       = {{arXiv:2504.20073}},
+            }}"""),
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.critic = self._make_critic() if self.args.advantage in CRITIC_ADVANTAGES else None
+
+    def _make_critic(self) -> Critic:
+        args = self.args
+        return Critic(
+            self.accelerator.unwrap_model(self.model),
+            self.accelerator,
+            pad_id=self._tokenizer.pad_token_id,
+            batch_size=args.per_device_train_batch_size,
+            learning_rate=args.critic_learning_rate,
+            betas=(args.adam_beta1, args.adam_beta2),
+            eps=args.adam_epsilon,
+            weight_decay=args.weight_decay,
+            max_grad_norm=args.max_grad_norm or math.inf,
+            gradient_checkpointing=args.gradient_checkpointing,
+        )
+
+    def select_groups(self, rollout: RolloutBatch) -> list[int]:
+        """The most uncertain groups (StarPO-S); all of them with ``filter_ratio=1``."""
+        return uncertain_groups(rollout, self.args)
+
+    def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
+        """The estimator that ``args.advantage`` names. A critic also learns here, from the returns it has judged."""
+        if self.critic is not None:
+            step = self.state.global_step
+            advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
+            self._record("train", metrics)
+            return advantages
+        if self.args.advantage == "group":
+            return trajectory_advantages(rollout, self.args)
+        return turn_advantages(rollout, self.args)
+
+    def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        if self.critic is not None and self.model.training and self.state.global_step < self.args.critic_warmup_steps:
+            inputs = {**inputs, "skip": torch.tensor(True)}  # the critic has learnt from this rollout; the policy waits
+        return super()._compute_loss(model, inputs)
+
+    def _save_beside(self, checkpoint: Path) -> None:
+        if self.critic is not None:
+            self.critic.save(checkpoint / "critic")
+
+    def _load_beside(self, checkpoint: Path) -> None:
+        if self.critic is not None:
+            self.critic.load(checkpoint / "critic")

@@ -1,0 +1,280 @@
+"""Micro-batches of like lengths: what goes where, how little padding is left, and that an update does not notice."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragen_trl import AStarPOTrainer, StarPOTrainer
+from ragen_trl.batching.batch import select_rows
+from ragen_trl.batching.loss_normalization import add_step_totals
+from ragen_trl.batching.micro_batches import count_positions, regroup, row_lengths, score_by_length
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.astar_runs import astar
+from tests.support.ragen_trl.equivalence import CREDITS, Awake, assert_same_step, played_in_turns, step
+from tests.support.ragen_trl.trainers import generation_batch, lottery, made_up, small_model
+
+
+def rows_of(batch: dict[str, Any]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Prompt and completion of each row without padding."""
+    columns = (batch["prompt_ids"], batch["prompt_mask"], batch["completion_ids"], batch["completion_mask"])
+    return [
+        (tuple(prompt[shown.bool()].tolist()), tuple(completion[used.bool()].tolist()))
+        for prompt, shown, completion, used in zip(*columns, strict=True)
+    ]
+
+
+def split(batch: dict[str, Any], parts: int) -> list[dict[str, Any]]:
+    """As TRL does: equal parts, as wide as the whole."""
+    size = len(batch["completion_ids"]) // parts
+    return [
+        {
+            key: value[first : first + size] if isinstance(value, torch.Tensor) and value.ndim else value
+            for key, value in batch.items()
+        }
+        for first in range(0, parts * size, size)
+    ]
+
+
+def test_a_windows_rows_are_sorted_and_every_part_is_cut_to_its_longest_by_hand() -> None:
+    """Prompts of 1 and completions of 5, 2, 9, 3 | 4, 1, 1, 8 tokens: two windows of two micro-batches of two."""
+    played = [made_up((1, length, 0.0)) for length in (5, 2, 9, 3, 4, 1, 1, 8)]
+    batch = generation_batch(played) | {"advantages": torch.arange(8.0)}
+    parts = regroup(split(batch, 4), accumulation_steps=2)
+    assert [part["completion_mask"].sum(dim=1).tolist() for part in parts] == [[2, 3], [5, 9], [1, 1], [4, 8]]
+    assert [part["advantages"].tolist() for part in parts] == [[1, 3], [0, 2], [5, 6], [4, 7]]
+    for part, width in zip(parts, (3, 9, 1, 8), strict=True):
+        for key in ("completion_ids", "completion_mask", "tool_mask", "sampling_per_token_logps"):
+            assert part[key].shape == (2, width)
+        assert part["prompt_ids"].shape == part["prompt_mask"].shape == (2, 1)
+        assert part["num_items_in_batch"].item() == 0  # one number for all rows passes as it is
+
+
+def test_all_columns_of_a_row_move_together() -> None:
+    dice = random.Random(0)
+    played = [made_up(*[(dice.randint(1, 9), dice.randint(1, 9), 0.0) for _ in range(3)]) for _ in range(12)]
+    batch = generation_batch(played) | {"advantages": torch.arange(12.0)}
+    found = 0
+    for part in regroup(split(batch, 6), accumulation_steps=6):
+        for row, number in enumerate(part["advantages"].int().tolist()):
+            turns = played[number].turns
+            first = len(turns[0].prompt_ids)
+            length = len(played[number].token_ids) - first
+            assert rows_of(part)[row] == (turns[0].prompt_ids, played[number].token_ids[first:])
+            assert part["tool_mask"][row, :length].tolist() == list(played[number].action_mask[first:])
+            logprobs = part["sampling_per_token_logps"][row, : len(turns[0].reply_ids)]
+            assert logprobs.tolist() == pytest.approx(list(turns[0].logprobs))
+            found += 1
+    assert found == 12
+
+
+@pytest.mark.parametrize(("parts", "accumulation"), [(6, 6), (6, 3), (6, 1), (3, 6)])
+def test_rows_stay_in_their_update(parts: int, accumulation: int) -> None:
+    played = [made_up((1, length, 0.0)) for length in random.Random(1).sample(range(1, 40), 12)]
+    dealt = split(generation_batch(played), parts)
+    regrouped = regroup(dealt, accumulation)
+    size = min(parts, accumulation)
+    for first in range(0, parts, size):
+        before, after = (
+            sorted(row for part in some[first : first + size] for row in rows_of(part)) for some in (dealt, regrouped)
+        )
+        assert before == after
+        lengths = [row_lengths(part).tolist() for part in regrouped[first : first + size]]
+        assert sum(lengths, []) == sorted(sum(lengths, []))
+
+
+def test_rows_stay_in_their_micro_batch_where_the_loss_is_a_mean_of_it() -> None:
+    played = [made_up((1, length, 0.0)) for length in (5, 2, 9, 3)]
+    parts = regroup(split(generation_batch(played), 2), accumulation_steps=2, by_length=False)
+    assert [part["completion_mask"].sum(dim=1).tolist() for part in parts] == [[5, 2], [9, 3]]
+    assert [part["completion_ids"].shape[1] for part in parts] == [5, 9]
+
+
+def test_filler_comes_first_and_holds_no_column() -> None:
+    """Three kept rows, the longest first, and three of filler, which repeat it."""
+    played = [made_up((4, 30, 0.0)), made_up((1, 2, 0.0)), made_up((2, 3, 0.0))]
+    parts = regroup(split(select_rows(generation_batch(played), [0, 1, 2], 6), 3), accumulation_steps=3)
+    assert [row_lengths(part).tolist() for part in parts] == [[0, 0], [0, 3], [5, 34]]
+    shapes = [(part["prompt_ids"].shape[1], part["completion_ids"].shape[1]) for part in parts]
+    assert shapes == [(1, 1), (1, 2), (4, 30)]
+    assert all(bool(part["prompt_mask"].any(dim=1).all()) for part in parts)  # attention needs something to look at
+    add_step_totals(parts, 3, 1, lambda local: local)
+    assert [bool(part["empty"]) for part in parts] == [True, False, False]
+    tokens, positions = count_positions(parts).tolist()
+    assert (tokens, positions) == (3 + 5 + 34, 2 * 3 + 2 * 34)  # the first is not computed
+
+
+def five_turns(dice: random.Random) -> Trajectory:
+    """Log-normal replies around 60 tokens, log-normal observations around 40, episodes of one to five turns."""
+    turns = min(5, 1 + int(dice.expovariate(0.3)))
+    shown = [150 + dice.randint(0, 40), *[max(1, int(dice.lognormvariate(3.7, 0.4))) for _ in range(turns - 1)]]
+    return made_up(*[(number, max(1, int(dice.lognormvariate(4.1, 0.6))), 0.0) for number in shown])
+
+
+@pytest.mark.parametrize("rows", [32, 64, 128])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) -> None:
+    dice = random.Random(rows + size)
+    dealt = split(generation_batch([five_turns(dice) for _ in range(rows)]), rows // size)
+
+    def padding(parts: list[dict[str, Any]]) -> float:
+        add_step_totals(parts, len(parts), 1, lambda local: local)
+        tokens, positions = count_positions(parts).tolist()
+        return float(1 - tokens / positions)
+
+    assert padding(dealt) > 0.35  # as TRL splits it
+    assert padding(regroup(dealt, len(dealt))) < (1e-9 if size == 1 else 0.2)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 20])
+def test_scoring_in_passes_of_like_lengths_gives_what_every_row_gets_alone(batch_size: int) -> None:
+    """And no pass is wider than its longest prompt and completion."""
+    dice = random.Random(3)
+    batch = generation_batch([made_up(*[(2, 3, 0.0)] * dice.randint(1, 5)) for _ in range(10)])
+    model = small_model()
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+    width = batch["completion_ids"].shape[1]
+    passes: list[tuple[int, int]] = []
+
+    def score(some: torch.Tensor, mask: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        passes.append((len(some), some.shape[1]))
+        assert columns == int(mask[:, -columns:].sum(dim=1).max())
+        with torch.no_grad():
+            logprobs = model(input_ids=some, attention_mask=mask).logits[:, -columns - 1 : -1].log_softmax(dim=-1)
+        entropies = -(logprobs.exp() * logprobs).sum(dim=-1)
+        chosen = logprobs.gather(-1, some[:, -columns:, None]).squeeze(-1)
+        return chosen * mask[:, -columns:], entropies * mask[:, -columns:]
+
+    logprobs, entropies = score_by_length(score, ids, attention, width, batch_size)
+    assert entropies is not None
+    assert [count for count, _ in passes] == [min(batch_size, 10 - first) for first in range(0, 10, batch_size)]
+    assert [length for _, length in passes] == sorted(length for _, length in passes)
+    for row in range(10):
+        used = attention[row].bool()
+        count = int(batch["completion_mask"][row].sum())
+        alone = score(ids[row : row + 1, used], attention[row : row + 1, used], count)
+        for found, expected in zip((logprobs, entropies), alone, strict=True):
+            torch.testing.assert_close(found[row, :count], expected[0], rtol=1e-4, atol=1e-5)
+            assert not found[row, count:].any()
+
+
+def saved_model(folder: Path) -> str:
+    """The small model as files, from which TRL loads a reference."""
+    small_model().save_pretrained(folder / "model")
+    return str(folder / "model")
+
+
+def as_dealt(trainer: type[Any]) -> type[Any]:
+    """The same trainer on TRL's own micro-batches."""
+
+    class AsDealt(trainer):  # type: ignore[misc]
+        def _regroup(self, micro_batches: Any) -> Any:
+            return micro_batches
+
+    return AsDealt
+
+
+LOSSES = ["grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
+CASES: dict[str, dict[str, Any]] = {
+    **{f"{name}": {"loss_type": name} for name in LOSSES},
+    **{advantage: {"advantage": advantage, "loss_type": "dapo"} for advantage in CREDITS if advantage != "group"},
+    "sequence": {"importance_sampling_level": "sequence"},
+    "reference": {"beta": 0.5},
+    "two updates": {"steps_per_generation": 12, "gradient_accumulation_steps": 6, "max_steps": 2, "learning_rate": 0.1},
+}
+
+
+class Dealt(Awake):
+    """Deals out what TRL deals out at random in one order."""
+
+    def _learn_from(self, rollout: Any, kept: Any) -> Any:
+        batch = super()._learn_from(rollout, kept)
+        torch.manual_seed(0)
+        return batch
+
+
+@pytest.mark.filterwarnings("ignore:.*luspo.*:UserWarning", "ignore:.*importance_sampling_level.*:UserWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_the_step_is_that_of_the_micro_batches_as_they_were_dealt(tmp_path: Path, name: str) -> None:
+    options = {"advantage": "group", "filter_ratio": 0.7, "gradient_accumulation_steps": 12, **CASES[name]}
+    count = options.pop("gradient_accumulation_steps")
+    advantage = options.pop("advantage")
+    if "beta" in options:
+        options["model"] = saved_model(tmp_path)
+    steps = []
+    for trainer in (as_dealt(Dealt), Dealt):
+        made = played_in_turns(tmp_path, advantage, 2, count, trainer=trainer, **options)
+        steps.append(step(made))
+        paddings = [row["rollout/padding"] for row in made.state.log_history if "rollout/padding" in row]
+        assert all(value < 0.2 for value in paddings) == (trainer is Dealt)
+    assert_same_step(*steps)
+
+
+@pytest.mark.parametrize("changes", [{"loss_type": "bnpo"}, {"top_entropy_quantile": 0.5}])
+def test_what_is_a_mean_of_each_micro_batch_keeps_the_ones_it_was_dealt(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Sorted by length they would be other means: the step is that of TRL's micro-batches, cut."""
+    steps = [
+        step(played_in_turns(tmp_path, "group", 4, 6, trainer=trainer, **changes))
+        for trainer in (as_dealt(Dealt), Dealt)
+    ]
+    assert_same_step(*steps)
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_generations": 4, "filter_ratio": 0.7, "kl_coef": 0.1}])
+def test_astar_po_takes_the_step_of_the_micro_batches_as_they_were_dealt(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    options: dict[str, Any] = {"optim": "sgd", "learning_rate": 0.1, "max_grad_norm": 0.0, "max_steps": 2, "beta2": 0.1}
+    size = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+    steps = []
+    for number, trainer in enumerate((as_dealt(AStarPOTrainer), AStarPOTrainer)):
+        folder = tmp_path / str(number)
+        steps.append(step(astar(folder, lottery(draws=3), trainer=trainer, **options, **size, **changes)))
+    assert_same_step(*steps)
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_means_over_tokens_are_logged_as_if_the_update_were_one_batch(tmp_path: Path, size: int) -> None:
+    """Regression: a mean over micro-batches of like lengths weighs the tokens of short trajectories more."""
+    options: dict[str, Any] = {"beta": 0.1, "filter_ratio": 0.4, "max_steps": 2, "num_iterations": 2}
+    options |= {"learning_rate": 0.5}
+    rows = [
+        played_in_turns(tmp_path, "group", batch, 24 // batch, model=saved_model(tmp_path), **options)
+        for batch in (24, size)
+    ]
+    for trainer in rows:
+        trainer.train()
+    for update in (0, 1):
+        whole, parts = (trainer.state.log_history[update] for trainer in rows)
+        for name in ("entropy", "kl", "clip_ratio/region_mean"):
+            assert parts[name] == pytest.approx(whole[name], rel=1e-3, abs=1e-6), name
+    assert whole["clip_ratio/region_mean"] > 0 and whole["kl"] > 0
+
+
+class Counted(StarPOTrainer):
+    """Counts the micro-batches that are computed."""
+
+    computed = 0
+
+    def policy_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self.computed += 1
+        return super().policy_loss(model, inputs)
+
+
+def test_trajectories_one_by_one_have_no_padding_and_filler_is_not_computed(tmp_path: Path) -> None:
+    """Eight kept rows in five micro-batches of two: one of them is filler alone."""
+    trainer = played_in_turns(
+        tmp_path, "group", 4, 5, trainer=Counted, filter_ratio=0.4
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["filter/trajectories_used"] == 8
+    assert trainer.computed == 4  # type: ignore[attr-defined]
+    alone = played_in_turns(tmp_path, "group", 1, 24, trainer=Counted)
+    alone.train()
+    assert alone.computed == 24  # type: ignore[attr-defined]
+    assert alone.state.log_history[0]["rollout/padding"] == 0

@@ -1,0 +1,89 @@
+"""``--dry-run``: what is counted, what is said where something is missing, and that nothing is made."""
+
+import json
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig
+
+from ragen_trl.__main__ import main
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+
+OPTIONS = "--max_steps 5 --per_device_train_batch_size 8 --num_generations 4 --eval_episodes 16".split()
+
+
+def plan(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """What a dry run prints, its white space made plain."""
+    assert main([*argv, "--dry-run"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_plan_of_a_run_counts_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = plan(capsys, "train", *OPTIONS, "--max_turns", "2", "--max_reply_length", "10")
+    assert "run folder runs/frozenlake-starpo-s-seed42: new" in said
+    assert "at most 2 turns, 2 actions a turn, 6 in all" in said
+    assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
+    assert "trains on 1 of 2 groups (top_k)" in said  # a quarter of two groups is still one
+    assert "4 · 16 episodes" in said
+    assert "20 sampled and 700 behind the first prompt of a trajectory; 800 sampled in all rollouts" in said
+    assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
+    assert "weights, held: 531,744 parameters · 4 bytes" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_star_po_plays_its_reference_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ["--algo", "a-star-po", "--num_generations", "1", "--num_train_seeds", "10", "--dry_run"]
+    said = plan(capsys, "train", *OPTIONS, *options, "--output_dir", str(tmp_path / "run"))
+    assert "before that 80 to 320 of the reference, from 10 start states" in said
+    assert "reference, held: 531,744 parameters" in said
+
+
+def test_a_folder_says_what_the_run_would_go_on_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "stages.json").write_text(json.dumps({"settings": {}, "values": {"random": {}, "oracle": {}}}))
+    (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3" / "trainer_state.json").write_text('{"global_step": 3}')
+    folder = ["--output_dir", str(tmp_path)]
+    said = plan(capsys, "train", *OPTIONS, *folder)
+    assert "an unfinished run; goes on if no option has changed finished: random, oracle; checkpoint-3 of 5" in said
+    assert "would be deleted first" in plan(capsys, "train", *OPTIONS, *folder, "--overwrite", "true")
+    (tmp_path / "summary.json").write_text("{}")
+    assert "holds a finished run, so the command would refuse" in plan(capsys, "train", *OPTIONS, *folder)
+    assert (tmp_path / "checkpoint-3").exists()
+
+
+def test_a_model_folder_is_measured_without_its_weights(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    model = small_model()
+    model.config.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    said = plan(capsys, "train", *OPTIONS, "--model", str(tmp_path), "--lora_r", "4", "--bf16", "false")
+    assert f"{model.num_parameters():,} parameters" in said
+    assert "LoRA, held: 4 ranks ·" in said
+    assert AutoConfig.from_pretrained(tmp_path).hidden_size == model.config.hidden_size
+
+
+def test_a_model_of_a_hub_out_of_reach_leaves_the_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    said = plan(capsys, "train", "--model", "nobody/no-such-model")
+    assert "its config.json cannot be read here; save the model to a folder and give --model FOLDER" in said
+    assert "not estimated: the tokenizer is not at hand" in said
+    assert "not estimated: needs the model's config.json" in said
+    assert "8 start states · 16 = 128 a rollout" in said
+
+
+def test_a_mistake_is_one_in_a_dry_run_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--model", "./no/such/folder", "--dry-run"]) == 2
+    assert "there is no folder './no/such/folder'" in capsys.readouterr().err
+    assert main(["train", "--train_seed_start", "17", "--dry-run"]) == 2
+
+
+def test_the_plans_of_the_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = plan(capsys, "warm-start", "--demonstrations", "100", "--demo_epochs", "2")
+    assert "100 episodes of oracle play (noise 0.5) · 2 epochs = 14 updates of 16" in said
+    said = plan(capsys, "eval", "--episodes", "10", "--env", "ragen/Bandit-v0", "ragen/BanditRev-v0")
+    assert "10 start states · 1 episodes · 2 environments · 2 policies = 40" in said
+    assert list(tmp_path.iterdir()) == []

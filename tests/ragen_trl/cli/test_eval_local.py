@@ -1,0 +1,233 @@
+"""``python -m ragen_trl eval`` with models of this machine: several environments, stopping and going on, mistakes."""
+
+import json
+import shutil
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import gymnasium
+import pytest
+import trl.import_utils as trl_imports
+
+import ragen_envs
+from ragen_trl.__main__ import main
+from ragen_trl.cli.eval_players import fingerprint
+from ragen_trl.evaluation.folder import EvalFolder
+from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+
+LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
+PLAIN = ["--think", "false", "--max_reply_length", "6", "--max_completion_length", "600", "--bf16", "false"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A saved model, never trained."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    small_model().save_pretrained(folder)
+    TOKENIZER.save_pretrained(folder)
+    return str(folder)
+
+
+def evaluate(folder: Path, *options: str, episodes: int = 6) -> int:
+    return main(["eval", *PLAIN, "--episodes", str(episodes), "--output_dir", str(folder), *options])
+
+
+def episodes_in(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The lines of every file, without times."""
+    files = {path.name: path.read_text().splitlines() for path in (folder / "episodes").iterdir()}
+    rows = {name: [json.loads(line) for line in lines] for name, lines in files.items()}
+    return {name: [{k: v for k, v in row.items() if k != "seconds"} for row in each] for name, each in rows.items()}
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "summary.json").read_text()))
+
+
+@pytest.fixture(scope="module")
+def whole(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluation in two environments, two episodes a start state, never interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert evaluate(folder, "--model", model, "--env", LAKE, BANDIT, "--samples_per_start", "2") == 0
+    return folder
+
+
+def test_every_policy_plays_every_environment(whole: Path, model: str) -> None:
+    found = summary(whole)
+    assert list(found["environments"]) == ["FrozenLake-v0", "Bandit-v0"]
+    for environment in found["environments"].values():
+        assert list(environment["results"]) == ["random", model, "oracle"]
+        assert [result["n"] for result in environment["results"].values()] == [12, 12, 12]
+        oracle = environment["results"]["oracle"]
+        assert oracle["pass_at_k"]["2"]["value"] >= oracle["pass_at_k"]["1"]["value"] == oracle["success"]
+    assert found["environments"]["FrozenLake-v0"]["env_kwargs"] == {"is_slippery": False, "frozen_prob": 0.9}
+    assert found["policies"][model]["model"] == fingerprint(model)
+    tables = (whole / "results.md").read_text()
+    assert "| success [95 %] | FrozenLake-v0 | Bandit-v0 |" in tables
+    assert "pass@2 [95 %]" in tables
+
+
+def test_rates_can_be_recomputed_from_the_episodes(whole: Path) -> None:
+    for rows in episodes_in(whole).values():
+        assert [(row["seed"], row["sample"]) for row in rows] == [(seed, k) for seed in range(6) for k in range(2)]
+        result = summary(whole)["environments"][rows[0]["env"]]["results"][rows[0]["policy"]]
+        assert result["success"] == pytest.approx(sum(row["success"] for row in rows) / 12)
+        assert result["mean_return"] == pytest.approx(sum(row["return"] for row in rows) / 12)
+
+
+def test_a_stopped_evaluation_plays_nothing_twice_and_ends_like_a_whole_one(
+    whole: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played: list[int] = []
+    add = EvalFolder.add
+
+    def add_and_stop(self: EvalFolder, policy: str, env: str, block: Any) -> None:
+        add(self, policy, env, block)
+        played.append(len(block))
+        if len(played) == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(EvalFolder, "add", add_and_stop)
+    options = ["--model", model, "--env", LAKE, BANDIT, "--samples_per_start", "2", "--side_by_side", "5"]
+    assert evaluate(tmp_path, *options) == 130
+    kept = sum(played)
+    assert not (tmp_path / "summary.json").exists()
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert evaluate(tmp_path, *options) == 0
+    assert f"{kept} of 72 episodes are there already" in capsys.readouterr().out
+    assert sum(played) == 72
+    assert episodes_in(tmp_path) == episodes_in(whole)
+    assert evaluate(tmp_path, *options) == 0
+    assert sum(played) == 72
+
+
+def test_more_episodes_and_samples_join_those_that_are_there(whole: Path, model: str, tmp_path: Path) -> None:
+    options = ["--model", model, "--env", LAKE, BANDIT]
+    assert evaluate(tmp_path, *options, episodes=3) == 0
+    assert evaluate(tmp_path, *options, "--samples_per_start", "2") == 0
+    assert episodes_in(tmp_path) == episodes_in(whole)
+    assert evaluate(tmp_path, *options, episodes=3) == 0
+    assert summary(tmp_path)["environments"]["Bandit-v0"]["results"]["random"]["n"] == 3
+
+
+def test_another_model_under_the_same_name_is_noticed(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    assert fingerprint(str(copy)) == fingerprint(model)
+    options = ["--model", str(copy), "--env", BANDIT]
+    assert evaluate(tmp_path / "out", *options) == 0
+    changed = small_model()
+    changed.lm_head.weight.data[0, 0] += 1
+    changed.save_pretrained(copy)
+    assert evaluate(tmp_path / "out", *options) == 2
+    error = capsys.readouterr().err
+    assert "holds an evaluation with other settings" in error and "model was '" in error
+    assert evaluate(tmp_path / "out", *options, "--max_reply_length", "7", "--overwrite", "true") == 0
+    assert evaluate(tmp_path / "out", *options) == 2
+    assert "max_reply_length was 7, now 6" in capsys.readouterr().err
+
+
+class Riddle(ragen_envs.TextEnv):
+    """Free text, so nobody knows a random action, and nobody wrote an oracle."""
+
+    instruction = "What is it?"
+    actions = None
+
+    def _start(self, options: dict[str, Any]) -> str:
+        return "It has a bed and never sleeps."
+
+    def _parse_action(self, text: str) -> str:
+        return text
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        return "No.", 0.0, True, {"success": False, "action_is_effective": True}
+
+
+class Chatty(Riddle):
+    """Says more than a small model can read."""
+
+    def _start(self, options: dict[str, Any]) -> str:
+        return "§" * 3000
+
+
+@pytest.fixture
+def registered() -> Any:
+    """Two environments of a user."""
+    for name, entry in (("me/Riddle-v0", Riddle), ("me/Chatty-v0", Chatty)):
+        gymnasium.register(name, entry_point=entry)  # type: ignore[arg-type]
+    yield
+    for name in ("me/Riddle-v0", "me/Chatty-v0"):
+        del gymnasium.registry[name]
+
+
+def test_where_there_are_no_baselines_the_rows_say_so(registered: None, model: str, tmp_path: Path) -> None:
+    assert evaluate(tmp_path, "--model", model, "--env", "me/Riddle-v0", BANDIT) == 0
+    results = summary(tmp_path)["environments"]["Riddle-v0"]["results"]
+    assert "no random policy: random_action knows no Riddle" in results["random"]["not_played"]
+    assert "register it with @best_action.register(Riddle)" in results["oracle"]["not_played"]
+    assert (results[model]["n"], results[model]["normalised"]) == (6, None)
+    assert "| oracle | no oracle policy: best_action knows no Riddle" in (tmp_path / "results.md").read_text()
+
+
+def test_a_prompt_that_the_model_cannot_read_is_named_before_anything_is_played(
+    registered: None, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(tmp_path, "--model", model, "--env", BANDIT, "me/Chatty-v0") == 2
+    error = capsys.readouterr().err
+    assert "cannot play Chatty-v0: the first message has" in error
+    assert "leave this environment out" in error
+    assert not list(tmp_path.rglob("*.jsonl"))
+
+
+def test_episodes_that_outgrow_their_tokens_are_counted(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(tmp_path, "--model", model, "--env", LAKE, "--max_completion_length", "20") == 0
+    assert "6 episodes ended where max_completion_length (20) or the model's context" in capsys.readouterr().out
+    assert summary(tmp_path)["environments"]["FrozenLake-v0"]["results"][model]["limits"] == {"context": 6}
+
+
+def test_vllm_plays_without_a_trainer(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake samples greedily from the same weights, so that its episodes are those of Transformers."""
+    made: list[dict[str, Any]] = []
+
+    def start(**options: Any) -> FakeLLM:
+        made.append(options)
+        llm = FakeLLM(FakeModel(small_model()), options["max_model_len"] or 2048)
+        llm.llm_engine.engine_core = SimpleNamespace(shutdown=lambda: made.append({}))
+        return llm
+
+    vllm = ModuleType("vllm")
+    vllm.__spec__ = ModuleSpec("vllm", None)
+    vllm.LLM, vllm.SamplingParams = start, SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", vllm)
+    monkeypatch.setattr(trl_imports, "is_vllm_available", lambda: True)
+    options = ["--model", model, "--env", LAKE, BANDIT, "--eval_temperature", "0"]
+    assert evaluate(tmp_path / "vllm", *options, "--use_vllm", "true") == 0
+    assert [each.get("model") for each in made] == [model, None]  # one engine for both, shut down at the end
+    assert (made[0]["logprobs_mode"], made[0]["dtype"]) == ("processed_logprobs", "float32")
+    assert evaluate(tmp_path / "transformers", *options) == 0
+    assert episodes_in(tmp_path / "vllm") == episodes_in(tmp_path / "transformers")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--model", "./no/such/model"], "there is no folder './no/such/model'"),
+        (["--use_vllm", "true"], "vLLM is not installed"),
+        (["--episodes", "20000"], "20000 evaluation episodes"),
+    ],
+)
+def test_a_mistake_gets_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+) -> None:
+    assert evaluate(tmp_path / "out", *options) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(tmp_path.rglob("*.jsonl"))

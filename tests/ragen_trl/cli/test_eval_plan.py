@@ -1,0 +1,137 @@
+"""What an evaluation plays: environments as text, suites, and whose options hold where."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen_trl import StarPOSConfig
+from ragen_trl.cli.eval_plan import (
+    LIMITS,
+    MANNER,
+    EvalOptionError,
+    EvalPlan,
+    EvalSpecError,
+    NamedEnv,
+    read_plan,
+    read_spec,
+)
+from ragen_trl.rollout.environments import save_play_options
+
+LAKE, BANDIT, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Bandit-v0", "ragen/Sokoban-v0"
+
+
+def plan(*options: str, **given: Any) -> EvalPlan:
+    return read_plan(given, ["--use_cpu", "true", "--bf16", "false", *options])
+
+
+def trained(folder: Path, env: str, **options: Any) -> str:
+    """A folder that says how its model plays; there are no weights in it."""
+    args = StarPOSConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **options)
+    save_play_options(folder, env, args)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        (LAKE, NamedEnv(LAKE)),
+        (f'{LAKE}:{{"size": 8}}', NamedEnv(LAKE, {"size": 8})),
+        (f"{LAKE}:{{}}", NamedEnv(LAKE, {})),
+        ('ragen_envs:ragen/Sokoban-v0:{"num_boxes": 2}', NamedEnv(f"ragen_envs:{SOKOBAN}", {"num_boxes": 2})),
+    ],
+)
+def test_an_environment_is_read_from_its_text(text: str, spec: NamedEnv) -> None:
+    assert read_spec(text) == spec
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--env", "ragen/Sokoban-v0:{symbols: W}"], ["{symbols: W}", "no JSON", "'ragen/Sokoban-v0:{\"dim_room\""]),
+        (["--env", ""], ["env is ''", "Gymnasium id"]),
+        (["--suite", "lakes"], ["suite is 'lakes'", "sokoban, bandit"]),
+        (["--suite", "bandit", "--env", BANDIT], ["give one of them"]),
+        (["--env", BANDIT, LAKE, "--env_kwargs", '{"size": 8}'], ["env_kwargs", "'ID:{…}'"]),
+        (["--env", BANDIT, BANDIT], ["listed 2 times"]),
+        (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 with {'slippery': 1} cannot be made"]),
+        (["--episodes", "0"], ["episodes is 0"]),
+        (["--samples_per_start", "-1"], ["samples_per_start is -1"]),
+        (["--model", "a", "a"], ["model 'a' is listed 2 times"]),
+        (["--algo", "ppo"], ["algo is 'ppo'"]),
+        (["--reward_weights", "1", "2"], ["reward_weights is [1.0, 2.0]"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_value(options: list[str], words: list[str]) -> None:
+    with pytest.raises((EvalOptionError, EvalSpecError, ValueError)) as caught:
+        plan(*options)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_the_suites_are_those_of_the_paper(tmp_path: Path) -> None:
+    """The other symbols come on top of what the model's own Sokoban is made with."""
+    model = trained(tmp_path / "model", SOKOBAN, env_kwargs={"dim_room": [5, 5]})
+    found = {task.name: dict(task.spec.kwargs) for task in plan("--suite", "sokoban", "--model", model).tasks}
+    assert found == {
+        "Sokoban-v0": {"dim_room": [5, 5]},
+        "SokobanLarge-v0": {},
+        'Sokoban-v0(symbols="W.GCBA@")': {"dim_room": [5, 5], "symbols": "W.GCBA@"},
+        "FrozenLake-v0": {"is_slippery": False, "frozen_prob": 0.9},
+    }
+    assert [task.spec.env for task in plan("--suite", "bandit").tasks] == [BANDIT, "ragen/BanditRev-v0"]
+
+
+def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: Path) -> None:
+    model = trained(tmp_path / "model", LAKE, max_turns=7, max_actions=9, think=False, max_reply_length=33)
+    own, bandit, sokoban = plan("--model", model, "--env", LAKE, BANDIT, SOKOBAN).tasks
+    assert (own.args[model].max_turns, own.args[model].max_actions) == (7, 9)  # as it was trained
+    assert bandit.args[model].max_turns == 1  # the recipe: one arm is pulled
+    assert sokoban.args[model].max_turns == 7  # nothing else is known
+    assert all(task.args[model].max_reply_length == 33 for task in (own, bandit, sokoban))
+    assert all(task.settings()["max_turns"] == task.args[model].max_turns for task in (own, bandit, sokoban))
+    given = plan("--model", model, "--env", LAKE, BANDIT, "--max_turns", "4").tasks
+    assert [task.args[model].max_turns for task in given] == [4, 4]  # the command line wins everywhere
+
+
+def test_the_temperature_of_training_is_not_taken_for_that_of_evaluation() -> None:
+    """It was accepted and had no effect."""
+    for argv, given in ((["--temperature", "0.5"], {}), (["--temperature=0.5"], {}), ([], {"temperature": 0.5})):
+        with pytest.raises(EvalOptionError, match="sampled at eval_temperature"):
+            read_plan(given, ["--env", "ragen/Bandit-v0", *argv])
+
+
+def test_without_env_a_model_plays_where_it_was_trained(tmp_path: Path) -> None:
+    lake = trained(tmp_path / "lake", LAKE, env_kwargs={"size": 5})
+    bandit = trained(tmp_path / "bandit", BANDIT)
+    (task,) = plan("--model", lake).tasks
+    assert (task.spec.env, dict(task.spec.kwargs)) == (LAKE, {"size": 5})
+    (task,) = plan("--model", lake, env=LAKE, eval_episodes=4).tasks
+    assert dict(task.spec.kwargs) == {"size": 5}
+    with pytest.raises(EvalOptionError, match="trained in ragen/Bandit-v0 and ragen/FrozenLake-v0; say with --env"):
+        plan("--model", lake, bandit)
+
+
+def test_models_that_were_trained_with_other_limits_are_not_put_into_one_table(tmp_path: Path) -> None:
+    one, two = trained(tmp_path / "one", LAKE, max_turns=3), trained(tmp_path / "two", LAKE, max_turns=5)
+    with pytest.raises(EvalOptionError, match=f"{one} plays with max_turns 3, {two} with 5"):
+        plan("--model", one, two)
+    assert plan("--model", one, two, "--max_turns", "3").tasks[0].args[two].max_turns == 3
+
+
+def test_every_recorded_option_is_the_tasks_or_the_models(tmp_path: Path) -> None:
+    recorded = json.loads(Path(trained(tmp_path, LAKE), "play.json").read_text())
+    assert set(recorded) == {"env", "env_kwargs", *LIMITS, *MANNER}
+
+
+@pytest.mark.parametrize(
+    ("options", "folder"),
+    [
+        ([], "eval-on-frozenlake"),
+        (["--model", "runs/lake-seed42/model", "--env", BANDIT], "eval-lake-seed42-on-bandit"),
+        (["--model", "Qwen/Qwen2.5-0.5B", "--suite", "bandit"], "eval-qwen2.5-0.5b-on-bandit-banditrev"),
+        (["--suite", "sokoban"], "eval-on-sokoban-sokobanlarge-and-2-more"),
+    ],
+)
+def test_the_default_folder_names_who_plays_what(options: list[str], folder: str) -> None:
+    assert plan(*options).folder == Path("runs") / folder

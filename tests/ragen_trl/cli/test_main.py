@@ -1,0 +1,298 @@
+"""The commands as a user types them: a whole small run, stopping and going on, and every mistake we know of."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gymnasium
+import pytest
+from transformers import Trainer
+
+from ragen_trl.__main__ import main
+from ragen_trl.reporting.report import results_table
+from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
+
+SMALL_RUN = [
+    *("--demonstrations", "32", "--demo_batch_size", "16", "--eval_episodes", "8", "--max_turns", "2"),
+    *("--per_device_train_batch_size", "8", "--num_generations", "4", "--max_steps", "4", "--save_steps", "1"),
+]
+
+
+def train(folder: Path, *more: str) -> int:
+    return main(["train", *SMALL_RUN, "--output_dir", str(folder), *more])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole small run, never interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert train(folder) == 0
+    return folder
+
+
+def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
+    summary = json.loads((finished / "summary.json").read_text())
+    assert list(summary["results"]) == ["random", "oracle", "before", "trained"]
+    assert all(result["n"] == 8 for result in summary["results"].values())
+    assert summary["results"]["oracle"]["success"] > summary["results"]["random"]["success"]
+    assert summary["trajectories"] == {"sampled": 32, "used": summary["trajectories"]["used"]}
+    assert summary["config"]["filter_ratio"] == 0.25
+    assert summary["config"]["env_kwargs"] == summary["env_kwargs"]
+    assert summary["seed"] == 42
+    assert len([row for row in json.loads((finished / "history.json").read_text()) if "success" in row]) == 4
+    assert (finished / "report.html").read_text().startswith("<!doctype html>")
+    assert (finished / "model" / "model.safetensors").exists()
+    assert "trained" in results_table(summary)
+
+
+def test_without_output_dir_a_run_goes_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers puts "trainer_output" in the place of an output_dir of None, which hid the default folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *SMALL_RUN, "--max_steps", "1", "--seed", "7"]) == 0
+    assert (tmp_path / "runs" / "frozenlake-starpo-s-seed7" / "summary.json").exists()
+    assert main(["eval", "--eval_episodes", "4"]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+
+
+def test_other_settings_are_not_mixed_into_an_unfinished_run(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An option that is back at TRL's default was overlooked once."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "stages.json").write_text((finished / "stages.json").read_text())
+    assert train(folder, "--num_generations", "8", "--loss_type", "dapo") == 2
+    error = capsys.readouterr().err
+    assert "num_generations was 4, now 8" in error
+    assert "loss_type was 'grpo', now 'dapo'" in error
+
+
+BANDIT = "--env ragen/Bandit-v0 --demonstrations 768 --max_steps 2 --per_device_train_batch_size 16".split()
+
+
+def test_the_ppo_form_from_the_command_line(tmp_path: Path) -> None:
+    """The critic of the embedded model needs a learning rate of its size: at a big model's 1e-5 it stays at 0."""
+    assert train(tmp_path / "run", *BANDIT, "--algo", "starpo", "--advantage", "gae") == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["config"]["critic_learning_rate"] == 1e-3
+    assert summary["trajectories"] == {"sampled": 32, "used": 32}
+    assert (tmp_path / "run" / "critic" / "critic.json").is_file()
+    assert not list((tmp_path / "run" / "model").glob("*critic*"))
+
+
+def test_a_star_po_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8"]
+    assert train(tmp_path / "run", *BANDIT, "--algo", "a-star-po", *options) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["trajectories"] == {"sampled": 32, "used": 32, "reference": 128}
+    assert summary["config"]["beta2"] == 1e-2
+    assert summary["reference"]["episodes"] == summary["reference"]["played"] == 128
+    said = capsys.readouterr()
+    assert "reference: success " in said.out and ", 128 episodes, " in said.out
+
+
+def test_options_that_no_command_can_use_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", "--reward_weights", "1", "2")
+    assert "reward_weights is [1.0, 2.0]; it is for scripts" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_eval_reads_the_saved_model(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its folder says how it plays, so the same seeds give the number that the run itself reported."""
+    model = str(finished / "model")
+    assert main(["eval", "--model", model, "--eval_episodes", "8", "--output_dir", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    environment = summary["environments"]["FrozenLake-v0"]
+    assert environment["about"] == {}  # FrozenLake has nothing to say
+    results = environment["results"]
+    reported = json.loads((finished / "summary.json").read_text())["results"]["trained"]
+    assert results[model]["mean_return"] == reported["mean_return"]
+    assert "oracle: success 0.875" in capsys.readouterr().out  # one of eight goals is more than four moves away
+
+
+def test_report_of_finished_runs(finished: Path, tmp_path: Path) -> None:
+    assert main(["report", str(finished), "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_warm_start_then_train_from_it(tmp_path: Path) -> None:
+    start = str(tmp_path / "start")
+    assert main(["warm-start", "--demonstrations", "16", "--output_dir", start]) == 0
+    assert train(tmp_path / "run", "--model", start, "--algo", "starpo", "--max_steps", "1") == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["algo"], summary["warm_started"], summary["config"]["filter_ratio"]) == ("starpo", False, 1.0)
+    assert summary["config"]["learning_rate"] == 5e-4  # its recipe goes with the embedded model, not that of large ones
+    assert "a local model" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
+    small_model().save_pretrained(tmp_path / "base")
+    TOKENIZER.save_pretrained(tmp_path / "base")
+    options = ["--think", "false", "--max_reply_length", "8", "--bf16", "false"]
+    run = [*options, "--gradient_accumulation_steps", "1", "--lora_r", "4", "--max_steps", "1"]
+    assert train(tmp_path / "run", "--model", str(tmp_path / "base"), *run) == 0
+    adapter = tmp_path / "run" / "model"
+    assert (adapter / "adapter_model.safetensors").exists()
+    played = ["--max_turns", "2", "--eval_episodes", "8", "--output_dir", str(tmp_path / "eval")]
+    assert main(["eval", "--model", str(adapter), *options, *played]) == 0
+    environments = json.loads((tmp_path / "eval" / "summary.json").read_text())["environments"]
+    results = environments["FrozenLake-v0"]["results"]
+    reported = json.loads((tmp_path / "run" / "summary.json").read_text())["results"]["trained"]
+    assert results[str(adapter)]["mean_return"] == reported["mean_return"]
+
+
+def test_a_finished_run_is_not_touched(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(finished) == 2
+    assert "holds a finished run" in capsys.readouterr().err
+
+
+def test_options_from_yaml_and_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("env: ragen/Bandit-v0\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
+    assert train(tmp_path / "run", "--config", str(config)) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["env"] == "ragen/Bandit-v0"
+    assert summary["config"]["learning_rate"] == 1e-3
+    assert summary["config"]["max_steps"] == 4  # the command line wins
+    config.write_text("learning_rte: 1.0e-3\n")
+    with pytest.raises(SystemExit, match="2"):
+        train(tmp_path / "other", "--config", str(config))
+    assert "learning_rte" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--env", "ragen/FrozenPond-v0"], ["FrozenPond"]),
+        (["--env_kwargs", '{"slippery": false}'], ["slippery", "ragen/FrozenLake-v0"]),
+        (["--algo", "ppo"], ["'ppo'", "starpo-s"]),
+        (["--num_generations", "1"], ["at least 2", "1"]),
+        (["--num_generations", "3"], ["8", "divisible", "3"]),
+        (["--filter_ratio", "0"], ["filter_ratio is 0.0", "(0, 1]"]),
+        (["--format_penalty", "0.5"], ["format_penalty is 0.5"]),
+        (["--train_seed_start", "17"], ["17", "evaluation"]),
+        (["--noise", "2"], ["noise is 2.0"]),
+        (["--model", "./no/such/folder"], ["./no/such/folder", "hub id"]),
+        (["--model", "nobody/no-such-model"], ["nobody/no-such-model", "spelling"]),
+        (["--eval_episodes", "20000"], ["20000", "8000"]),
+    ],
+)
+def test_a_mistake_gets_one_line_with_the_value(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], words: list[str]
+) -> None:
+    try:
+        status = train(tmp_path / "run", *options)
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert status == 2
+    assert error.startswith("error: ")
+    assert all(word in error for word in words), error
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    assert train(tmp_path / "run", "--model", str(tmp_path / "empty")) == 2
+    assert "config.json" in capsys.readouterr().err
+
+
+def test_a_template_that_rewrites_history(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = TOKENIZER.__class__(tokenizer_object=TOKENIZER.backend_tokenizer, eos_token="<|im_end|>")
+    tokenizer.chat_template = "{{ messages[-1]['content'] }}"
+    small_model().save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    assert train(tmp_path / "run", "--model", str(tmp_path / "model"), "--bf16", "false") == 2
+    assert "rewrites earlier messages" in capsys.readouterr().err
+
+
+def test_an_environment_without_oracle_is_told_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = gymnasium.envs.registration.EnvSpec("me/Lottery-v0", Lottery)
+    monkeypatch.setitem(gymnasium.registry, "me/Lottery-v0", spec)
+    assert train(tmp_path / "run", "--env", "me/Lottery-v0") == 2
+    assert "Lottery" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "warm_start").exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at inline_container.cc:673] . unexpected pos 64 vs 0"),
+        OSError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_in_the_words_of_torch_and_safetensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def full(self: Trainer, *args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Trainer, "_save", full)
+    assert train(tmp_path / "run") == 2
+    assert "the disk is full" in capsys.readouterr().err
+
+
+def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint fails in the middle; the next run goes on from the one before it."""
+    save = Trainer._save_optimizer_and_scheduler
+
+    def full(self: Trainer, folder: str) -> None:
+        if folder.endswith("checkpoint-3"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(self, folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_optimizer_and_scheduler", full)
+        assert train(tmp_path / "run") == 2
+    assert "the disk is full" in capsys.readouterr().err
+    assert (tmp_path / "run" / "checkpoint-3" / "model.safetensors").exists()  # half a checkpoint
+    assert train(tmp_path / "run") == 0
+    assert "checkpoint-2" in capsys.readouterr().out
+
+
+def start_run(folder: Path, wait_for: str) -> subprocess.Popen[str]:
+    """Start a run in a process of its own and wait until a file of it appears."""
+    command = [sys.executable, "-m", "ragen_trl", "train", *SMALL_RUN, "--output_dir", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ)
+    deadline = time.monotonic() + 120
+    while not (folder / wait_for).exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process
+
+
+def test_a_killed_run_ends_where_an_unbroken_one_does(finished: Path, tmp_path: Path) -> None:
+    process = start_run(tmp_path / "run", "checkpoint-1/trainer_state.json")
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "run" / "summary.json").exists()
+    assert train(tmp_path / "run") == 0
+    model = "model/model.safetensors"
+    assert (tmp_path / "run" / model).read_bytes() == (finished / model).read_bytes()
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_no_trace(finished: Path, tmp_path: Path) -> None:
+    process = start_run(tmp_path / "run", "checkpoint-1/trainer_state.json")
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert "the same command goes on" in error
+    assert train(tmp_path / "run") == 0
+    model = "model/model.safetensors"
+    assert (tmp_path / "run" / model).read_bytes() == (finished / model).read_bytes()
+
+
+def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Path) -> None:
+    """Its config.yaml says all that was chosen, so the same weights come out."""
+    assert main(["train", "--config", str(finished / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
+    model = "model/model.safetensors"
+    assert (tmp_path / "again" / model).read_bytes() == (finished / model).read_bytes()

@@ -1,0 +1,221 @@
+"""What a configuration or a trainer refuses before anything is played: with the value, and a remedy."""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+
+from ragen_trl import AStarPOConfig, StarPOConfig, StarPOTrainer, format_reward
+from ragen_trl.config.starpo import ADVANTAGES
+from ragen_trl.config.validation import CHOICES, CRITIC_ADVANTAGES, READ
+from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
+from ragen_trl.policies.model_support import NoReferenceError
+from ragen_trl.trainers.rollout import LaunchError
+from tests.support.ragen_trl.trainers import (
+    SMALL,
+    TOKENIZER,
+    lottery,
+    made_up,
+    rollout_of,
+    small_model,
+    small_trainer,
+)
+
+# Another value than the default for every option that not all advantages read.
+OTHER: dict[str, Any] = {
+    "baseline": "leave_one_out",
+    "scale_rewards": "none",
+    "gamma": 0.5,
+    "gae_lambda": 0.5,
+    "turn_gamma": 0.5,
+    "turn_lambda": 0.5,
+    "step_weight": 0.5,
+    "whiten_advantages": False,
+    "bootstrap": "all",
+    "critic_learning_rate": 0.5,
+    "critic_warmup_steps": 1,
+    "value_clip": None,
+}
+
+
+def config(**changes: Any) -> StarPOConfig:
+    return StarPOConfig(output_dir="unused", **{**SMALL, **changes})
+
+
+class Reading:
+    """A configuration that notes which of its options are read."""
+
+    def __init__(self, args: StarPOConfig) -> None:
+        self._args, self.read = args, set[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        self.read.add(name)
+        return getattr(self._args, name)
+
+
+class NoCritic:
+    """Values everything at 0 and learns nothing."""
+
+    def values(self, trajectories: Any, bootstrap: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros(len(trajectories), 4), torch.zeros(len(trajectories))
+
+    def update(self, *args: Any) -> dict[str, float]:
+        return {}
+
+
+@pytest.mark.parametrize("advantage", ADVANTAGES)
+def test_the_table_of_options_says_what_an_estimator_reads(advantage: str) -> None:
+    args: Any = Reading(config(advantage=advantage))
+    rollout = rollout_of([made_up((1, 1, 0.5), (1, 1, reward), truncated=True) for reward in (0.0, 1.0)], 2)
+    of_trainer: set[str] = set()
+    if advantage in CRITIC_ADVANTAGES:
+        critic: Any = NoCritic()
+        critic_advantages(critic, rollout, args, lambda tensor: tensor, seed=0)
+        of_trainer = {"critic_learning_rate", "critic_warmup_steps"}  # it makes the critic, and lets it learn alone
+    elif advantage == "group":
+        trajectory_advantages(rollout, args)
+    else:
+        turn_advantages(rollout, args)
+    assert (args.read & OTHER.keys()) | of_trainer == set(READ[advantage])
+
+
+def test_every_option_of_the_table_is_one_of_the_configuration() -> None:
+    listed = {option for read in READ.values() for option in read}
+    assert listed == OTHER.keys()
+    assert listed <= {field.name for field in fields(StarPOConfig)}
+    assert READ.keys() == set(ADVANTAGES)
+    default = config()
+    assert all(getattr(default, name) != value for name, value in OTHER.items())
+
+
+@pytest.mark.parametrize("option", OTHER)
+@pytest.mark.parametrize("advantage", ADVANTAGES)
+def test_an_option_is_taken_where_it_is_read_and_refused_elsewhere(advantage: str, option: str) -> None:
+    changes = {"advantage": advantage, option: OTHER[option]}
+    if option in READ[advantage]:
+        assert getattr(config(**changes), option) == OTHER[option]
+        return
+    message = f"{option} is {OTHER[option]!r}, which advantage '{advantage}' does not read; leave it at"
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"filter_ratio": 0.5}, "fp16 is True.*a filter that keeps nothing.*use bf16, or float32"),
+        ({"max_refills": 1}, "fp16 is True.*use bf16"),
+        ({"advantage": "gae", "critic_warmup_steps": 1}, "fp16 is True.*a critic's warm-up"),
+    ],
+    ids=str,
+)
+def test_fp16_is_refused_where_an_update_may_be_left_out(changes: dict[str, Any], message: str) -> None:
+    """Its loss scaler asserts that some parameter has a gradient."""
+    config(fp16=True)
+    config(**changes)
+    with pytest.raises(ValueError, match=message):
+        config(fp16=True, **changes)
+
+
+def test_a_share_of_the_spread_that_is_all_of_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it"):
+        config(filter_strategy="top_p")
+    assert config(filter_strategy="top_p", filter_ratio=0.9).filter_ratio == 0.9
+
+
+@pytest.mark.parametrize("changes", [{"baseline": "leave_one_out"}, {"scale_rewards": "none"}], ids=str)
+def test_rewards_that_are_normalised_first_have_one_baseline_and_one_scale(changes: dict[str, Any]) -> None:
+    (value,) = changes.values()
+    with pytest.raises(ValueError, match=f"{value!r}.*'normalize_then_sum' always takes the group's mean and std"):
+        config(multi_objective_aggregation="normalize_then_sum", **changes)
+    config(multi_objective_aggregation="normalize_then_sum")
+
+
+def test_turns_do_not_have_rewards_that_are_normalised_first() -> None:
+    with pytest.raises(ValueError, match="'normalize_then_sum'.*advantage 'gigpo' needs 'sum_then_normalize'"):
+        config(multi_objective_aggregation="normalize_then_sum", advantage="gigpo")
+
+
+@pytest.mark.parametrize("args", [GRPOConfig("unused", use_cpu=True, bf16=False), None], ids=["GRPOConfig", "None"])
+def test_a_trainer_takes_a_configuration_of_ours(args: Any) -> None:
+    with pytest.raises(ValueError, match=f"args is {'GRPOConfig' if args else None}.*pass a StarPOConfig"):
+        StarPOTrainer(small_model(), lottery(), args, processing_class=TOKENIZER)
+
+
+def test_weights_count_the_return_of_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\[0\.5\]; give one each to environment_return, format_reward, in this"):
+        small_trainer(tmp_path, lottery(), reward_funcs=[format_reward], reward_weights=[0.5])
+
+
+def test_a_single_reward_function_needs_no_list(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery(), reward_funcs=format_reward, reward_weights=[1.0, 2.0], max_steps=1)
+    trainer.train()
+    assert trainer.reward_func_names == ["environment_return", "format_reward"]
+    assert trainer._rewards.shape == (8, 2)
+
+
+def test_a_trainer_that_compares_trajectories_needs_two() -> None:
+    with pytest.raises(ValueError, match="num_generations is 1; a group needs at least 2"):
+        config(num_generations=1)
+    assert config(num_generations=1, advantage="gae").num_generations == 1  # a critic compares with itself
+    with pytest.raises(ValueError, match="num_generations is 1, but filter_ratio 0.5 and max_refills 0 need groups"):
+        config(num_generations=1, advantage="gae", filter_ratio=0.5)
+
+
+def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> None:
+    """StarPO once took the options of A*-PO, and trained StarPO."""
+    message = "AStarPOConfig, most of whose options StarPOTrainer .* make a AStarPOTrainer"
+    with pytest.raises(ValueError, match=message):
+        small_trainer(tmp_path, lottery(), AStarPOConfig, StarPOTrainer, num_generations=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ({"loss_type": "grop"}, "loss_type is 'grop'; choose one of grpo, bnpo"),
+        ({"epsilon": -1.0}, "epsilon is -1.0; it cannot be negative"),
+        ({"delta": 0.5}, "delta is 0.5, inside the clip range of epsilon 0.2"),
+        ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
+        ({"multi_objective_aggregation": "foo"}, "choose one of sum_then_normalize, normalize_then_sum"),
+        ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),
+        ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
+    ],
+)
+def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
+
+
+def test_the_choices_of_trls_options_are_those_of_its_code() -> None:
+    """Contract: TRL looks at them late, so the lists are ours to keep."""
+    code = inspect.getsource(GRPOTrainer)
+    for name in ("loss_type", "scale_rewards", "multi_objective_aggregation"):
+        assert all(f'"{choice}"' in code for choice in CHOICES[name]), name
+    named = set(re.findall(r'self\.loss_type == "(\w+)"', code))
+    for listed in re.findall(r"self\.loss_type in \[([^\]]*)\]", code):
+        named |= set(re.findall(r'"(\w+)"', listed))
+    assert named == set(CHOICES["loss_type"])
+
+
+def test_processes_that_do_not_see_one_another_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train alone and write over what the others write."""
+    args = StarPOConfig(output_dir=str(tmp_path), **SMALL)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    StarPOTrainer(small_model(), lottery(), args, processing_class=TOKENIZER)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(LaunchError, match="launched as 2 processes.*use_cpu=True and launch with torchrun"):
+        StarPOTrainer(small_model(), lottery(), args, processing_class=TOKENIZER)
+
+
+def test_a_kl_term_needs_a_model_that_can_be_loaded_once_more(tmp_path: Path) -> None:
+    with pytest.raises(NoReferenceError, match="beta is 0.1.*built in memory; save it.*or set beta=0"):
+        small_trainer(tmp_path, lottery(), beta=0.1)
+    lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    assert small_trainer(tmp_path, lottery(), beta=0.1, peft_config=lora).ref_model is None  # the adapter switched off

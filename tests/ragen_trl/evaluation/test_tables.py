@@ -1,0 +1,69 @@
+"""The tables of an evaluation, cell by cell."""
+
+from typing import Any
+
+from ragen_trl.evaluation.tables import header, markdown, overview, rows, terminal
+
+
+def result(success: float, low: float, high: float, **values: Any) -> dict[str, Any]:
+    numbers = {"mean_return": success, "return_stderr": 0.01, "format_valid": 1.0, "turns": 2.5, "reply_tokens": 30.0}
+    rest = {"n": 128, "left_out": 0, "pass_at_k": {}, "normalised": None}
+    return {"success": success, "success_low": low, "success_high": high, **numbers, **rest, **values}
+
+
+PASSES = {k: {"value": v, "low": v - 0.1, "high": v + 0.1, "starts": 32} for k, v in (("1", 0.5), ("2", 0.75))}
+LAKE = {
+    "random": result(0.2, 0.1, 0.3, normalised=0.0),
+    "runs/a|b": result(0.5, 0.4, 0.6, normalised=0.375, pass_at_k=PASSES, left_out=3),
+    "oracle": {"not_played": "no oracle policy: nobody wrote one, alas, and this reason is longer than any cell"},
+}
+ROOM = {"random": result(0.1, 0.0, 0.2), "runs/a|b": result(0.15, 0.05, 0.25), "oracle": result(1.0, 0.9, 1.0)}
+ENVIRONMENTS = {
+    name: {"env": f"ragen/{name}", "env_kwargs": {"size": 4}, "options": {"max_turns": 3}, "results": results}
+    for name, results in (("Lake", LAKE), ("Room", ROOM))
+}
+
+
+def test_the_cells() -> None:
+    assert header(LAKE)[:3] == ["policy", "success [95 %]", "pass@2 [95 %]"]  # pass@1 is the success rate
+    assert rows(LAKE)[1] == [
+        *("runs/a|b", "0.500 [0.400, 0.600]", "0.750 [0.650, 0.850]", "0.500 ± 0.010", "0.375", "1.000", "2.50"),
+        *("30.0", "128 (+3 failed)"),
+    ]
+    assert rows(LAKE)[0][2] == ""  # no pass@2 of the random policy
+    assert rows(LAKE)[2][:3] == ["oracle", LAKE["oracle"]["not_played"], ""]
+    assert {len(row) for row in rows(LAKE)} == {len(header(LAKE))}
+
+
+def test_the_overview_has_a_column_an_environment() -> None:
+    assert overview(ENVIRONMENTS) == [
+        ["success [95 %]", "Lake", "Room"],
+        ["random", "0.200 [0.100, 0.300]", "0.100 [0.000, 0.200]"],
+        ["runs/a|b", "0.500 [0.400, 0.600]", "0.150 [0.050, 0.250]"],
+        ["oracle", "–", "1.000 [0.900, 1.000]"],
+    ]
+
+
+def test_markdown_tables_are_whole() -> None:
+    about = {"command": "python -m ragen_trl eval", "commit": "abc", "created": "today"}
+    page = markdown({**about, "episodes": 32, "samples_per_start": 4, "environments": ENVIRONMENTS})
+    tables = [block.splitlines() for block in page.split("\n\n") if block.startswith("|")]
+    assert len(tables) == 3
+    for table in tables:
+        assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+    assert r"| runs/a\|b | 0.500 [0.400, 0.600] |" in page
+    assert "`ragen/Lake` with {'size': 4}; max_turns 3." in page
+    one = markdown({**about, "episodes": 32, "samples_per_start": 4, "environments": {"Lake": ENVIRONMENTS["Lake"]}})
+    assert "every environment" not in one
+
+
+def test_colour_changes_no_column_and_marks_what_lies_above_random() -> None:
+    plain, coloured = terminal(ENVIRONMENTS), terminal(ENVIRONMENTS, colour=True)
+    assert "\033" not in plain
+    for code in ("\033[0m", "\033[1m", "\033[2m", "\033[32m"):
+        coloured = coloured.replace(code, "")
+    assert coloured == plain
+    green = [line for line in terminal(ENVIRONMENTS, colour=True).splitlines() if line.startswith("\033[32m")]
+    assert [line.split()[0] for line in green] == ["\033[32mruns/a|b"]  # in the lake, not in the room
+    lake = plain.split("\n\n")[1].splitlines()
+    assert lake[2].index("0.200") == lake[3].index("0.500")  # a long reason pushes nothing aside

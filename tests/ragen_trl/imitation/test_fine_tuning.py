@@ -1,0 +1,202 @@
+"""Warm start: what is demonstrated, what of it is learnt, and a folder that is there whole or not at all."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from trl import SFTTrainer
+
+from ragen_trl import StarPOConfig
+from ragen_trl.evaluation.evaluator import evaluate
+from ragen_trl.imitation.fine_tuning import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
+from ragen_trl.policies.tiny_model import build_tiny_model
+from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
+from ragen_trl.trajectory import Trajectory, Turn
+
+LAKE = "ragen/FrozenLake-v0"
+FIRM: dict[str, Any] = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}}
+
+
+def config(**values: Any) -> StarPOConfig:
+    quiet = {"bf16": False, "use_cpu": True, "report_to": "none"}
+    return StarPOConfig(output_dir="unused", think=False, **{**quiet, **FIRM, **values})
+
+
+@pytest.fixture
+def chat(tiny_tokenizer: PreTrainedTokenizerFast) -> Chat:
+    return Chat(tiny_tokenizer, reply_prefix="<answer>")
+
+
+def played(chat: Chat, count: int, noise: float, args: StarPOConfig | None = None, **values: Any) -> list[Trajectory]:
+    return demonstrate(LAKE, args or config(), chat, WarmStartConfig(count, noise, **values), batch_size=64)
+
+
+def test_without_noise_every_lake_is_solved(chat: Chat) -> None:
+    assert all(trajectory.success for trajectory in played(chat, 100, noise=0.0))
+
+
+def test_with_nothing_but_noise_play_is_random(chat: Chat) -> None:
+    """The success rate is that of the random row, within four standard errors of the difference."""
+    count = 400
+    noisy = sum(trajectory.success for trajectory in played(chat, count, noise=1.0)) / count
+    random = evaluate("random", LAKE, config(), episodes=count).success
+    assert abs(noisy - random) < 4 * (2 * 0.25 / count) ** 0.5
+    assert noisy < 0.6
+
+
+def test_more_noise_succeeds_less(chat: Chat) -> None:
+    rates = [sum(trajectory.success for trajectory in played(chat, 128, noise)) for noise in (0.0, 0.5, 1.0)]
+    assert rates[0] > rates[1] > rates[2]
+
+
+def test_replies_have_the_actions_asked_for_and_the_limit_is_kept(chat: Chat) -> None:
+    for wanted, limit, most in ((1, 5, 1), (3, 5, 3), (5, 2, 2)):
+        trajectories = played(chat, 40, 0.5, config(max_actions_per_turn=limit), demo_actions_per_turn=wanted)
+        counts = {turn.info["num_actions"] for trajectory in trajectories for turn in trajectory.turns}
+        assert max(counts) == most
+        assert all(turn.info["action_is_valid"] for trajectory in trajectories for turn in trajectory.turns)
+
+
+def test_demonstrations_use_seeds_of_their_own_and_are_repeatable(chat: Chat) -> None:
+    first, again, other = played(chat, 5, 0.5), played(chat, 5, 0.5), played(chat, 5, 0.5, config(seed=1))
+    assert [trajectory.seed for trajectory in first] == list(range(WARM_START, WARM_START + 5))
+    assert first == again
+    assert [t.token_ids for t in first] != [t.token_ids for t in other]
+    assert WARM_START > EVALUATION_END
+
+
+def test_batches_do_not_change_what_is_played(chat: Chat) -> None:
+    options = WarmStartConfig(10, 0.5)
+    whole, split = (demonstrate(LAKE, config(), chat, options, batch_size=size) for size in (10, 3))
+    assert whole == split
+
+
+def test_labels_by_hand() -> None:
+    turns = (Turn((1, 2), (3, 4), (), "", "", 0.0), Turn((5,), (6,), (), "", "", 0.0))
+    examples = to_examples([Trajectory(turns, seed=0)])
+    assert examples[0] == {"input_ids": [1, 2, 3, 4, 5, 6], "labels": [-100, -100, 3, 4, -100, 6]}
+
+
+def test_labels_are_the_reply_tokens_and_nothing_else(chat: Chat) -> None:
+    trajectories = played(chat, 20, 0.5)
+    for trajectory, example in zip(trajectories, to_examples(trajectories), strict=True):
+        assert example["input_ids"] == list(trajectory.token_ids)
+        learnt = [label for label in example["labels"] if label != -100]
+        assert learnt == [token for turn in trajectory.turns for token in turn.reply_ids]
+        text = chat.tokenizer.decode(learnt)
+        assert text == "".join(turn.reply.removeprefix("<answer>") + "<|im_end|>" for turn in trajectory.turns)
+
+
+SHORT = WarmStartConfig(32, 0.0, demo_batch_size=8)
+
+
+def start(tokenizer: PreTrainedTokenizerFast, folder: Path, options: WarmStartConfig = SHORT) -> Path:
+    model = build_tiny_model(tokenizer, hidden_size=32, num_layers=1)
+    return warm_start(model, tokenizer, LAKE, config(), options, folder)
+
+
+def test_the_folder_holds_model_tokenizer_and_a_note(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    folder = start(tiny_tokenizer, tmp_path / "warm")
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
+    assert json.loads((folder / "warm_start.json").read_text()) == {"demonstrations": 32, "noise": 0.0, "successes": 32}
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    fresh = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
+    pairs = zip(model.parameters(), fresh.parameters(), strict=True)
+    assert all(not torch.equal(learnt, before) for learnt, before in pairs)
+    text = "State:\nP_\n_G"
+    assert AutoTokenizer.from_pretrained(folder)(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+
+
+def test_the_trainer_is_given_the_examples_labels(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seam of TRL's ``SFTTrainer``: it takes ``input_ids`` and ``labels`` as they are, and pads only."""
+    seen: list[dict[str, torch.Tensor]] = []
+    compute = SFTTrainer.compute_loss
+
+    def spy(self: SFTTrainer, model: Any, inputs: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        seen.append({key: value.clone() for key, value in inputs.items() if isinstance(value, torch.Tensor)})
+        return compute(self, model, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(SFTTrainer, "compute_loss", spy)
+    start(tiny_tokenizer, tmp_path / "warm", WarmStartConfig(8, 0.0, demo_batch_size=8))
+    chat = Chat(tiny_tokenizer, reply_prefix="<answer>")
+    expected = {tuple(row["input_ids"]): row["labels"] for row in to_examples(played(chat, 8, 0.0))}
+    (batch,) = seen
+    rows = zip(batch["input_ids"].tolist(), batch["labels"].tolist(), batch["attention_mask"].tolist(), strict=True)
+    for ids, labels, attention in rows:
+        real = [i for i, bit in enumerate(attention) if bit]
+        assert [labels[i] for i in real] == expected.pop(tuple(ids[i] for i in real))
+        assert all(label == -100 for label, bit in zip(labels, attention, strict=True) if not bit)
+    assert expected == {}
+
+
+def test_nothing_but_a_former_warm_start_is_replaced(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Whatever was there was deleted, a folder of one's own as well."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("mine")
+    args = StarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True)
+    for name, message in (("file", "is a file"), ("folder", "holds no warm_start.json")):
+        with pytest.raises(TargetError, match=message):
+            warm_start(None, tiny_tokenizer, "ragen/Bandit-v0", args, WarmStartConfig(), tmp_path / name)  # type: ignore
+    assert (tmp_path / "folder" / "thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("crash", ["while learning", "while saving", "before the end"])
+def test_a_crash_leaves_no_folder(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch, crash: str
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    where = {"while learning": (SFTTrainer, "train"), "while saving": (SFTTrainer, "save_model")}
+    monkeypatch.setattr(*where.get(crash, (Path, "rename")), fail)
+    with pytest.raises(OSError, match="No space left"):
+        start(tiny_tokenizer, tmp_path / "warm")
+    assert not (tmp_path / "warm").exists()
+    monkeypatch.undo()
+    assert start(tiny_tokenizer, tmp_path / "warm") == tmp_path / "warm"  # what was left behind is no obstacle
+    assert [path.name for path in tmp_path.iterdir()] == ["warm"]
+
+
+def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the former folder was deleted in place, so that a kill left a part of it to be read as whole."""
+    target = tmp_path / "warm"
+    target.mkdir()
+    (target / "warm_start.json").write_text("former")
+    (target / "model.safetensors").write_text("former")
+    delete = shutil.rmtree
+
+    def killed(path: Any, *args: Any, **kwargs: Any) -> None:
+        if Path(path).exists() and (Path(path) / "warm_start.json").exists():
+            (Path(path) / "model.safetensors").unlink()
+            raise KeyboardInterrupt
+        delete(path, *args, **kwargs)
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(tiny_tokenizer, target)
+    assert not target.exists() or (target / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"noise": 1.5}, "noise is 1.5; it is a probability"),
+        ({"noise": -0.1}, "noise is -0.1"),
+        ({"demonstrations": 0}, "demonstrations is 0; it must be at least 1"),
+        ({"demo_actions_per_turn": 0}, "demo_actions_per_turn is 0"),
+        ({"demo_batch_size": 0}, "demo_batch_size is 0"),
+    ],
+)
+def test_options_out_of_range_are_named(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WarmStartConfig(**values)

@@ -1,0 +1,122 @@
+"""The mutual information of thoughts and prompts: by hand, by slow loops, and what it must not depend on."""
+
+import math
+from dataclasses import astuple
+
+import pytest
+import torch
+
+from ragen_trl.monitoring.mutual_information import (
+    ThoughtPair,
+    chosen_pairs,
+    measured_dependence,
+    prompt_dependence,
+    prompts_and_owners,
+    thought_logprobs,
+)
+from tests.support.ragen_trl.trainers import small_model
+
+PAIRS = [
+    ThoughtPair((5, 6, 7), (8, 9)),
+    ThoughtPair((5, 6, 7), (10,)),
+    ThoughtPair((11, 12), (8, 9, 10, 11)),
+    ThoughtPair((13, 14, 15, 16), (9,)),
+]
+
+
+def slow(logprobs: list[list[float]], lengths: list[int], own: list[int]) -> tuple[float, float, float]:
+    """The equations, thought by thought: nats per token, nats per thought, z-score."""
+    per_token, per_thought, marginals = [], [], []
+    for row, length, place in zip(logprobs, lengths, own, strict=True):
+        marginal = math.log(sum(math.exp(value) for value in row) / len(row))
+        per_thought.append(row[place] - marginal)
+        per_token.append((row[place] - marginal) / length)
+        marginals.append(marginal / length)
+    mean = sum(marginals) / len(marginals)
+    std = math.sqrt(sum((value - mean) ** 2 for value in marginals) / len(marginals))
+    count = len(per_token)
+    return sum(per_token) / count, sum(per_thought) / count, sum(per_token) / count / (std + 1e-3)
+
+
+def test_the_equation_agrees_with_a_slow_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logprobs = -5 * torch.rand(6, 3, generator=generator, dtype=torch.float64)
+    lengths, own = [1, 2, 3, 4, 5, 6], [0, 0, 1, 1, 2, 2]
+    found = prompt_dependence(logprobs, torch.tensor(lengths), torch.tensor(own))
+    expected = slow(logprobs.tolist(), lengths, own)
+    assert (found.mi, found.mi_sequence, found.zscore) == pytest.approx(expected, abs=1e-9)
+    assert found.marginal_entropy - found.conditional_entropy == pytest.approx(found.mi_sequence, abs=1e-12)
+
+
+def test_thoughts_that_ignore_their_prompt_carry_nothing_and_are_retrieved_by_chance() -> None:
+    found = prompt_dependence(torch.full((8, 4), -3.0), torch.ones(8), torch.arange(8) % 4)
+    assert found.mi == pytest.approx(0.0, abs=1e-12)
+    assert found.retrieval == found.chance == 0.25
+
+
+def test_thoughts_that_name_their_prompt_reach_the_bound() -> None:
+    found = prompt_dependence(-100.0 * (1 - torch.eye(4)), torch.ones(4), torch.arange(4))
+    assert found.mi_sequence == pytest.approx(math.log(4), abs=1e-9)
+    assert found.mi_bound == pytest.approx(math.log(4))
+    assert found.retrieval == 1.0
+
+
+def test_a_tie_is_shared() -> None:
+    found = prompt_dependence(torch.tensor([[-1.0, -1.0], [-1.0, -2.0]]), torch.ones(2), torch.tensor([0, 1]))
+    assert found.retrieval == pytest.approx(0.25)  # half of the first, nothing of the second
+
+
+def test_the_order_of_prompts_does_not_matter() -> None:
+    logprobs, own = torch.tensor([[-1.0, -4.0, -2.0], [-3.0, -1.0, -5.0]]), torch.tensor([0, 1])
+    order = torch.tensor([2, 0, 1])
+    place = torch.tensor([order.tolist().index(value) for value in own.tolist()])
+    shuffled = prompt_dependence(logprobs[:, order], torch.ones(2), place)
+    assert astuple(shuffled) == pytest.approx(astuple(prompt_dependence(logprobs, torch.ones(2), own)), abs=1e-12)
+
+
+def test_shapes_and_empty_thoughts_are_checked() -> None:
+    with pytest.raises(ValueError, match="lengths"):
+        prompt_dependence(torch.zeros(2, 2), torch.ones(3), torch.zeros(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="leave empty thoughts out"):
+        prompt_dependence(torch.zeros(2, 2), torch.tensor([1, 0]), torch.zeros(2, dtype=torch.long))
+
+
+def test_pairs_are_taken_from_as_many_prompts_as_there_are() -> None:
+    assert chosen_pairs(PAIRS, 3) == [PAIRS[0], PAIRS[2], PAIRS[3]]
+    assert chosen_pairs(PAIRS, 9) == [PAIRS[0], PAIRS[2], PAIRS[3], PAIRS[1]]
+    assert chosen_pairs([ThoughtPair((1,), ())], 9) == []
+    assert prompts_and_owners(PAIRS) == ([(5, 6, 7), (11, 12), (13, 14, 15, 16)], [0, 0, 1, 2])
+
+
+@pytest.mark.parametrize("batch_size", [64, 2, 1])
+def test_a_prompt_read_once_scores_like_prompt_and_thought_together(batch_size: int) -> None:
+    """Contract with transformers: a filled cache can be copied and repeated over a batch."""
+    model = small_model().eval()
+    prompt, thoughts = (5, 6, 7, 8), [(9,), (10, 11, 12), (13, 14), (9, 9, 9, 9, 9)]
+    found = thought_logprobs(model, prompt, thoughts, temperature=0.7, batch_size=batch_size)
+    for place, thought in enumerate(thoughts):
+        with torch.no_grad():
+            logits = model(torch.tensor([[*prompt, *thought]])).logits[0].float() / 0.7
+        logprobs = logits.log_softmax(dim=1)
+        alone = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(thought))
+        assert found[place].item() == pytest.approx(alone, abs=1e-4)
+
+
+def test_a_model_is_measured_as_its_matrix_says_and_left_in_its_mode() -> None:
+    model = small_model().eval()
+    prompts, own = prompts_and_owners(PAIRS)
+    thoughts = [pair.thought for pair in PAIRS]
+    logprobs = torch.stack([thought_logprobs(model, prompt, thoughts) for prompt in prompts], dim=1)
+    lengths = torch.tensor([len(thought) for thought in thoughts])
+    model.train()
+    found = measured_dependence(model, PAIRS, 64)
+    assert model.training
+    assert found is not None
+    expected = prompt_dependence(logprobs, lengths, torch.tensor(own))
+    assert found.mi == pytest.approx(expected.mi, abs=1e-6)
+    assert found.retrieval == expected.retrieval
+    assert found.chance == pytest.approx(1 / 3)
+
+
+def test_one_prompt_is_nothing_to_tell_apart() -> None:
+    assert measured_dependence(small_model(), PAIRS[:2], 64) is None

@@ -1,0 +1,125 @@
+"""Thoughts, repetition and likeness of replies, by hand and against slow loops."""
+
+import random
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from ragen_trl.monitoring.reply_measures import (
+    Sketch,
+    digest,
+    distinct_ngrams,
+    echo_measures,
+    episode_measures,
+    identical_pairs,
+    ngram_codes,
+    sketch,
+    thought_span,
+)
+from ragen_trl.trajectory import Trajectory, Turn
+
+
+def turn(reply: str, *actions: str, effective: bool = True) -> Turn:
+    info: dict[str, Any] = {"actions": actions, "action_is_effective": effective}
+    return Turn((1,), tuple(range(len(reply))), (), "?", reply, 0.0, info)
+
+
+def sketched(*turns: Turn) -> Sketch:
+    return sketch(Trajectory(turns, seed=0), [None] * len(turns))
+
+
+@pytest.mark.parametrize(
+    ("pieces", "opened", "span"),
+    [
+        (["<think>", "a", "b", "</think>", "<answer>"], False, (1, 3)),
+        (["a", "b", "</think>", "<answer>"], True, (0, 2)),
+        (["a", "b"], True, (0, 2)),  # cut
+        (["<think>", "a"], False, (1, 2)),
+        (["<th", "ink>", "a", "</", "think>"], False, (2, 3)),
+        (["<think>a", "b", "c</think>"], False, (1, 2)),  # tokens with a part of a tag are not of the thought
+        (["<think>", "</think>", "a"], False, (0, 0)),
+        (["a", "<answer>"], False, None),
+        (["", "a", "", "</think>"], True, (1, 2)),
+        ([], True, (0, 0)),
+    ],
+)
+def test_a_thought_is_what_stands_between_its_tags(
+    pieces: list[str], opened: bool, span: tuple[int, int] | None
+) -> None:
+    assert thought_span(pieces, opened) == span
+
+
+def test_identical_pairs_are_counted_as_one_by_one() -> None:
+    dice = random.Random(0)
+    for _ in range(50):
+        values = [dice.choice("abc") for _ in range(dice.randint(2, 9))]
+        pairs = list(combinations(values, 2))
+        assert identical_pairs(values) == pytest.approx(sum(a == b for a, b in pairs) / len(pairs), abs=1e-12)
+
+
+def test_one_value_makes_no_pair() -> None:
+    with pytest.raises(ValueError, match="1 values make no pair"):
+        identical_pairs(["a"])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_distinct_ngrams_agree_with_a_set_of_tuples(n: int) -> None:
+    dice = random.Random(n)
+    replies = [[dice.choice([0, 1, 2**21 - 1]) for _ in range(dice.randint(0, 7))] for _ in range(40)]
+    grams = [tuple(reply[i : i + n]) for reply in replies for i in range(len(reply) - n + 1)]
+    assert distinct_ngrams(replies, n) == len(set(grams)) / len(grams)
+    assert len(ngram_codes(replies, n)[0]) == len(set(grams))
+
+
+def test_saying_everything_twice_halves_the_distinct_ngrams() -> None:
+    replies = [[1, 2, 3, 4], [5, 6, 7]]
+    for n in (1, 2, 3):
+        assert distinct_ngrams(replies, n) == 1.0
+        assert distinct_ngrams(replies * 2, n) == 0.5
+
+
+def test_without_ngrams_nothing_is_repeated() -> None:
+    assert distinct_ngrams([[1], [2]], 2) == 1.0
+
+
+def test_longer_ngrams_are_refused() -> None:
+    with pytest.raises(ValueError, match="n is 4"):
+        ngram_codes([[1]], 4)
+
+
+def test_a_sketch_holds_what_an_episode_did() -> None:
+    found = sketch(Trajectory((turn("one", effective=False), turn("three", "Up", "Up")), seed=0), [2, None])
+    assert (found.turns, found.actions, found.effective) == (2, 2, 1)
+    assert (found.reply_tokens, found.thoughts, found.thought_tokens) == (8, 1, 2)
+    assert (found.first_reply, found.first_action) == (digest("one"), digest("Up"))
+
+
+def test_plans_differ_where_the_same_actions_are_spread_over_other_turns() -> None:
+    together, apart = sketched(turn("a", "Up", "Up")), sketched(turn("a", "Up"), turn("b", "Up"))
+    assert together.plan != apart.plan
+    assert together.plan == sketched(turn("other words", "Up", "Up")).plan
+
+
+def test_lengths_are_means_over_turns_and_thoughts() -> None:
+    played = [
+        sketch(Trajectory((turn("aa", "Up"), turn("aaaa", "Up", "Up", effective=False)), seed=0), [1, 3]),
+        sketch(Trajectory((turn("aaa", "Up"),), seed=0), [None]),
+    ]
+    assert episode_measures(played) == pytest.approx(
+        {"reply_tokens": 3.0, "actions_per_turn": 4 / 3, "effective": 2 / 3, "thought_tokens": 2.0}
+    )
+
+
+def test_without_thoughts_their_length_is_not_measured() -> None:
+    assert "thought_tokens" not in episode_measures([sketched(turn("a", "Up"))])
+
+
+def test_the_echo_is_within_groups() -> None:
+    up, down, words = sketched(turn("a", "Up")), sketched(turn("b", "Down")), sketched(turn("c", "Up"))
+    alike = [up, up, up, words]  # 3 of 6 pairs say the same, all do the same
+    unlike = [up, down, up, down]  # 2 of 6
+    assert echo_measures(alike + unlike, 4) == pytest.approx(
+        {"identical_replies": (3 / 6 + 2 / 6) / 2, "identical_episodes": (1 + 2 / 6) / 2, "first_actions": 1.5}
+    )
+    assert echo_measures(alike, 1) == {}

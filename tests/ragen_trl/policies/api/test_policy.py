@@ -1,0 +1,228 @@
+"""Episodes by a model behind an API: what it is shown, who is asked at the same time, and what a failure ends."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ragen_trl.policies.api.answer import ApiAccessError, ApiOptionError, ApiRefusedError, ApiUnavailableError
+from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.fake_envs import Quiz
+from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload, completion
+
+KEY = "sk-very-secret-0123456789"
+
+
+OPENED: list[ApiClient] = []
+
+
+@pytest.fixture(autouse=True)
+def closing() -> Iterator[None]:
+    """Close the clients of a test."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def policy(server: OpenAIServer, **options: Any) -> ApiPolicy:
+    asked = {name: options.pop(name) for name in ("concurrency", "retries", "backoff") if name in options}
+    OPENED.append(ApiClient(server.url, KEY, **{"backoff": 0.001, "retries": 2, **asked}))
+    sampling = options.pop("sampling", Sampling(max_tokens=50, temperature=0.7, top_p=0.9))
+    return ApiPolicy("m", sampling, OPENED[-1], **options)
+
+
+def quizzes(player: ApiPolicy, *questions: int, max_length: int | None = None) -> list[Trajectory]:
+    """One quiz a number of questions, each row's first question ten characters longer than the one before."""
+    envs = [Quiz(count, padding=3 + 10 * row) for row, count in enumerate(questions)]
+    return play(envs, player, [Start(row, None, 1000 + row) for row in range(len(questions))], max_length)
+
+
+def row_of(payload: Payload) -> int:
+    """Whose request it is, by the length of its first question."""
+    first = next(message["content"] for message in payload["messages"] if message["role"] == "user")
+    return int((len(first) - 4) // 10)
+
+
+def turn_of(payload: Payload) -> int:
+    return sum(message["role"] == "user" for message in payload["messages"])
+
+
+def echo(payload: Payload) -> str:
+    return f"answer to {payload['messages'][-1]['content']}"
+
+
+def test_a_conversation_grows_by_what_was_said_and_shown() -> None:
+    with OpenAIServer(echo, key=KEY) as server:
+        (episode,) = quizzes(policy(server, system_prompt="be brief"), 2)
+    system, first = {"role": "system", "content": "be brief"}, {"role": "user", "content": "0xxx"}
+    said, second = {"role": "assistant", "content": "answer to 0xxx"}, {"role": "user", "content": "1xxxx"}
+    assert [payload["messages"] for payload in server.asked] == [[system, first], [system, first, said, second]]
+    assert {key: server.asked[0][key] for key in ("model", "max_tokens", "temperature", "top_p")} == {
+        **{"model": "m", "max_tokens": 50, "temperature": 0.7, "top_p": 0.9}
+    }
+    assert [turn.reply for turn in episode.turns] == ["answer to 0xxx", "answer to 1xxxx"]
+    assert [turn.reward for turn in episode.turns] == [1.0, 2.0]
+    assert (episode.terminated, episode.success, episode.token_ids) == (True, True, ())
+
+
+def test_without_a_system_prompt_there_is_no_system_message() -> None:
+    with OpenAIServer(echo) as server:
+        quizzes(policy(server), 1)
+    assert [message["role"] for message in server.asked[0]["messages"]] == ["user"]
+
+
+def test_as_many_requests_are_on_the_way_as_the_client_allows() -> None:
+    """Nobody is answered before all are there; one at a time would wait for ever."""
+    together = threading.Barrier(8)
+
+    def wait(payload: Payload) -> str:
+        together.wait(timeout=20)
+        return "done"
+
+    with OpenAIServer(wait) as server:
+        episodes = quizzes(policy(server, concurrency=8), *[1] * 16)
+    assert [len(episode.turns) for episode in episodes] == [1] * 16
+    assert {turn.reply for episode in episodes for turn in episode.turns} == {"done"}
+
+
+def test_slow_answers_take_about_the_time_of_one() -> None:
+    def slow(payload: Payload) -> str:
+        time.sleep(0.5)
+        return "done"
+
+    with OpenAIServer(slow) as server:
+        player = policy(server, concurrency=16)
+        began = time.perf_counter()
+        quizzes(player, *[1] * 16)
+        seconds = time.perf_counter() - began
+    assert 0.5 <= seconds < 2.5  # one by one: 8
+
+
+def test_never_more_requests_than_allowed() -> None:
+    most, now, lock = [0], [0], threading.Lock()
+
+    def count(payload: Payload) -> str:
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.02)
+        with lock:
+            now[0] -= 1
+        return "done"
+
+    with OpenAIServer(count) as server:
+        quizzes(policy(server, concurrency=3), *[1] * 12)
+    assert most[0] == 3
+
+
+def test_rows_get_the_answers_to_their_own_questions_whatever_comes_first() -> None:
+    def last_first(payload: Payload) -> str:
+        time.sleep(0.05 * (3 - row_of(payload)))
+        return echo(payload)
+
+    with OpenAIServer(last_first) as server:
+        episodes = quizzes(policy(server), 1, 2, 3, 1)
+    assert [len(episode.turns) for episode in episodes] == [1, 2, 3, 1]
+    for episode in episodes:
+        assert [turn.reply for turn in episode.turns] == [f"answer to {turn.observation}" for turn in episode.turns]
+
+
+def test_each_turn_of_each_row_has_its_own_repeatable_dice() -> None:
+    with OpenAIServer(echo) as server:
+        for _ in range(2):
+            quizzes(policy(server), 2, 2)
+        dice = {(row_of(payload), turn_of(payload), payload["seed"]) for payload in server.asked}
+        quizzes(policy(server, leave_out=("seed", "top_p")), 1)
+    assert len(server.asked) == 9
+    assert len(dice) == len({seed for _, _, seed in dice}) == 4
+    assert all(0 <= seed < 2**31 for _, _, seed in dice)
+    assert set(server.asked[-1]) == {"model", "messages", "max_tokens", "temperature"}
+
+
+def test_the_reply_limit_is_the_smaller_one_and_bears_the_servers_name_for_it() -> None:
+    with OpenAIServer(echo) as server:
+        quizzes(policy(server), 1, max_length=20)
+        quizzes(policy(server, token_limit="max_completion_tokens"), 1, max_length=80)
+    assert server.asked[0]["max_tokens"] == 20
+    assert server.asked[1]["max_completion_tokens"] == 50
+    assert "max_tokens" not in server.asked[1]
+
+
+def test_a_reply_that_the_limit_cut_says_so() -> None:
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        return Fault(200, completion("to be contin", cut=True)) if row_of(payload) else None
+
+    with OpenAIServer(fault=fault) as server:
+        episodes = quizzes(policy(server), 1, 1)
+    assert [episode.turns[0].cut for episode in episodes] == [False, True]
+
+
+@pytest.mark.parametrize(("status", "name", "attempts"), [(503, "ApiUnavailableError", 3), (400, "ApiRefusedError", 1)])
+def test_a_poisoned_row_ends_alone(status: int, name: str, attempts: int) -> None:
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        return Fault(status, "poison") if row_of(payload) == 1 and turn_of(payload) == 2 else None
+
+    with OpenAIServer(echo, fault) as server:
+        player = policy(server)
+        good, bad, other = quizzes(player, 3, 3, 2)
+    assert [(len(e.turns), e.success, e.limit) for e in (good, other)] == [(3, True, ""), (2, True, "")]
+    assert (bad.truncated, bad.terminated, bad.limit, bad.success) == (True, False, "error", False)
+    assert bad.episode_return == 1.0  # of the first question; what failed costs nothing
+    assert bad.turns[-1].info["error"].startswith(f"{name}: {server.url}/chat/completions")
+    assert "poison" in bad.turns[-1].info["error"]
+    assert sum(row_of(payload) == 1 for payload in server.asked) == 1 + attempts
+    assert (player.counts.failures, player.counts.answers) == (1, 3 + 1 + 2)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(503, ApiUnavailableError), (400, ApiRefusedError)])
+def test_a_server_that_has_never_answered_is_a_mistake_in_the_options(status: int, kind: type[Exception]) -> None:
+    with OpenAIServer(fault=lambda payload, attempt: Fault(status, "no")) as server:
+        with pytest.raises(kind, match=f"HTTP {status}: no"):
+            quizzes(policy(server), 1, 1, 1)
+
+
+def test_access_that_is_lost_ends_all_at_once() -> None:
+    """The other rows' retries are not waited for, and rows in the queue are not asked."""
+
+    def fault(payload: Payload, attempt: int) -> Fault | None:
+        if turn_of(payload) == 1:
+            return None
+        return Fault(401, "revoked") if row_of(payload) == 1 else Fault(503)
+
+    with OpenAIServer(echo, fault) as server:
+        began = time.perf_counter()
+        with pytest.raises(ApiAccessError, match="revoked"):
+            quizzes(policy(server, concurrency=2, backoff=30.0), *[2] * 10)
+    assert time.perf_counter() - began < 10
+    assert len(server.asked) <= 10 + 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampling": Sampling(5, top_k=3)}, "top_k is 3"),
+        ({"leave_out": ["model"]}, "model cannot be left out"),
+        ({"token_limit": "tokens"}, "token_limit is 'tokens'"),
+    ],
+)
+def test_options_that_cannot_be_used_are_named(options: dict[str, Any], words: str) -> None:
+    with OpenAIServer() as server, pytest.raises(ApiOptionError, match=words):
+        policy(server, **options)
+
+
+def test_a_model_needs_a_name() -> None:
+    with pytest.raises(ApiOptionError, match="no name"):
+        ApiPolicy("", Sampling(5), ApiClient("http://localhost/v1"))
+
+
+def test_the_key_is_not_shown_with_the_policy() -> None:
+    with OpenAIServer() as server:
+        player = policy(server)
+    assert KEY not in f"{player!r} {player.counts!r} {player.counts.as_dict()} {player.endpoint}"

@@ -1,0 +1,123 @@
+"""SlotCache: what is written to (row, slot) stays there, whatever grows, leaves, moves or pads beside it."""
+
+import torch
+
+from ragen_trl.policies.kv_cache import SlotCache
+
+HEADS, DIM = 2, 3
+
+
+def entry(name: int, slot: int) -> torch.Tensor:
+    """Keys (heads, dim) that say where they belong."""
+    return torch.full((HEADS, DIM), 1000.0 * (name + 1) + slot)
+
+
+def write(
+    cache: SlotCache, slots: list[list[int]], names: list[int], first: int = 0, length: int | None = None
+) -> torch.Tensor:
+    """Feed one chunk; row ``first + i`` gets ``entry(names[i], slot)`` in each of ``slots[i]``. Values are negative."""
+    width = len(slots[0])
+    cache.reserve(max(map(max, slots)) + 1)
+    padded = [[cache.spare_slot if slot < 0 else slot for slot in row] for row in slots]
+    cache.place(first, torch.tensor(padded), max(map(max, slots)) + 1 if length is None else length)
+    keys = torch.stack(
+        [torch.stack([entry(name, slot) for slot in row], 1) for name, row in zip(names, slots, strict=True)]
+    )
+    assert keys.shape == (len(slots), HEADS, width, DIM)
+    found, values = cache.update(keys, -keys, 0)
+    assert torch.equal(values, -found)
+    return found
+
+
+def holds(found: torch.Tensor, name: int, slots: range) -> bool:
+    return all(torch.equal(found[:, slot], entry(name, slot)) for slot in slots)
+
+
+def test_growth_keeps_what_was_written() -> None:
+    cache = SlotCache(2)
+    write(cache, [[0, 1, 2], [0, 1, 2]], [0, 1])
+    first_spare = cache.spare_slot
+    found = write(cache, [[200], [200]], [0, 1])
+    assert cache.spare_slot > first_spare
+    assert found.shape == (2, HEADS, 201, DIM)
+    assert all(holds(found[row], row, range(3)) and holds(found[row], row, range(200, 201)) for row in (0, 1))
+
+
+def test_growth_is_seldom_and_leaves_little_empty() -> None:
+    cache = SlotCache(1)
+    capacities = []
+    for slot in range(1000):
+        write(cache, [[slot]], [0])
+        capacities.append(cache.capacity)
+        assert slot + 2 <= cache.capacity <= (slot + 2) * 5 // 4 + 16
+        assert cache.capacity % 16 == 0
+    assert len(set(capacities)) <= 19  # 16 · 1.25¹⁸ < 1000 < 16 · 1.25¹⁹: fewer, for each is rounded up
+
+
+def test_what_nobody_wrote_is_zero_so_that_a_mask_can_hide_it() -> None:
+    cache = SlotCache(2)
+    cache.reserve(40)
+    found = write(cache, [[0], [0]], [0, 1], length=cache.capacity)
+    assert found.shape == (2, HEADS, cache.capacity, DIM)
+    assert found.is_contiguous()  # attention over all of the capacity reads the store itself
+    assert torch.equal(found[:, :, 1:], torch.zeros(2, HEADS, cache.capacity - 1, DIM))
+
+
+def test_selected_rows_are_those_named_in_the_given_order() -> None:
+    cache = SlotCache(4)
+    write(cache, [[0, 1]] * 4, [0, 1, 2, 3])
+    cache.select([3, 1])
+    assert cache.num_rows == 2
+    found = write(cache, [[2], [2]], [3, 1])
+    assert holds(found[0], 3, range(3))
+    assert holds(found[1], 1, range(3))
+
+
+def test_a_row_selected_twice_is_two_rows() -> None:
+    cache = SlotCache(1)
+    write(cache, [[0, 1]], [0])
+    cache.select([0, 0])
+    found = write(cache, [[2], [2]], [0, 7])
+    assert holds(found[0], 0, range(3))
+    assert holds(found[1], 0, range(2))
+    assert holds(found[1], 7, range(2, 3))
+
+
+def test_no_row_may_be_left() -> None:
+    cache = SlotCache(2)
+    write(cache, [[0], [0]], [0, 1])
+    cache.select([])
+    assert cache.num_rows == 0
+
+
+def test_some_rows_can_go_on_while_others_wait() -> None:
+    cache = SlotCache(3)
+    write(cache, [[0, 1]] * 3, [0, 1, 2])
+    found = write(cache, [[2], [2]], [1, 2], first=1)
+    assert holds(found[0], 1, range(3))
+    assert holds(found[1], 2, range(3))
+    found = write(cache, [[2], [3], [3]], [0, 1, 2])
+    assert holds(found[0], 0, range(3))
+    assert holds(found[2], 2, range(4))
+
+
+def test_padding_goes_to_the_spare_slot_behind_all_that_is_asked_for() -> None:
+    cache = SlotCache(2)
+    found = write(cache, [[0, 1, 2], [-1, -1, 0]], [0, 1])
+    assert found.shape[2] == 3 <= cache.spare_slot
+    assert holds(found[0], 0, range(3))
+    assert holds(found[1], 1, range(1))
+    assert torch.equal(found[1, :, 1:], torch.zeros(HEADS, 2, DIM))  # nothing of the padding
+
+
+def test_layers_are_apart_and_the_length_is_that_of_the_last_pass() -> None:
+    cache = SlotCache(1)
+    cache.reserve(1)
+    cache.place(0, torch.tensor([[0]]), 1)
+    one = torch.ones(1, HEADS, 1, DIM)
+    cache.update(one, one, 0)
+    keys, _ = cache.update(5 * one, one, 1)
+    assert keys.unique().tolist() == [5.0]
+    keys, _ = cache.update(one, one, 0)
+    assert keys.unique().tolist() == [1.0]
+    assert cache.get_seq_length() == 1

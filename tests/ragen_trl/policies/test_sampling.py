@@ -1,0 +1,69 @@
+"""Drawing tokens: as often as their probability says, and with the log-probability that a trainer computes."""
+
+import numpy as np
+import pytest
+import torch
+
+from ragen_trl.policies.sampling import Sampling, sample_tokens
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [({"max_tokens": 0}, "max_tokens is 0"), ({"temperature": -1.0}, "temperature is -1.0")]
+    + [({"top_p": p}, f"top_p is {p}") for p in (0.0, 1.5)]
+    + [({"top_k": -1}, "top_k is -1")],
+)
+def test_sampling_options_out_of_range_are_named(values: dict[str, float], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Sampling(**{"max_tokens": 1, **values})
+
+
+LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, -torch.inf, 0.5])
+
+
+def restricted(probabilities: torch.Tensor, kept: list[int]) -> torch.Tensor:
+    """The distribution with all but these tokens cut away."""
+    masked = torch.zeros_like(probabilities)
+    masked[kept] = probabilities[kept]
+    return masked / masked.sum()
+
+
+# softmax(LOGITS) = .555 .204 .075 .028 0 .138: in order of probability tokens 0, 1, 5, 2, 3, sums .555 .759 .897 .972
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, [0, 1, 2, 3, 5]),
+        ({"temperature": 0.5}, [0, 1, 2, 3, 5]),
+        ({"top_k": 2}, [0, 1]),
+        ({"top_k": 99}, [0, 1, 2, 3, 5]),
+        ({"top_p": 0.5}, [0]),
+        ({"top_p": 0.7}, [0, 1]),
+        ({"top_p": 0.8}, [0, 1, 5]),
+        ({"top_k": 4, "top_p": 0.99}, [0, 1, 2, 5]),
+    ],
+)
+def test_tokens_are_drawn_as_often_as_their_probability_says(options: dict[str, float], kept: list[int]) -> None:
+    count = 40_000
+    sampling = Sampling(max_tokens=1, **options)
+    uniforms = torch.from_numpy(np.random.default_rng(0).random(count))
+    tokens, logprobs = sample_tokens(LOGITS.repeat(count, 1), uniforms, sampling)
+    probabilities = (LOGITS / sampling.temperature).softmax(-1)
+    expected = restricted(probabilities, kept)
+    found = tokens.bincount(minlength=6) / count
+    four_sigma = 4 * (expected * (1 - expected) / count).sqrt()
+    assert ((found - expected).abs() <= four_sigma + 1e-9).all()
+    # What a trainer computes: under the temperature, but not under top-k and top-p.
+    torch.testing.assert_close(logprobs, probabilities.log()[tokens])
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0 - 2**-53])
+def test_impossible_tokens_are_not_drawn_at_the_ends_of_the_dice(uniform: float) -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, 1.0, -torch.inf]])
+    token, _ = sample_tokens(logits, torch.tensor([uniform], dtype=torch.float64), Sampling(max_tokens=1))
+    assert token.item() == (1 if uniform == 0 else 2)
+
+
+def test_greedy_takes_the_most_likely_token_with_its_untempered_logprob() -> None:
+    token, logprob = sample_tokens(LOGITS[None], torch.zeros(1, dtype=torch.float64), Sampling(1, temperature=0))
+    assert token.item() == 0
+    assert logprob.item() == pytest.approx(LOGITS.log_softmax(-1)[0].item())

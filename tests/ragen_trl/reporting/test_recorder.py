@@ -1,0 +1,271 @@
+"""Recorded trajectories: what is written, when, by whom, and what is refused when it is read."""
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ragen_trl.reporting.recorder
+from ragen_trl.reporting.recorded import (
+    RecordingError,
+    read_recording,
+    recording_path,
+    recordings,
+    write_recording,
+)
+from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, packed, spread_steps
+from ragen_trl.reporting.token_pieces import TokenPieces
+from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.trajectory import Trajectory, Turn
+from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of, small_trainer
+
+PROMPT, REPLY, END = TOKENIZER.encode("é?"), TOKENIZER.encode("é!"), TOKENIZER.eos_token_id
+
+
+def episode(reward: float, seed: int = 3, **info: Any) -> Trajectory:
+    """One turn: é? is asked, é! and the end of the turn are sampled."""
+    turn = Turn(tuple(PROMPT), (*REPLY, END), (), "é?", "<answer>é!", reward, {"success": reward > 0, **info})
+    return Trajectory((turn,), seed=seed, outcome_seed=5, terminated=True)
+
+
+def observation(
+    trajectories: Sequence[Trajectory],
+    advantages: Sequence[tuple[float, ...] | None],
+    step: int = 0,
+    kept: tuple[int, ...] = (0,),
+    **processes: int,
+) -> RolloutEvent:
+    rollout = rollout_of(trajectories, group_size=2, **processes)
+    return RolloutEvent(step, rollout, kept, tuple(advantages))
+
+
+def content_of(event: RolloutEvent) -> dict[str, Any]:
+    rows = [found for _, found in describe(event)]
+    return packed({"step": 1, "rollout": 1, "group_size": 2}, rows, TokenPieces(TOKENIZER))
+
+
+def test_a_file_says_each_text_and_token_once() -> None:
+    acted = {
+        "actions": ("Left",),
+        "invalid_actions": ("Jump",),
+        "format_is_valid": True,
+        "action_is_valid": False,
+        "state": "not recorded",
+    }
+    cut = Turn((7,), (8,), (), "é?", "<answer>é!", -0.1 - 0.2, cut=True, context_ids=(1, 2, 3))
+    second = Trajectory((*episode(0.0).turns, cut), seed=3, truncated=True, limit="turns")
+    found = content_of(observation([episode(1.0, **acted), second], [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)]))
+    ids = [*PROMPT, REPLY[-1], END, 7, 8]
+    pieces = ["", "é", "?", "!", "<|im_end|>", TOKENIZER.decode([7]), TOKENIZER.decode([8])]
+    assert found["texts"] == ["é?", "<answer>é!"]
+    assert found["vocabulary"] == [list(pair) for pair in zip(ids, pieces, strict=True)]
+    tokens = {"observation": 0, "reply": 1, "prompt": [0, 1, 2], "tokens": [0, 1, 3, 4]}
+    first, other = found["trajectories"]
+    assert first == {
+        "group": 0,
+        "member": 0,
+        "env": "env",
+        "seed": 3,
+        "outcome_seed": 5,
+        "return": 1.0,
+        "success": True,
+        "kept": True,
+        "end": "",
+        "turns": [
+            {
+                **tokens,
+                "reward": 1.0,
+                "advantage": 0.5,
+                "actions": ["Left"],
+                "invalid_actions": ["Jump"],
+                "format_is_valid": True,
+                "action_is_valid": False,
+            }
+        ],
+    }
+    assert (other["member"], other["end"], other["success"], other["outcome_seed"]) == (1, "turns", False, None)
+    assert other["turns"] == [
+        {**tokens, "reward": 0.0, "advantage": [1.0, 2.0, 3.0, 4.0]},
+        {
+            "observation": 0,
+            "reply": 1,
+            "prompt": [5],
+            "tokens": [6],
+            "reward": -0.3,
+            "advantage": 5.0,
+            "cut": True,
+            "context": 3,
+        },
+    ]
+
+
+def test_a_dropped_group_has_no_advantages() -> None:
+    played = [episode(0.0), episode(1.0), episode(0.0), episode(0.0)]
+    found = content_of(observation(played, [(1.0,) * 4, (-1.0,) * 4, None, None]))["trajectories"]
+    assert [(one["group"], one["member"], one["kept"]) for one in found] == [
+        (0, 0, True),
+        (0, 1, True),
+        (1, 0, False),
+        (1, 1, False),
+    ]
+    assert ["advantage" in one["turns"][0] for one in found] == [True, True, False, False]
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    content = content_of(observation([episode(1.0), episode(0.0)], [None, None]))
+    path = recording_path(tmp_path, 7)
+    assert path == tmp_path / "trajectories" / "step-000007.json.gz"
+    write_recording(path, content)
+    found = read_recording(path)
+    assert found.content == content
+    assert found.packed == path.read_bytes()
+    write_recording(path, content)
+    assert path.read_bytes() == found.packed  # no time stamp in it
+
+
+class Everyone:
+    """Stands for the collective: collects what processes bring, and gives it out when the last one comes."""
+
+    def __init__(self, brought: list[Any]) -> None:
+        self.brought = brought
+
+    def __call__(self, objects: list[Any]) -> list[Any]:
+        return [*self.brought, *objects]
+
+
+def test_the_file_holds_the_trajectories_of_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = [episode(float(number), seed=number) for number in range(4)]
+    advantages = [(float(number),) * 4 for number in range(4)]
+    alone = observation(played, advantages, kept=(0, 1))
+    TrajectoryRecorder(tmp_path / "one", TOKENIZER, [1]).on_rollout(alone)
+    here, there = (
+        observation(played, advantages[2 * process :][:2], kept=(0, 1), processes=2, process=process)
+        for process in (0, 1)
+    )
+    monkeypatch.setattr(ragen_trl.reporting.recorder, "gather_object", Everyone(describe(there)))
+    TrajectoryRecorder(tmp_path / "two", TOKENIZER, [1]).on_rollout(here)
+    one, two = (read_recording(recording_path(tmp_path / name, 1)).content for name in ("one", "two"))
+    assert one == two
+    assert [found["seed"] for found in two["trajectories"]] == [0, 1, 2, 3]
+
+
+def test_only_chosen_steps_are_written_and_a_repeated_one_replaces_its_file(tmp_path: Path) -> None:
+    for run in range(2):  # the second one was resumed from step 2
+        recorder = TrajectoryRecorder(tmp_path, TOKENIZER, range(1, 100, 2))
+        for step in range(2 * run, 5):
+            recorder.on_rollout(observation([episode(run), episode(step)], [None, None], step))
+    names = [path.name for path in recordings(tmp_path)]
+    assert names == ["step-000001.json.gz", "step-000003.json.gz", "step-000005.json.gz"]
+    returns = [read_recording(path).content["trajectories"][0]["return"] for path in recordings(tmp_path)]
+    assert returns == [0.0, 1.0, 1.0]
+    assert sorted(path.name for path in (tmp_path / "trajectories").iterdir()) == names
+
+
+def test_further_rollouts_of_an_update_have_files_of_their_own(tmp_path: Path) -> None:
+    recorder = TrajectoryRecorder(tmp_path, TOKENIZER, range(1, 100))
+    for step in (0, 0, 1):
+        recorder.on_rollout(observation([episode(0), episode(1)], [None, None], step))
+    names = [path.name for path in recordings(tmp_path)]
+    assert names == ["step-000001.json.gz", "step-000001-2.json.gz", "step-000002.json.gz"]
+    assert [read_recording(path).content["rollout"] for path in recordings(tmp_path)] == [1, 2, 1]
+
+
+def test_a_half_written_file_is_not_found(tmp_path: Path) -> None:
+    path = recording_path(tmp_path, 3)
+    path.parent.mkdir()
+    path.with_name(f"{path.name}.partial").write_bytes(b"half")
+    (path.parent / "step-notes.json.gz").write_bytes(b"somebody's")
+    assert recordings(tmp_path) == []
+    assert recordings(tmp_path / "nowhere") == []
+
+
+def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, max_steps=3)
+    trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
+    trainer.train()
+    assert [read_recording(path).step for path in recordings(tmp_path)] == [1, 3]
+    content = read_recording(recordings(tmp_path)[-1]).content
+    assert len(content["trajectories"]) == len(trainer._played) == 8
+    for found, played in zip(content["trajectories"], trainer._played, strict=True):
+        places = [place for turn in found["turns"] for place in (*turn["prompt"], *turn["tokens"])]
+        assert tuple(content["vocabulary"][place][0] for place in places) == played.token_ids
+        assert "".join(content["vocabulary"][place][1] for place in places) == TOKENIZER.decode(played.token_ids)
+        assert [content["texts"][turn["reply"]] for turn in found["turns"]] == [turn.reply for turn in played.turns]
+        assert found["return"] == pytest.approx(played.episode_return)
+        assert {turn["advantage"] for turn in found["turns"]} == {found["turns"][0]["advantage"]}
+    logged = next(row for row in trainer.state.log_history if row["step"] == 3)
+    returns = [found["return"] for found in content["trajectories"]]
+    assert logged["return"] == pytest.approx(sum(returns) / 8)
+
+
+def changed(content: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**content, **changes}
+
+
+GOOD = content_of(observation([episode(1.0), episode(0.0)], [(1.0,) * 4, (2.0,) * 4]))
+
+
+def with_turn(**changes: Any) -> dict[str, Any]:
+    first, second = GOOD["trajectories"]
+    return changed(GOOD, trajectories=[first, {**second, "turns": [{**second["turns"][0], **changes}]}])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "is no file of the format"),
+        ({"a": 1}, "is no file of the format"),
+        (changed(GOOD, version=2), "has version 2 of the format, and this package reads 1"),
+        (changed(GOOD, step="1"), "'step' of the file is '1', not of type int"),
+        (changed(GOOD, texts=[1, 2]), "has a text that is none"),
+        (changed(GOOD, vocabulary=[["a", 1]]), "has a token that is no pair of id and text"),
+        (changed(GOOD, trajectories=[3]), "trajectory 0 is a int, not an object"),
+        (changed(GOOD, trajectories=[{**GOOD["trajectories"][0], "turns": []}]), "has no turn in trajectory 0"),
+        (with_turn(reply=2), "turn 1 of trajectory 1 refers to a text that is not there"),
+        (with_turn(observation=-1), "turn 1 of trajectory 1 refers to a text that is not there"),
+        (with_turn(tokens=[99]), "turn 1 of trajectory 1 refers to a token that is not there"),
+        (with_turn(prompt=["x"]), "turn 1 of trajectory 1 refers to a token that is not there"),
+        (with_turn(reward=None), "'reward' of turn 1 of trajectory 1 is None, not of type float"),
+        (with_turn(advantage=[1.0]), "turn 1 of trajectory 1 has 1 advantages for 4 tokens"),
+    ],
+)
+def test_a_wrong_file_is_named(tmp_path: Path, content: Any, message: str) -> None:
+    path = tmp_path / "step-000001.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(RecordingError, match=f"{re.escape(str(path))} .*{re.escape(message)}.*delete it"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 40, -9, -1])
+def test_half_a_file_is_refused(tmp_path: Path, keep: int) -> None:
+    path = tmp_path / "step-000001.json.gz"
+    write_recording(path, GOOD)
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(path)
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "step-000001.json.gz"
+    write_recording(path, GOOD)
+    packed_bytes = bytearray(path.read_bytes())
+    packed_bytes[30] ^= 0xFF
+    path.write_bytes(packed_bytes)
+    with pytest.raises(RecordingError, match="cannot be read"):
+        read_recording(path)
+
+
+@pytest.mark.parametrize("total", [1, 7, 200])
+@pytest.mark.parametrize("count", [0, 1, 2, 20])
+@pytest.mark.parametrize("steps_per_rollout", [1, 4])
+def test_spread_steps_are_first_updates_of_rollouts(total: int, count: int, steps_per_rollout: int) -> None:
+    found = spread_steps(total, count, steps_per_rollout)
+    first_updates = range(1, total + 1, steps_per_rollout)
+    assert len(found) == min(count, len(first_updates)) == len(set(found))
+    assert set(found) <= set(first_updates)
+    if count > 1:
+        assert {found[0], found[-1]} == {first_updates[0], first_updates[-1]}

@@ -1,0 +1,296 @@
+"""Several environments in one run: names, shared instances, and means per environment."""
+
+import random
+import re
+from functools import partial
+from threading import Event
+from typing import Any
+
+import gymnasium
+import pytest
+
+import ragen_envs
+from ragen_envs import AgentTurns
+from ragen_trl import StarPOConfig
+from ragen_trl.rollout.env_executor import Failure
+from ragen_trl.rollout.env_pool import (
+    EnvPool,
+    EnvSpec,
+    EnvSpecError,
+    about_each,
+    env_specs,
+    environment_means,
+    per_environment,
+    unique_names,
+)
+from tests.support.ragen_trl.trainers import Lottery
+
+LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
+
+
+def config(**values: Any) -> StarPOConfig:
+    quiet = {"bf16": False, "use_cpu": True, "report_to": "none"}
+    return StarPOConfig(output_dir="unused", **{**quiet, **values})
+
+
+def small_lottery() -> gymnasium.Env[str, str]:
+    return Lottery(0.5)
+
+
+class Maker:
+    """A callable without a name of its own."""
+
+    def __call__(self) -> gymnasium.Env[str, str]:
+        return Lottery()
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        (LAKE, "FrozenLake-v0"),
+        ("ragen_envs:ragen/Sokoban-v0", "Sokoban-v0"),
+        ("gymnasium:CartPole", "CartPole"),
+        ("a/b/Deep-v3", "Deep-v3"),
+        (small_lottery, "small_lottery"),
+        (partial(partial(small_lottery)), "small_lottery"),
+        (Maker(), "Maker"),
+    ],
+)
+def test_metrics_are_named_by_id_or_function(env: Any, name: str) -> None:
+    assert EnvSpec(env).name == name
+
+
+def test_a_label_says_which_id_it_is() -> None:
+    assert (EnvSpec(LAKE).label, EnvSpec(small_lottery).label) == (LAKE, "small_lottery")
+
+
+def test_keyword_arguments_that_make_no_difference_give_one_key() -> None:
+    assert EnvSpec(LAKE, {"size": 5, "is_slippery": False}).key == EnvSpec(LAKE, {"is_slippery": False, "size": 5}).key
+    assert EnvSpec(LAKE, {"size": 5}).key != EnvSpec(LAKE, {"size": 6}).key
+    assert EnvSpec(LAKE, {"size": 5}).name == EnvSpec(LAKE, {"size": 6}).name
+
+
+def test_a_function_takes_no_keyword_arguments() -> None:
+    with pytest.raises(EnvSpecError, match=r"env_kwargs is \{'win': 2\}, but env is a function"):
+        EnvSpec(small_lottery, {"win": 2})
+
+
+@pytest.mark.parametrize(
+    "env", [Lottery(), AgentTurns(Lottery()), {"env": LAKE}, None, 3], ids=["env", "turns", "dict", "None", "3"]
+)
+def test_what_makes_no_new_environment_is_refused(env: Any) -> None:
+    """An environment itself cannot play many episodes side by side, and no other object says how to make one."""
+    message = re.escape(f"env is {env!r}; pass a Gymnasium id, or a function that makes a new environment")
+    with pytest.raises(EnvSpecError, match=message):
+        EnvSpec(env)
+    with pytest.raises(EnvSpecError, match=message):
+        env_specs([LAKE, env], config())
+
+
+def test_keyword_arguments_that_json_cannot_hold_are_refused() -> None:
+    with pytest.raises(EnvSpecError, match="desc.*of ragen/FrozenLake-v0 are no JSON.*pass a function"):
+        EnvSpec(LAKE, {"desc": {1, 2}})
+
+
+def test_a_single_environment_gets_the_keyword_arguments_of_the_configuration() -> None:
+    assert env_specs(LAKE, config(env_kwargs={"size": 5})) == [EnvSpec(LAKE, {"size": 5})]
+    assert env_specs([LAKE], config(env_kwargs={"size": 5})) == [EnvSpec(LAKE, {"size": 5})]
+    assert env_specs(LAKE, config()) == [EnvSpec(LAKE)]
+
+
+def test_a_list_keeps_its_order_and_may_hold_specs_and_functions() -> None:
+    large = EnvSpec(LAKE, {"size": 8})
+    assert env_specs([LAKE, large, small_lottery], config()) == [EnvSpec(LAKE), large, EnvSpec(small_lottery)]
+
+
+@pytest.mark.parametrize("envs", [[LAKE, BANDIT], [EnvSpec(LAKE)], EnvSpec(LAKE)])
+def test_keyword_arguments_that_could_mean_several_are_refused(envs: Any) -> None:
+    with pytest.raises(EnvSpecError, match=r"env_kwargs is \{'size': 5\}, which is for a single id"):
+        env_specs(envs, config(env_kwargs={"size": 5}))
+
+
+def test_a_list_must_say_something_and_say_it_once() -> None:
+    with pytest.raises(EnvSpecError, match="is empty"):
+        env_specs([], config())
+    with pytest.raises(EnvSpecError, match=r"FrozenLake-v0 with \{\} is listed 2 times.*env_weights"):
+        env_specs([BANDIT, LAKE, LAKE], config())
+
+
+def test_one_take_gives_every_row_an_instance_of_its_own_and_the_next_gives_the_same() -> None:
+    pool = EnvPool(config())
+    lake, bandit = EnvSpec(LAKE), EnvSpec(BANDIT)
+    first = pool.take([lake, bandit, lake])
+    assert len({id(turns) for turns in first}) == 3
+    assert [turns.unwrapped.spec.id for turns in first] == [LAKE, BANDIT, LAKE]  # type: ignore[union-attr]
+    second = pool.take([bandit, lake, lake, lake])
+    assert [second[0], second[1], second[2]] == [first[1], first[0], first[2]]
+    assert second[3] not in first
+
+
+def test_what_a_row_plays_depends_on_its_own_keyword_arguments() -> None:
+    pool = EnvPool(config())
+    specs = [EnvSpec(LAKE, {"size": 5}), EnvSpec(LAKE), EnvSpec(LAKE, {"size": 6})]
+    boards = [turns.reset(seed=1)[0].partition("State:\n")[2].splitlines()[0] for turns in pool.take(specs)]
+    assert [len(board.split()) if " " in board else len(board) for board in boards] == [5, 4, 6]
+
+
+def test_the_arguments_of_a_spec_replace_those_of_the_configuration() -> None:
+    pool = EnvPool(config(env_kwargs={"size": 6}))
+    assert pool.take([EnvSpec(LAKE)])[0].unwrapped.spec.kwargs.get("size") is None  # type: ignore[union-attr]
+
+
+def test_turn_limits_are_those_of_the_configuration() -> None:
+    (turns,) = EnvPool(config(max_turns=3, max_actions=7, think=False)).take([EnvSpec(small_lottery)])
+    assert (turns.max_turns, turns.max_actions, turns.reply_prefix) == (3, 7, "<answer>")
+
+
+def test_closing_closes_every_environment_and_a_closed_pool_begins_anew() -> None:
+    closed: list[object] = []
+
+    class Counted(Lottery):
+        def close(self) -> None:
+            closed.append(self)
+
+    pool, spec = EnvPool(config()), EnvSpec(Counted)
+    taken = pool.take([spec, spec])
+    pool.close()
+    assert {id(env) for env in closed} == {id(turns.unwrapped) for turns in taken}
+    assert pool.take([spec])[0] not in taken
+    pool.close()
+    assert len(closed) == 3
+
+
+def test_a_function_that_returns_one_environment_again_is_found_out() -> None:
+    shared = Lottery()
+    pool, spec = EnvPool(config()), EnvSpec(lambda: shared)
+    pool.take([spec])
+    with pytest.raises(EnvSpecError, match="function <lambda> returned an environment that it had returned before"):
+        pool.take([spec, spec])
+
+
+def test_environments_whose_replies_start_differently_need_a_free_prefix() -> None:
+    def quiet() -> AgentTurns:
+        return AgentTurns(Lottery(), think=False)
+
+    specs = [EnvSpec(small_lottery), EnvSpec(quiet)]
+    with pytest.raises(EnvSpecError, match="quiet start with <answer>, those to the other environments with <think>"):
+        EnvPool(config()).take(specs)
+    assert len(EnvPool(config(force_reply_prefix=False)).take(specs)) == 2
+
+
+def test_an_unknown_id_is_named() -> None:
+    with pytest.raises(gymnasium.error.NameNotFound, match="Nothing"):
+        EnvPool(config()).take([EnvSpec("ragen/Nothing-v0")])
+
+
+def test_a_summary_says_what_every_environment_says_of_itself() -> None:
+    class Talkative(Lottery):
+        def about(self) -> dict[str, Any]:
+            return {"tickets": 7}
+
+    assert about_each([EnvSpec(LAKE, {"size": 5}), EnvSpec(Talkative)], config()) == [
+        {"env": LAKE, "env_kwargs": {"size": 5}, "environment": ragen_envs.FrozenLake(size=5).about()},
+        {"env": "Talkative", "env_kwargs": {}, "environment": {"tickets": 7}},
+    ]
+
+
+NAMES = ["Sokoban-v0", "FrozenLake-v0", "Bandit-v0"]
+
+
+def test_sums_and_counts_stand_in_the_order_of_the_names() -> None:
+    rows = [{"success": 1.0, "return": 3.0}, {"success": 0.0, "return": -1.0}, {"success": 1.0, "return": 0.5}]
+    sums = per_environment(NAMES, ["FrozenLake-v0", "Sokoban-v0", "FrozenLake-v0"], rows)
+    assert list(sums.items()) == [
+        ("Sokoban-v0/episodes", 1.0),
+        ("Sokoban-v0/success", 0.0),
+        ("Sokoban-v0/return", -1.0),
+        ("FrozenLake-v0/episodes", 2.0),
+        ("FrozenLake-v0/success", 2.0),
+        ("FrozenLake-v0/return", 3.5),
+        ("Bandit-v0/episodes", 0.0),
+        ("Bandit-v0/success", 0.0),
+        ("Bandit-v0/return", 0.0),
+    ]
+    assert environment_means(sums) == {
+        "Sokoban-v0/success": 0.0,
+        "Sokoban-v0/return": -1.0,
+        "FrozenLake-v0/success": 1.0,
+        "FrozenLake-v0/return": 1.75,
+    }
+
+
+def test_the_sums_of_two_processes_add_up_to_the_whole() -> None:
+    dice = random.Random(0)
+    names = [dice.choice(NAMES) for _ in range(40)]
+    rows = [{"success": float(dice.random() < 0.5), "turns": float(dice.randrange(9))} for _ in names]
+    whole = per_environment(NAMES, names, rows)
+    halves = [per_environment(NAMES, names[part], rows[part]) for part in (slice(3), slice(3, None))]
+    assert [list(half) for half in halves] == [list(whole)] * 2  # so that tensors of the values may be added
+    assert {key: halves[0][key] + halves[1][key] for key in whole} == whole
+
+
+def test_environments_of_one_name_are_counted_together() -> None:
+    sums = per_environment(["Lake", "Lake"], ["Lake", "Lake"], [{"success": 1.0}, {"success": 0.0}])
+    assert sums == {"Lake/episodes": 2.0, "Lake/success": 1.0}
+
+
+def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:
+    lakes = [{"size": 4, "is_slippery": False}, {"size": 5, "is_slippery": False}, {"is_slippery": False}]
+    specs = [EnvSpec("ragen/FrozenLake-v0", kwargs) for kwargs in lakes]
+    names = ["FrozenLake-v0(size=4)", "FrozenLake-v0(size=5)", "FrozenLake-v0"]
+    assert unique_names(specs) == names
+    assert unique_names([EnvSpec("ragen/Bandit-v0", {}), *specs]) == ["Bandit-v0", *names]
+    assert unique_names([EnvSpec(lambda: gymnasium.make("ragen/Bandit-v0")) for _ in range(2)]) == [
+        *("<lambda>#0", "<lambda>#1")
+    ]
+
+
+def test_rows_that_nobody_can_place_are_refused() -> None:
+    with pytest.raises(ValueError, match="there are no rows"):
+        per_environment(NAMES, [], [])
+    with pytest.raises(ValueError, match=r"rows of \['Taxi-v3'\], but the run's environments are"):
+        per_environment(NAMES, ["Taxi-v3"], [{"success": 1.0}])
+    with pytest.raises(ValueError, match="argument 2 is longer"):
+        per_environment(NAMES, ["Bandit-v0"], [{"success": 1.0}] * 2)
+
+
+def failure(error: Exception | None = None) -> Failure:
+    return Failure("timeout" if error is None else "crash", "what happened", error)
+
+
+def test_a_failed_environment_is_replaced_by_a_new_one_of_its_kind() -> None:
+    pool = EnvPool(config())
+    large, bandit = EnvSpec(LAKE, {"size": 6, "is_slippery": False}), EnvSpec(BANDIT)
+    first, second, other = pool.take([large, large, bandit])
+    new = pool.replace(second, failure())
+    assert new not in (first, second, other)
+    assert (new.unwrapped.spec.id, new.unwrapped.spec.kwargs) == (LAKE, second.unwrapped.spec.kwargs)
+    assert [id(turns) for turns in pool.take([large, bandit, large])] == [id(first), id(other), id(new)]
+
+
+class Door(Lottery):
+    """Says when it was closed, and that may take long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = Event()
+
+    def close(self) -> None:
+        self.closed.set()
+        raise OSError("cannot be closed either")
+
+
+def test_one_that_crashed_is_closed_and_one_that_hangs_is_left_alone() -> None:
+    pool = EnvPool(config())
+    (crashed,) = pool.take([EnvSpec(Door)])
+    hung = pool.replace(crashed, failure(OSError("broken")))
+    assert crashed.unwrapped.closed.wait(10)
+    assert pool.replace(hung, failure()) is not hung
+    assert not hung.unwrapped.closed.wait(0.05)
+
+
+def test_only_environments_of_the_pool_can_be_replaced() -> None:
+    pool = EnvPool(config())
+    pool.take([EnvSpec(Lottery)])
+    with pytest.raises(ValueError, match="was not taken from this pool"):
+        pool.replace(AgentTurns(Lottery()), failure())

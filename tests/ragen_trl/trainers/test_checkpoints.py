@@ -1,0 +1,140 @@
+"""Checkpoints: nothing half-written is read as whole, and Ctrl-C leaves a checkpoint behind."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
+
+
+def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
+    """A checkpoint folder with this ``trainer_state.json``, or without one."""
+    path = folder / name
+    path.mkdir(parents=True)
+    (path / "model.safetensors").write_bytes(b"weights")
+    if state is not None:
+        (path / "trainer_state.json").write_bytes(state if isinstance(state, bytes) else state.encode())
+    return path
+
+
+def state(step: int) -> str:
+    return json.dumps({"global_step": step})
+
+
+def test_the_newest_is_found_by_number_not_by_name(tmp_path: Path) -> None:
+    for step in (5, 10, 9):
+        checkpoint(tmp_path, f"checkpoint-{step}", state(step))
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-10"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [None, "", '{"global_step": 10', "[10]", "null", "10", b"\xff\xfe\x00", state(9), '{"global_step": null}'],
+    ids=["missing", "empty", "cut off", "list", "null", "number", "binary", "of another step", "no step"],
+)
+def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, broken: str | bytes | None) -> None:
+    whole = checkpoint(tmp_path, "checkpoint-5", state(5))
+    checkpoint(tmp_path, "checkpoint-10", broken)
+    assert last_whole_checkpoint(tmp_path) == whole
+
+
+def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:
+    checkpoint(tmp_path, "checkpoint-7-old", state(7))
+    checkpoint(tmp_path, "checkpoint-x", state(7))
+    (tmp_path / "checkpoint-8").write_text("a file")
+    assert last_whole_checkpoint(tmp_path) is None
+    assert last_whole_checkpoint(tmp_path / "missing") is None
+
+
+class Regression(torch.nn.Module):
+    """One weight, as little as a ``Trainer`` can train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": (self.layer(x) - labels).square().mean()}
+
+
+def trainer(folder: Path, callbacks: list[Any], steps: int = 2) -> Trainer:
+    rows = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 4
+    args = TrainingArguments(
+        str(folder), max_steps=steps, save_steps=1, use_cpu=True, report_to="none", disable_tqdm=True
+    )
+    return Trainer(Regression(), args, train_dataset=rows, callbacks=callbacks)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path, number: int) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop = StopOnInterrupt()
+    training = trainer(tmp_path, [stop], steps=50)
+    training.args.save_steps = 1000
+    weight = training.model.layer.weight
+    weight.register_hook(lambda _: None if stop.stopped else os.kill(os.getpid(), number))  # in the first backward pass
+    training.train()
+    assert stop.stopped
+    assert training.state.global_step == 1
+    assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+
+
+@pytest.fixture
+def python_handles_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("python_handles_interrupts")
+def test_a_second_interrupt_stops_at_once() -> None:
+    stop = StopOnInterrupt()
+    args, training_state, control = TrainingArguments("unused"), TrainerState(), TrainerControl()
+    stop.on_train_begin(args, training_state, control)
+    os.kill(os.getpid(), signal.SIGINT)
+    assert stop.stopped
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_signals_are_given_back_after_an_undisturbed_training(tmp_path: Path) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    stop = StopOnInterrupt()
+    training = trainer(tmp_path, [stop])
+    training.train()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert not stop.stopped
+    assert training.state.global_step == 2
+
+
+def test_a_file_is_replaced_whole_and_folders_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "summary.json"
+    write_atomically(path, "first √")
+    write_atomically(path, "second √")
+    assert path.read_text(encoding="utf-8") == "second √"
+    assert os.listdir(path.parent) == ["summary.json"]
+
+
+@pytest.mark.parametrize("failing", ["write", "replace"])
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    path = tmp_path / "summary.json"
+    write_atomically(path, "old")
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(*(os, "fsync", full) if failing == "write" else (os, "replace", full))
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"

@@ -1,0 +1,112 @@
+"""What hooks and reward functions return, checked: each mistake has its own words, and nothing wrong is trained on."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ragen_trl import StarPOTrainer
+from ragen_trl.trainers.checks import HookError, check_advantages, check_loss, checked_groups, checked_rewards
+from tests.support.ragen_trl.trainers import lottery, small_trainer
+
+
+@pytest.mark.parametrize("groups", [[0, 2], (0, 2), torch.tensor([0, 2]), np.array([0, 2])])
+def test_indices_of_groups_come_in_any_container(groups: Any) -> None:
+    assert checked_groups(groups, 3) == [0, 2]
+
+
+@pytest.mark.parametrize("groups", [[1, 1], [-1], [3], [2, 0], [0.0], [True], torch.tensor([True, False, True])])
+def test_groups_that_are_not_there_or_twice_there_are_refused(groups: Any) -> None:
+    """[1, 1] trained one group and counted two; [-1] trained none and counted one."""
+    with pytest.raises(HookError, match="select_groups returned .*; return ascending, different indices.* 0 to 2"):
+        checked_groups(groups, 3)
+
+
+def test_advantages_have_one_of_two_shapes_and_are_finite() -> None:
+    check_advantages(torch.zeros(8), 8, (4, 20))
+    check_advantages(torch.zeros(4, 20), 8, (4, 20))
+    with pytest.raises(HookError, match=r"shape \(4,\); give one for each of the 8 .* or \(4, 20\)"):
+        check_advantages(torch.zeros(4), 8, (4, 20))
+    with pytest.raises(HookError, match="type list; give one"):
+        check_advantages([0.0] * 8, 8, (4, 20))
+    with pytest.raises(HookError, match="2 of 8 values that are NaN or infinite"):
+        check_advantages(torch.tensor([float("nan"), float("inf"), *[0.0] * 6]), 8, (4, 20))
+
+
+def test_a_loss_is_one_number() -> None:
+    check_loss(torch.tensor(1.0))
+    with pytest.raises(HookError, match=r"policy_loss has shape \(2,\)"):
+        check_loss(torch.zeros(2))
+    with pytest.raises(HookError, match="policy_loss has type float"):
+        check_loss(1.0)
+
+
+@pytest.mark.parametrize("rewards", [[1, None], (1.0, 0.0), np.array([1.0, 0.0]), torch.zeros(2), [np.float32(1), 0.0]])
+def test_rewards_come_in_any_container_of_numbers(rewards: Any) -> None:
+    def judge(completions: Any, **_: Any) -> Any:
+        return rewards
+
+    found = checked_rewards(judge)
+    assert found.__name__ == "judge"
+    assert found(completions=["", ""]) == [None if value is None else float(value) for value in rewards]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        ([float("nan"), 0.0], "reward function judge returned nan for trajectory 0; return a finite number"),
+        ([0.0, float("inf")], "returned inf for trajectory 1"),
+        (["1", "2"], "returned '1' for trajectory 0"),
+        ([1.0], r"returned \[1.0\]; return a list of 2 numbers"),
+        (1.0, "returned 1.0; return a list of 2 numbers"),
+    ],
+)
+def test_rewards_that_trl_would_stumble_over_are_named(rewards: Any, message: str) -> None:
+    """A NaN counts as "no reward" in TRL, so that a function that returned nothing else did nothing, silently."""
+
+    def judge(completions: Any, **_: Any) -> Any:
+        return rewards
+
+    with pytest.raises(HookError, match=message):
+        checked_rewards(judge)(completions=["", ""])
+
+
+class Wrong(StarPOTrainer):
+    """A first try at a subclass."""
+
+    wrong = ""
+
+    def rollout(self, *args: Any) -> Any:
+        played = super().rollout(*args)
+        return played[1:] if self.wrong == "rollout" else played
+
+    def select_groups(self, rollout: Any) -> Any:
+        return [0, 99] if self.wrong == "select_groups" else super().select_groups(rollout)
+
+    def advantages(self, rollout: Any) -> Any:
+        found = super().advantages(rollout)
+        return found * float("nan") if self.wrong == "advantages" else found
+
+    def policy_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super().policy_loss(model, inputs)
+        return loss[None] if self.wrong == "policy_loss" else loss
+
+
+@pytest.mark.parametrize("hook", ["rollout", "select_groups", "advantages", "policy_loss"])
+def test_a_trainer_names_the_hook_that_is_wrong_before_a_weight_moves(hook: str, tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery(), trainer=Wrong, max_steps=1)
+    trainer.wrong = hook  # type: ignore[attr-defined]
+    before = [parameter.detach().clone() for parameter in trainer.model.parameters()]
+    with pytest.raises(HookError, match=f"^{hook} "):
+        trainer.train()
+    assert all(torch.equal(*pair) for pair in zip(before, trainer.model.parameters(), strict=True))
+
+
+def test_a_trainer_names_the_reward_function_that_is_wrong(tmp_path: Path) -> None:
+    def judge(completions: Any, **_: Any) -> list[float]:
+        return [float("nan")] * len(completions)
+
+    with pytest.raises(HookError, match="reward function judge returned nan"):
+        small_trainer(tmp_path, lottery(), reward_funcs=[judge], max_steps=1).train()

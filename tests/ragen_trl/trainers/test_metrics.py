@@ -1,0 +1,165 @@
+"""Metrics of a rollout, by hand: means over all processes, what the filter did, and the advantages that are shown."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, shown_advantages
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.trainers import made_up, rollout_of
+
+CPU = torch.device("cpu")
+
+
+def played(reward: float, turns: int = 1, tokens: int = 2, success: bool = False, **fields: Any) -> Trajectory:
+    """Equal turns of one action each; the first one could not be read."""
+    made = made_up(*[(1, tokens, reward / turns)] * turns, **fields)
+    readable = [place > 0 for place in range(turns)]
+    infos = [
+        {"success": success, "format_is_valid": valid, "action_is_valid": valid, "num_actions": int(valid)}
+        for valid in readable
+    ]
+    return replace(made, turns=tuple(replace(turn, info=info) for turn, info in zip(made.turns, infos, strict=True)))
+
+
+def alone(local: torch.Tensor) -> torch.Tensor:
+    return local
+
+
+def test_means_by_hand() -> None:
+    rows = [played(1.0, turns=2, success=True), played(-0.5, turns=4, tokens=3, terminated=False, truncated=True)]
+    metrics = rollout_metrics(rows, ["lake", "lake"], ["lake"], alone, CPU)
+    assert metrics == pytest.approx(
+        {
+            "success": 0.5,
+            "return": 0.25,
+            "format_valid": (1 / 2 + 3 / 4) / 2,
+            "action_valid": (1 / 2 + 3 / 4) / 2,
+            "turns": 3.0,
+            "actions": 2.0,
+            "reply_tokens": 8.0,
+            "truncated": 0.5,
+            "rollout/env_failures": 0.0,
+        }
+    )
+
+
+def test_failures_of_environments_are_counted_over_all_processes() -> None:
+    """Limits and the policy's own faults are none."""
+    limits = ["crash", "turns", "timeout", "error", "context", "crash"]
+    rows = [played(0.0, terminated=False, truncated=True, limit=limit) for limit in limits]
+    assert rollout_metrics(rows, ["lake"] * 6, ["lake"], alone, CPU)["rollout/env_failures"] == 3
+    twice = rollout_metrics(rows, ["lake"] * 6, ["lake"], lambda local: local * 2, CPU)
+    assert (twice["rollout/env_failures"], twice["truncated"]) == (6, 1.0)
+
+
+def test_several_environments_are_also_told_apart() -> None:
+    """An environment of which nothing was played has no mean; one that two specs share is one."""
+    rows = [played(1.0, success=True), played(0.0), played(5.0, success=True)]
+    metrics = rollout_metrics(rows, ["lake", "shop", "lake"], ["lake", "shop", "lake", "rooms"], alone, CPU)
+    assert metrics["return"] == 2.0
+    assert (metrics["lake/return"], metrics["lake/success"]) == (3.0, 1.0)
+    assert (metrics["shop/return"], metrics["shop/success"]) == (0.0, 0.0)
+    assert not any(key.startswith("rooms/") for key in metrics)
+    assert sum(key.startswith("lake/") for key in metrics) == 8
+
+
+def test_processes_of_unequal_luck_report_the_same_means() -> None:
+    names = ["lake", "shop", "lake", "lake"]
+    rows = [played(1.0, success=True), played(2.0), played(0.0), played(6.0, turns=3)]
+    local: list[torch.Tensor] = []
+    for half in (slice(0, 2), slice(2, 4)):
+        rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda sums: local.append(sums) or sums, CPU)
+    both = sum(local)
+    whole = rollout_metrics(rows, names, ["lake", "shop"], alone, CPU)
+    for half in (slice(0, 2), slice(2, 4)):
+        metrics = rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda _: both, CPU)  # type: ignore[arg-type]
+        assert metrics == pytest.approx(whole)
+    assert whole["lake/return"] == pytest.approx(7 / 3)
+
+
+def groups_of(*returns: float, size: int = 2) -> RolloutBatch:
+    return rollout_of([made_up((1, 1, reward)) for reward in returns], size)
+
+
+def test_what_the_filter_did_by_hand() -> None:
+    """Standard deviations √2, 0, 2√2, of which the third is kept; variances 2, 0, 8: mean 10/3, deviation √(104/9)."""
+    metrics = filter_metrics(groups_of(0.0, 2.0, 1.0, 1.0, 4.0, 0.0), [2])
+    assert metrics == pytest.approx(
+        {
+            "filter/kept_groups": 1,
+            "filter/trajectories_sampled": 6,
+            "filter/trajectories_used": 2,
+            "filter/skipped": 0,
+            "filter/in_group_std": 2**0.5,
+            "filter/kept_in_group_std": 2 * 2**0.5,
+            "filter/dispersion": (104 / 9) ** 0.5 / (10 / 3),
+        }
+    )
+
+
+def test_a_filter_that_keeps_nothing_says_so() -> None:
+    metrics = filter_metrics(groups_of(1.0, 1.0, 3.0, 3.0), [])
+    assert (metrics["filter/skipped"], metrics["filter/trajectories_used"]) == (1, 0)
+    assert metrics["filter/kept_in_group_std"] == metrics["filter/in_group_std"] == metrics["filter/dispersion"] == 0
+
+
+def test_groups_of_one_have_no_spread_to_report() -> None:
+    metrics = filter_metrics(groups_of(1.0, 2.0, size=1), [0, 1])
+    assert metrics["filter/trajectories_used"] == 2
+    assert not any("std" in key or "dispersion" in key for key in metrics)
+
+
+def test_refills_count_as_sampled() -> None:
+    joined = RolloutBatch.joined([groups_of(1.0, 2.0), groups_of(3.0, 5.0)], pad_id=0)
+    metrics = filter_metrics(joined, [1])
+    assert (metrics["filter/trajectories_sampled"], metrics["filter/trajectories_used"]) == (4, 2)
+
+
+def same(local: list[float]) -> list[float]:
+    """Gathers of one process."""
+    return local
+
+
+def of_all(rollout: RolloutBatch, advantages: torch.Tensor, gather: Any = same) -> list[float]:
+    """What is shown where every group was kept."""
+    return shown_advantages(rollout, range(rollout.num_groups), rollout, advantages, gather)
+
+
+def test_advantages_of_trajectories_are_shown_as_they_are() -> None:
+    assert of_all(groups_of(1.0, 2.0), torch.tensor([-0.5, 0.5])) == [-0.5, 0.5]
+
+
+def test_a_trajectory_that_was_dropped_is_shown_with_no_advantage() -> None:
+    rollout = groups_of(1.0, 2.0, 3.0, 5.0)
+    chosen = rollout.select([1], 1)
+    assert shown_advantages(rollout, [1], chosen, torch.tensor([-0.5, 0.5]), same) == [0.0, 0.0, -0.5, 0.5]
+    assert shown_advantages(rollout, [], rollout.select([], 1), None, same) == [0.0] * 4
+
+
+def test_advantages_of_tokens_are_shown_as_the_mean_over_the_sampled_ones() -> None:
+    """Completion columns a e a and a: (1 + 3) / 2, and 5; what stands at environment tokens and padding is not seen."""
+    rollout = rollout_of([made_up((2, 1, 0.0), (1, 1, 1.0)), made_up((1, 1, 0.0))], 2)
+    advantages = torch.tensor([[1.0, 99.0, 3.0], [5.0, 99.0, 99.0]])
+    assert of_all(rollout, advantages) == [2.0, 5.0]
+
+
+def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> None:
+    """Two rollouts of 4 on two processes. Each process reports its own rows, and they are gathered by process."""
+    parts = [[made_up((1, 1, 0.0), seed=first + row) for row in range(4)] for first in (0, 4)]
+    joined = [RolloutBatch.joined([rollout_of(part, 2, 2, process) for part in parts], pad_id=0) for process in (0, 1)]
+    local = [[float(trajectory.seed) for trajectory in one.trajectories] for one in joined]
+    assert local == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    for one, seeds in zip(joined, local, strict=True):
+        asked: list[list[float]] = []
+
+        def gather(means: list[float], asked: list[list[float]] = asked) -> list[float]:
+            asked.append(means)
+            return local[0] + local[1]
+
+        shown = of_all(one, torch.tensor(seeds)[:, None], gather)
+        assert asked == [seeds]
+        assert shown == [0, 1, 2, 3, 4, 5, 6, 7]

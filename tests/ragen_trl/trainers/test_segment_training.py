@@ -1,0 +1,136 @@
+"""Training on contexts of the last turns: rows as they were read, and the step of whole rows where they agree."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragen_trl import StarPOTrainer
+from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.config.validation import WindowError
+from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.astar_runs import astar, gradient
+from tests.support.ragen_trl.equivalence import (
+    CREDITS,
+    STEP,
+    Alone,
+    assert_same_step,
+    step,
+    with_adapter,
+)
+from tests.support.ragen_trl.trainers import TOKENIZER, lottery, small_trainer
+
+CASES: dict[str, dict[str, Any]] = {
+    "grpo": {"loss_type": "grpo", "epsilon_high": 0.3},
+    "dapo": {"loss_type": "dapo"},
+    "dr_grpo": {"loss_type": "dr_grpo"},
+    "gigpo": {"advantage": "gigpo", **CREDITS["gigpo"]},
+    "mt_grpo and filter": {"advantage": "mt_grpo", **CREDITS["mt_grpo"], "filter_ratio": 0.4},
+    "two passes": {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_that_read_what_one_context_holds_make_the_same_step(tmp_path: Path, name: str) -> None:
+    """24 trajectories of one to three turns in a row each, and in a row for each turn; also what is logged."""
+    options = {**STEP, "entropy_coef": 0.01, "gradient_accumulation_steps": 3, **CASES[name]}
+    steps, logs = [], []
+    for trainer in (StarPOTrainer, Alone):
+        made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, per_device_train_batch_size=8, **options)
+        steps.append(step(made))
+        logs.append(made.state.log_history[-2])
+    assert_same_step(*steps)
+    for key in ("entropy", "loss", "grad_norm"):
+        assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
+
+
+def test_the_reference_scores_the_rows_that_are_trained(tmp_path: Path) -> None:
+    """With a reference that differs from the policy, the KL and its gradient are those of whole trajectories."""
+    steps, logs = [], []
+    for trainer in (StarPOTrainer, Alone):
+        options = {**STEP, "beta": 0.5, "learning_rate": 0.3, "max_steps": 2, "model": with_adapter()}
+        made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, **options)
+        steps.append(step(made))
+        logs.append(made.state.log_history[1]["kl"])  # in the first update the reference is the policy
+    assert_same_step(*steps)
+    assert logs[1] == pytest.approx(logs[0], rel=1e-3) and logs[0] > 1e-4
+
+
+class Windowed(StarPOTrainer):
+    """Keeps what it played."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        self.played_rows = super().rollout(starts, envs, policy)
+        return self.played_rows
+
+
+def rows_read(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    return [segment for trajectory in trajectories for segment in trajectory.segments]
+
+
+def test_what_was_read_is_what_is_trained(tmp_path: Path) -> None:
+    """Ratios are 1, and the gradient is that of a slow loop over contexts, each token in the one it was sampled in."""
+    options: dict[str, Any] = {**STEP, "entropy_coef": 0.0, "gradient_accumulation_steps": 2, "window_turns": 2}
+    trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, per_device_train_batch_size=8, **options)
+    moved = step(trainer)
+    played: list[Trajectory] = trainer.played_rows  # type: ignore[attr-defined]
+    assert max(len(one.turns) for one in played) == 4
+    assert max(len(one.segments) for one in played) == 3
+    advantages = group_advantages(torch.tensor([one.episode_return for one in played]), 4, "mean", "group")
+    tokens = [one.num_reply_tokens for one in played]
+    weights = [
+        advantages[place].item() / tokens[place] / len(played) for place, one in enumerate(played) for _ in one.segments
+    ]
+    assert_same_step(gradient(rows_read(played), weights), moved)
+    assert trainer.state.log_history[0]["sampling/ratio_deviation_max"] < 1e-3
+
+
+def test_a_slid_window_begins_with_the_rules_and_the_turn_it_begins_at(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, max_steps=1, window_turns=2)
+    trainer.train()
+    played = next(one for one in trainer.played_rows if len(one.turns) == 4)  # type: ignore[attr-defined]
+    last = played.segments[-1]
+    text = TOKENIZER.decode(last.token_ids)
+    assert text.count("Say something.") == 1
+    assert "Turn 3 of 4" in text and "Turn 4 of 4" in text
+    assert "Turn 1 of 4" not in text and "Turn 2 of 4" not in text
+    third = played.turns[2].reply_ids
+    assert third in [last.token_ids[first : first + len(third)] for first in range(len(last.token_ids))]
+
+
+def test_a_trainer_says_so_when_it_meets_such_a_trajectory(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery(draws=3), trainer=Alone, loss_type="luspo", max_steps=1)
+    with pytest.raises(WindowError, match="luspo"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 9])
+def test_a_window_that_holds_every_turn_changes_nothing_and_a_shorter_one_what_is_read(
+    tmp_path: Path, window: int
+) -> None:
+    played = []
+    for turns in (None, window):
+        trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, max_steps=1, window_turns=turns)
+        trainer.train()
+        played.append(trainer.played_rows)  # type: ignore[attr-defined]
+    assert max(len(one.turns) for one in played[1]) == 4
+    assert [len(one.turns) for one in played[0]] == [len(one.turns) for one in played[1]]
+    for whole, seen in zip(*played, strict=True):
+        assert seen.turns[:window] == whole.turns[:window]  # the same dice, the same contexts
+        built = [turn.context_ids is not None for turn in seen.turns]
+        assert built == [place >= window for place in range(len(seen.turns))]
+    if window >= 4:
+        assert played[0] == played[1]
+
+
+def test_a_window_needs_one_turn_and_an_estimator_that_takes_rows(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="window_turns is 0; the model sees at least the present turn"):
+        small_trainer(tmp_path, window_turns=0)
+    with pytest.raises(WindowError, match="advantage is 'gae', whose critic reads a trajectory in one row"):
+        small_trainer(tmp_path, window_turns=2, advantage="gae")
+    with pytest.raises(ValueError, match="beta is 0.1 and window_turns 2: TRL would score .* set beta=0.0"):
+        small_trainer(tmp_path, window_turns=2, beta=0.1)
+    with pytest.raises(WindowError, match="A\\*-PO sums log-ratios over whole trajectories"):
+        astar(tmp_path, window_turns=2)

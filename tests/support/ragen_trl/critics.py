@@ -1,0 +1,76 @@
+"""What the critic tests share: made-up episodes, policies of both kinds, and critics of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from ragen_trl.batching.batch import collate
+from ragen_trl.credit.critic import Critic
+from ragen_trl.trajectory import Trajectory, Turn
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+
+PAD = TOKENIZER.pad_token_id
+LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
+GENTLE: dict[str, Any] = {"learning_rate": 0.1, "eps": 1.0}  # Adam with a large ε: a step in proportion to the gradient
+
+
+def episode(random: np.random.Generator, num_turns: int) -> Trajectory:
+    """Turns of 2 to 5 environment tokens and 1 to 4 sampled ones, cut off before another turn of 3."""
+
+    def tokens(low: int, high: int) -> tuple[int, ...]:
+        return tuple(random.integers(3, len(TOKENIZER), size=random.integers(low, high)).tolist())
+
+    turns = tuple(Turn(tokens(2, 6), tokens(1, 5), (), "?", "!", 0.0) for _ in range(num_turns))
+    return Trajectory(turns, seed=0, truncated=True, limit="turns", next_prompt_ids=tokens(3, 4))
+
+
+def episodes(count: int, seed: int = 0) -> list[Trajectory]:
+    """Episodes of one to three turns."""
+    random = np.random.default_rng(seed)
+    return [episode(random, int(random.integers(1, 4))) for _ in range(count)]
+
+
+def lora_policy(warm: bool = False, **settings: Any) -> PeftModel:
+    """The small model with an adapter, whose matrices are all non-zero if it is ``warm``."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        policy = get_peft_model(small_model(), LoraConfig(**{**LORA, **settings}))
+        if warm:
+            for name, value in policy.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(value, std=0.3)
+    return policy
+
+
+def make_critic(policy: Any, awake: bool = True, **settings: Any) -> Critic:
+    """A critic of this policy; an ``awake`` one has a head that is not zero."""
+    options = {"batch_size": 4, "learning_rate": 0.01, **settings}
+    critic = Critic(policy, options.pop("accelerator", None) or Accelerator(cpu=True), PAD, **options)
+    if awake:
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            critic.network.head.weight.normal_(std=0.3, generator=generator)
+            critic.network.head.bias.fill_(0.2)
+    return critic
+
+
+def lesson(rows: Sequence[Trajectory], seed: int = 0) -> dict[str, torch.Tensor]:
+    """Targets, mask and old values for ``update``: random numbers at sampled tokens."""
+    mask = collate(rows, PAD)["action_mask"]
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randn(mask.shape, generator=generator) * mask
+    return {"targets": targets, "mask": mask, "old_values": 0.3 * torch.randn(mask.shape, generator=generator) * mask}
+
+
+def weights(critic: Critic) -> list[torch.Tensor]:
+    """A copy of what the critic trains."""
+    return [value.detach().clone() for value in critic.network.parameters]
+
+
+def no_bootstrap(rows: Sequence[Trajectory]) -> list[bool]:
+    """For episodes whose end is worth nothing."""
+    return [False] * len(rows)

@@ -1,0 +1,111 @@
+"""What the tests of A*-PO's reference share: policies of every kind, and episodes that need no model at all."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+
+from ragen_trl.astar_po.reference import Reference
+from ragen_trl.astar_po.reference_play import Request
+from ragen_trl.astar_po.value_cache import ValueKey
+from tests.support.ragen_trl.trainers import small_model
+
+KEY = ValueKey(
+    env="ragen/FrozenLake-v0",
+    env_kwargs={"size": 4, "is_slippery": True},
+    max_turns=5,
+    max_actions_per_turn=1,
+    max_actions=10,
+    max_reply_length=32,
+    max_completion_length=None,
+    reward="environment:1 format_penalty:-0.1",
+    reference="a" * 64,
+    temperature=1.0,
+    top_p=1.0,
+    top_k=0,
+    system_prompt=None,
+    think=True,
+    reply_prefix="<think>",
+    chat_template="b" * 64,
+)
+
+
+SEEDS = range(10_000, 10_020)
+CHANCES = [0.0, 0.05, 0.3, 0.5, 0.9, 1.0]
+
+
+class ByChance:
+    """A reference that succeeds by chance, another one from every start; keeps account of what it was asked for."""
+
+    def __init__(self, win: float = 1.0, loss: float = 0.0, stop_after: int | None = None) -> None:
+        self.win, self.loss, self.stop_after = win, loss, stop_after
+        self.batches: list[list[Request]] = []
+
+    @property
+    def asked(self) -> list[Request]:
+        """All requests so far."""
+        return [request for batch in self.batches for request in batch]
+
+    def __call__(self, requests: list[Request]) -> list[tuple[float, bool]]:
+        if len(self.batches) == self.stop_after:
+            raise KeyboardInterrupt
+        self.batches.append(requests)
+        return [self.outcome(*request) for request in requests]
+
+    def outcome(self, seed: int, index: int) -> tuple[float, bool]:
+        """A function of its arguments alone."""
+        success = bool(np.random.default_rng((seed, index)).random() < CHANCES[seed % len(CHANCES)])
+        return (self.win if success else self.loss), success
+
+
+IDS = torch.arange(24).reshape(2, 12) * 7 % 500
+
+FULL, FRESH, WARM = "full", "fresh LoRA", "warm-started LoRA"
+DORA, WHOLE, EMBEDDINGS = "DoRA", "LoRA and a whole module", "LoRA on embeddings"
+KINDS = [FULL, FRESH, WARM, DORA, WHOLE, EMBEDDINGS]
+
+
+def lora(**changes: Any) -> LoraConfig:
+    """Adapters on attention, with dropout."""
+    return LoraConfig(**{"r": 4, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.5, **changes})
+
+
+def policy_of(kind: str) -> Any:
+    """A policy in training mode."""
+    if kind == FULL:
+        return small_model().train()
+    options: dict[str, dict[str, Any]] = {
+        DORA: {"use_dora": True},
+        WHOLE: {"modules_to_save": ["norm"]},
+        EMBEDDINGS: {"target_modules": ["q_proj", "embed_tokens"]},
+    }
+    torch.manual_seed(0)
+    policy = get_peft_model(small_model(), lora(**options.get(kind, {})))
+    if kind == WARM:
+        change(policy)
+    return policy.train()
+
+
+def change(policy: Any, by: float = 0.02) -> None:
+    """Training, as far as a reference can tell."""
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * by)
+
+
+def logits(model: Any) -> torch.Tensor:
+    """(2, 12, V) logits without dropout; the model's mode stays."""
+    training = model.training
+    with torch.no_grad():
+        result: torch.Tensor = model.eval()(input_ids=IDS).logits
+    model.train(training)
+    return result
+
+
+def reference_logits(reference: Reference) -> torch.Tensor:
+    """(2, 12, V) logits of the reference."""
+    with reference.model() as model:
+        result: torch.Tensor = model(input_ids=IDS).logits
+    return result

@@ -1,0 +1,184 @@
+"""Small trainers for the trainer tests: a real ``StarPOTrainer`` on the tiny model, a few steps long.
+
+And what such a trainer works on, made up: trajectories of given lengths and rewards, and rollout batches of them.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ragen_envs import AgentTurns, TextEnv
+from ragen_trl import StarPOConfig, StarPOTrainer
+from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.trajectory import Trajectory, Turn
+
+TOKENIZER = build_tiny_tokenizer()
+LAKE = "ragen/FrozenLake-v0"
+
+SMALL: dict[str, Any] = {
+    "think": False,
+    "max_turns": 2,
+    "max_reply_length": 6,
+    "max_completion_length": 120,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "num_generations": 4,
+    "max_steps": 2,
+    "logging_steps": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "gradient_checkpointing": False,
+    "bf16": False,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "beta": 0.0,
+    "dataloader_pin_memory": False,
+}
+
+
+def small_model(seed: int = 0) -> PreTrainedModel:
+    """Two layers of width 32: enough to have every kind of parameter."""
+    return build_tiny_model(TOKENIZER, seed, hidden_size=32, num_layers=2)
+
+
+_ARGUMENTS = ("reward_funcs", "callbacks", "peft_config", "train_dataset")
+
+
+def small_trainer(
+    folder: Path,
+    env: Any = LAKE,
+    config: type[StarPOConfig] = StarPOConfig,
+    trainer: Any = StarPOTrainer,
+    model: Any = None,
+    **changes: Any,
+) -> StarPOTrainer:
+    """A trainer of the small model; ``changes`` are options, or arguments of the trainer."""
+    arguments = {name: changes.pop(name) for name in _ARGUMENTS if name in changes}
+    args = config(output_dir=str(folder), **{**SMALL, **changes})
+    return trainer(model or small_model(), env, args, processing_class=TOKENIZER, **arguments)
+
+
+def parameters(trainer: StarPOTrainer) -> dict[str, torch.Tensor]:
+    """A copy of all parameters."""
+    return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+
+class Lottery(TextEnv):
+    """Each draw pays ``win`` or nothing, by the outcome seed alone; every reply is a valid action.
+
+    Args:
+        win: What a draw pays.
+        draws: Draws at most. With several an episode may end before any but the first, so that lengths differ.
+    """
+
+    def __init__(self, win: float = 1.0, draws: int = 1) -> None:
+        super().__init__()
+        self.win = win
+        self.draws = draws
+        self.drawn = 0
+
+    @property
+    def instruction(self) -> str:
+        """Nothing to understand."""
+        return "Say something."
+
+    def _start(self, options: Any) -> str:
+        self.drawn = 0
+        return f"Ticket {self.np_random.integers(1_000_000)}"
+
+    def _parse_action(self, text: str) -> str:
+        return text
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        won = bool(self.outcome_random.random() < 0.5)
+        self.drawn += 1
+        over = self.drawn == self.draws or bool(self.outcome_random.random() < 0.3)
+        return "drawn", self.win * won, over, {"success": won, "action_is_effective": True}
+
+
+class AnyReply(AgentTurns):
+    """Takes whatever the model says as one action, so that an untrained model plays without penalties."""
+
+    def step(self, action: str) -> Any:
+        """Read every reply as an answer."""
+        return super().step(self.format_reply(["ticket"]))
+
+
+def lottery(win: float = 1.0, draws: int = 1, max_turns: int | None = None) -> Any:
+    """A maker of lotteries; with fewer turns than draws, the limit of turns cuts episodes off."""
+    turns = max_turns or draws
+    return lambda: AnyReply(Lottery(win, draws), think=False, max_turns=turns, max_actions=99, max_actions_per_turn=1)
+
+
+def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields: Any) -> Trajectory:
+    """A trajectory of turns (environment tokens, sampled tokens, reward).
+
+    Tokens are numbered 1, 2, … and the log-probability of token i is -i / 100. States are those given, or all alike.
+    """
+    numbers = count(1)
+
+    def turn(place: int, shown: int, sampled: int, reward: float) -> Turn:
+        prompt = tuple(next(numbers) for _ in range(shown))
+        reply = tuple(next(numbers) for _ in range(sampled))
+        state = states[place] if states else ""
+        return Turn(prompt, reply, tuple(-i / 100 for i in reply), "?", "!", reward, state=state)
+
+    made = tuple(turn(place, *described) for place, described in enumerate(turns))
+    return Trajectory(made, **{"seed": 0, "terminated": True, **fields})
+
+
+def rollout_of(
+    trajectories: Sequence[Trajectory],
+    group_size: int,
+    processes: int = 1,
+    process: int = 0,
+    extra: Sequence[Sequence[float]] = (),
+    weights: Sequence[float] | None = None,
+    envs: Sequence[str] | None = None,
+) -> RolloutBatch:
+    """What one of several processes holds after a rollout of these trajectories, in equal and contiguous shares.
+
+    ``extra`` are the rewards of further functions, one list each; ``envs`` names the environment of every trajectory.
+    """
+    names = list(envs or ["env"] * len(trajectories))
+    tasks = [list(dict.fromkeys(names)).index(name) for name in names]
+    columns = [[trajectory.episode_return for trajectory in trajectories], *extra]
+    share = len(trajectories) // processes
+    here = list(trajectories[process * share : (process + 1) * share])
+    return RolloutBatch(
+        trajectories=here,
+        rank=process,
+        ranks=tuple(row // share for row in range(len(trajectories))),
+        rewards=torch.tensor(columns).T,
+        weights=torch.tensor(weights or [1.0] * len(columns)),
+        summaries=[TrajectorySummary.of(*of) for of in zip(trajectories, names, tasks, strict=True)],
+        group_size=group_size,
+        batch=generation_batch(here),
+    )
+
+
+def generation_batch(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
+    """TRL's tensors: prompts padded on the left, completions on the right, and ``tool_mask`` with 1."""
+    output = to_rollout_output(trajectories)
+
+    def padded(rows: list[list[Any]], filler: float, left: bool = False) -> torch.Tensor:
+        side = "left" if left else "right"
+        tensors = [torch.tensor(row) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(tensors, True, filler, padding_side=side)
+
+    return {
+        "prompt_ids": padded(output["prompt_ids"], 0, left=True),
+        "prompt_mask": padded([[1] * len(row) for row in output["prompt_ids"]], 0, left=True),
+        "completion_ids": padded(output["completion_ids"], 0),
+        "completion_mask": padded([[1] * len(row) for row in output["completion_ids"]], 0),
+        "tool_mask": padded(output["env_mask"], 1),
+        "sampling_per_token_logps": padded(output["logprobs"], 0.0),
+        "advantages": torch.zeros(len(trajectories)),
+        "num_items_in_batch": torch.tensor(0),
+    }

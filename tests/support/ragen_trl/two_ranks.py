@@ -1,0 +1,73 @@
+"""What each process of the two-process tests runs: an update or two of every case, whose results it saves."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
+from tests.support.ragen_trl.equivalence import Alone, Awake
+from tests.support.ragen_trl.trainers import LAKE, lottery, parameters, small_trainer
+
+ALGORITHMS: dict[str, tuple[Any, Any]] = {
+    "StarPO": (StarPOConfig, Awake),
+    "StarPO-S": (StarPOSConfig, Awake),
+    "StarPO in parts": (StarPOConfig, Alone),
+    "A*-PO": (AStarPOConfig, AStarPOTrainer),
+}
+# Episodes of one turn; of one to three, or to nine, as luck has it; of two, with penalties.
+ENVIRONMENTS: dict[str, Any] = {
+    "lottery": lottery(),
+    "draws": lottery(draws=3),
+    "long": lottery(draws=9),
+    "lake": LAKE,
+}
+
+
+def make_trainer(folder: Path, case: dict[str, Any], processes: int) -> Any:
+    """A trainer of plain SGD steps on ``case["rows"]`` trajectories; on two processes in micro-batches of 2."""
+    config, trainer = ALGORITHMS[case["algorithm"]]
+    rows, size = case["rows"], 2 if processes > 1 else case["rows"]
+    options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1, **case.get("options", {})}
+    envs = [ENVIRONMENTS[name] for name in case["envs"]]
+    return small_trainer(
+        folder,
+        envs[0] if len(envs) == 1 else envs,
+        config=config,
+        trainer=trainer,
+        ddp_backend="gloo" if processes > 1 else None,
+        per_device_train_batch_size=size,
+        gradient_accumulation_steps=rows // processes // size,
+        **options,
+    )
+
+
+def result(trainer: Any) -> dict[str, Any]:
+    """What two processes must agree on with one."""
+    return {
+        "parameters": parameters(trainer),
+        "metrics": trainer.state.log_history,
+        "turns": [len(trajectory.turns) for trajectory in trainer._played],
+        "values": getattr(trainer, "values", None),
+    }
+
+
+def main(folder: Path) -> None:
+    """All cases of ``cases.json``, one after the other: to start two processes takes longer than any of them."""
+    cases = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
+    for name, case in cases.items():
+        trainer = make_trainer(folder / f"two {name}", case, processes=2)
+        assert trainer.accelerator.num_processes == 2
+        trainer.train()
+        torch.save(result(trainer), folder / f"{name} {trainer.accelerator.process_index}.pt")
+    torch.distributed.barrier()  # whoever comes first must not leave before the other has written
+    # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,194 @@
+"""What our losses and soft values make of the inputs of the vectors, by the names the vectors expect."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ragen_trl.algorithms.losses import (
+    aggregate,
+    clipped_surrogate,
+    entropy_bonus,
+    kl_penalty,
+    regression_loss,
+    token_entropy,
+)
+from ragen_trl.algorithms.soft_values import reweighted_soft_value, soft_value
+from tests.support.ragen_trl.tabular import arm_losses, double, fitted_policy, under
+
+Values = Mapping[str, Any]
+
+
+def leaf(values: Any) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+
+def gradient(loss: torch.Tensor, of: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(loss, of, retain_graph=True)[0]
+
+
+def soft_values(inputs: Values, expected: Values) -> Values:
+    beta = inputs["beta"]
+    if "k" in inputs:
+        successes = [[1.0] * k + [0.0] * (inputs["N"] - k) for k in inputs["k"]]
+        return {"value": soft_value(double(successes), beta)}
+    if "env" in inputs:  # a sure arm and one that pays in one of four pulls, each pulled half of the time
+        outcomes = double([0.15] * 4 + [1.0, 0.0, 0.0, 0.0])
+        bellman, trajectories = soft_value(double([0.15, 0.25]), beta), soft_value(outcomes, beta)
+        found = {"soft_bellman": bellman, "trajectory_logmeanexp": trajectories, "gap": trajectories - bellman}
+        return {**found, "mean": outcomes.mean()}
+    if set(inputs) == {"beta"}:
+        return {p: estimator_of_successes(float(p), beta, values) for p, values in expected.items()}
+    rewards = double(inputs["rewards"])
+    if "pi_t" in inputs:
+        return soft_values_of_another_policy(rewards, double(inputs["pi0"]), double(inputs["pi_t"]), beta)
+    found = {name: soft_value(rewards, beta) for name in ("value", "base", "correct")}
+    if "shift" in inputs:
+        found["shifted"] = soft_value(rewards + inputs["shift"], beta)
+        found["scaled_same_ratio"] = soft_value(inputs["scale"] * rewards, inputs["scale"] * beta)
+    return found
+
+
+def estimator_of_successes(p: float, beta: float, expected: Values) -> Values:
+    """Mean and spread of V* over all samples of N episodes that succeed with probability p."""
+    by_count = {}
+    for count in map(int, expected["by_N"]):
+        pmf = double([math.comb(count, k) * p**k * (1 - p) ** (count - k) for k in range(count + 1)])
+        found = soft_value(double([[1.0] * k + [0.0] * (count - k) for k in range(count + 1)]), beta)
+        mean = (pmf * found).sum()
+        spread = (pmf * (found - mean).square()).sum().sqrt()
+        by_count[str(count)] = {"mean": mean, "std": spread, "p_all_fail": pmf[0]}
+    exact = soft_value(under(double([1 - p, p]), double([0.0, 1.0]), beta), beta)
+    return {"V_true": exact, "by_N": by_count}
+
+
+def soft_values_of_another_policy(rewards: torch.Tensor, pi0: torch.Tensor, pi_t: torch.Tensor, beta: float) -> Values:
+    exact = soft_value(under(pi0, rewards, beta), beta)
+    at_optimum = (rewards - exact) / beta  # log-ratio of the optimal policy
+    return {
+        "V_exact": exact,
+        "V_from_pi_t_exact_expectation": reweighted_soft_value(under(pi_t, rewards, beta), (pi_t / pi0).log(), beta),
+        "terms_r_minus_beta_logratio_at_pi_star": reweighted_soft_value(rewards[:, None], at_optimum[:, None], beta),
+    }
+
+
+def regression(inputs: Values, expected: Values) -> Values:
+    if "logp" in inputs:
+        return regression_of_trajectories(inputs)
+    pi0, rewards = double(inputs["pi0"]), double(inputs["rewards"])
+    if "logits" in inputs:
+        return regression_on_policy(leaf(inputs["logits"]), pi0, rewards, inputs["v_star"], inputs["beta2"])
+    exact = soft_value(under(pi0, rewards, inputs["beta"]), inputs["beta"])
+    sampling, found = double(inputs["sampling"]), {}
+    for name in expected:  # "V_exact", "V_plus_0.3": how far the soft value is from the exact one
+        offset = 0.0 if name == "V_exact" else float(name.removeprefix("V_plus_"))
+        policy, loss = fitted_policy(pi0, rewards, exact + offset, inputs["beta"], sampling)
+        found[name] = {"pi": policy, "loss": loss}
+    return found
+
+
+def regression_of_trajectories(inputs: Values) -> Values:
+    logp = leaf(inputs["logp"])
+    loss, log_ratio, residual = regression_loss(
+        logp,
+        double(inputs["ref_logp"]),
+        double(inputs["action_mask"]),
+        double(inputs["reward"]),
+        double(inputs["v_star"]),
+        inputs["beta2"],
+        "paper",
+        inputs["length_norm"],
+        inputs["L_const"] if inputs["length_norm"] == "const" else None,
+    )
+    return {"log_ratio": log_ratio, "residual": residual, "loss": loss, "grad_logp": gradient(loss, logp)}
+
+
+def regression_on_policy(
+    logits: torch.Tensor, pi0: torch.Tensor, rewards: torch.Tensor, value: float, beta: float
+) -> Values:
+    loss = (logits.softmax(dim=0).detach() * arm_losses(logits, pi0, rewards, double(value), beta)).sum()
+    pi = logits.softmax(dim=0)
+    objective = (pi * (rewards - beta * (pi / pi0).log())).sum()
+    return {
+        "expected_loss": loss,
+        "grad_logits": gradient(loss, logits),
+        "minus_2beta_grad_of_KLreg_J": -2 * beta * gradient(objective, logits),
+    }
+
+
+def surrogate(inputs: Values, expected: Values) -> Values:
+    ratio, advantage = double([[inputs["ratio"]]]), double([[inputs["advantage"]]])
+    losses, slopes = {}, {}
+    clips = {"sym_0p2": (0.2, 0.2), "clip_higher_0p2_0p28": (0.2, 0.28), "dual_clip_c3": (0.2, 0.28, 3.0)}
+    for name, clip in clips.items():
+        logp = ratio.log().requires_grad_()
+        loss = clipped_surrogate(logp, torch.zeros_like(ratio), advantage, *clip).sum()
+        losses[name], slopes[name] = loss, gradient(loss, logp) / ratio
+    slope, slope_dual = slopes["clip_higher_0p2_0p28"], slopes["dual_clip_c3"]
+    return {**losses, "dloss_dratio_clip_higher": slope, "dloss_dratio_dual": slope_dual}
+
+
+def surrogate_of_trajectories(inputs: Values, expected: Values) -> Values:
+    logp, old, mask = leaf(inputs["logp"]), double(inputs["old_logp"]), double(inputs["mask"])
+    losses = clipped_surrogate(logp, old, double(inputs["adv"]), inputs["eps_low"], inputs["eps_high"])
+    means = aggregates(losses, mask, expected)
+    return {
+        "ratio": (logp - old).exp(),
+        "per_token_loss": losses * mask,
+        **means,
+        "grad_logp_token_mean": gradient(means["token_mean"], logp),
+    }
+
+
+def aggregates(losses: torch.Tensor, mask: torch.Tensor, expected: Values) -> dict[str, torch.Tensor]:
+    found = {
+        mode: aggregate(losses, mask, mode) for mode in ("token_mean", "seq_mean_token_mean", "seq_mean_token_sum")
+    }
+    for name in expected:
+        if length := re.fullmatch(r"dr_grpo_(?:const_)?L(\d+)", name):
+            found[name] = aggregate(losses, mask, "constant_length", length=int(length[1]))
+    return found
+
+
+def aggregation(inputs: Values, expected: Values) -> Values:
+    if "residuals" in inputs:
+        residuals = double(inputs["residuals"])
+        parts = [mean_square(part) for part in residuals.split(inputs["micro_batch"])]
+        return {"full": mean_square(residuals), "accum_mean": torch.stack(parts).mean()}
+    rows = inputs["per_token_loss"]
+    longest = max(map(len, rows))
+    padded = double([row + [99.0] * (longest - len(row)) for row in rows])
+    return aggregates(padded, double([[1.0] * len(row) + [0.0] * (longest - len(row)) for row in rows]), expected)
+
+
+def mean_square(residuals: torch.Tensor) -> torch.Tensor:
+    """A*-PO's loss at the reference, where the residuals are V* - R."""
+    logp = torch.zeros_like(residuals)[:, None]
+    return regression_loss(logp, logp, torch.ones_like(logp), torch.zeros_like(residuals), residuals, 1.0, "paper")[0]
+
+
+def kl_estimators(inputs: Values, expected: Values) -> Values:
+    if "pi" in inputs:
+        pi, ref = double(inputs["pi"]), double(inputs["ref"])
+        logits = pi.log().requires_grad_()
+        estimates = {f"E_{k}": (pi * kl_penalty(pi.log(), ref.log(), k)).sum() for k in ("k1", "k2", "k3")}
+        as_loss = (pi * kl_penalty(logits.log_softmax(dim=0), ref.log(), "k1")).sum()
+        slope = gradient(as_loss, logits).abs().max()
+        return {
+            "kl": torch.nn.functional.kl_div(ref.log(), pi, reduction="sum"),
+            **estimates,
+            "E_grad_k1_as_loss": slope,
+        }
+    found = {}
+    for estimator in ("k1", "k2", "k3"):
+        logp = leaf(inputs["logp_minus_ref"])
+        found[estimator] = kl_penalty(logp, torch.zeros_like(logp), estimator)
+        found[f"d{estimator}_dlogp"] = gradient(found[estimator], logp)
+    return found
+
+
+def entropy(inputs: Values, expected: Values) -> Values:
+    found, mask = token_entropy(double(inputs["token_probs"]).log()), double(inputs["mask"])
+    return {"token_entropy": found, "masked_mean": entropy_bonus(found[None], mask[None])}

@@ -1,0 +1,70 @@
+"""What each process of the vLLM tests runs: trainers and play behind one server, with unequal numbers of turns."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
+from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.fake_envs import quizzes
+from tests.support.ragen_trl.fake_vllm import install_fake_vllm, starts
+from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
+
+SERVER: dict[str, Any] = {
+    "use_vllm": True,
+    "vllm_mode": "server",
+    "per_device_train_batch_size": 2,
+    "num_generations": 2,
+    "max_completion_length": 600,
+    "learning_rate": 1e-2,
+    "ddp_backend": "gloo",
+}
+# Five episodes, played four at a time: of the last one the second process has nothing.
+STAGE_1: dict[str, Any] = {"num_train_seeds": 5, "reference_samples": 1, "max_reference_samples": 3}
+
+
+def starpo(folder: Path) -> dict[str, Any]:
+    """Two updates on episodes of up to nine draws, then other play that lasts unequally long."""
+    trainer = small_trainer(folder / "starpo", lottery(draws=9), **SERVER)
+    trainer.train()
+    rank = trainer.accelerator.process_index
+    # One process has four rows of up to five turns, the other one row of one turn.
+    played = play(quizzes([5, 1, 2, 3] if rank else [1]), trainer.policy(), starts(4 if rank else 1))
+    evaluated = evaluate(trainer.policy(0.0), lottery(draws=3), trainer.args, episodes=4)
+    return result(trainer) | {"played": played, "evaluated": evaluated.mean_return}
+
+
+def astar_po(folder: Path) -> dict[str, Any]:
+    """Stage 1 with shares of different size, one of them empty, then an update."""
+    options = {**SERVER, "num_generations": 1, "max_steps": 1, **STAGE_1}
+    trainer = small_trainer(
+        folder / "astar_po", lottery(draws=3), config=AStarPOConfig, trainer=AStarPOTrainer, **options
+    )
+    trainer.train()
+    return result(trainer) | {"values": trainer.values}
+
+
+def result(trainer: StarPOTrainer) -> dict[str, Any]:
+    return {
+        "metrics": trainer.state.log_history,
+        "turns": [len(trajectory.turns) for trajectory in trainer._played],
+        "parameters": parameters(trainer),
+    }
+
+
+def main(folder: Path) -> None:
+    install_fake_vllm(pytest.MonkeyPatch())
+    rank = int(os.environ["RANK"])
+    torch.save({"starpo": starpo(folder), "astar_po": astar_po(folder)}, folder / f"{rank}.pt")
+    torch.distributed.barrier()  # whoever comes first must not leave before the other has written
+    # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
