@@ -1,5 +1,6 @@
 """The two student reports' "A*-PO": losses by hand, why each fails, and that both train through the public hooks."""
 
+import doctest
 import json
 import math
 from pathlib import Path
@@ -7,16 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-
-from ragen_trl.astar_po.reference import Reference
-from ragen_trl.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
-from ragen_trl.student_reports import (
+from learning import student_losses
+from learning.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
+from learning.student_reports import (
     FirstReportConfig,
     FirstReportTrainer,
     MissingReasoningRewardError,
     SecondReportConfig,
     SecondReportTrainer,
 )
+
+from ragen_trl.astar_po.reference import Reference
+from ragen_trl.trainers.starpo import StarPOTrainer
 from tests.support.ragen_trl.tabular import double
 from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 
@@ -74,6 +77,10 @@ def logged(trainer: Any, name: str) -> list[float]:
 
 
 # The losses
+
+
+def test_the_examples_in_the_docstrings_are_right() -> None:
+    assert doctest.testmod(student_losses) == (0, 3)
 
 
 @pytest.mark.parametrize("advantage", [-7.5, -0.3, 0.0, 1.0, 1000.0])
@@ -158,7 +165,7 @@ def test_defaults_are_those_of_the_reports(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("initial_value_steps", [0, 20])
 def test_the_reward_has_no_effect_on_the_first_report(tmp_path: Path, initial_value_steps: int) -> None:
-    """Two runs on the same dice, where a win pays 1 or 1000, end with the same weights, bit for bit."""
+    """Two runs with the same seeds, where a win pays 1 or 1000, end with the same weights, bit for bit."""
     runs = [
         first(tmp_path / str(win), win, initial_value_steps=initial_value_steps, max_steps=3) for win in (1.0, 1000.0)
     ]
@@ -249,6 +256,12 @@ def test_replies_without_thoughts_need_another_reward_of_reasoning(tmp_path: Pat
         second(tmp_path, reward_funcs=None)
     trainer = second(tmp_path, reward_funcs=None, think=True)
     assert trainer.reward_func_names == ["environment_return", "consistency_reward"]
+
+
+def test_starpo_refuses_the_options_of_a_report(tmp_path: Path) -> None:
+    message = "FirstReportConfig, most of whose options StarPOTrainer .* make a FirstReportTrainer"
+    with pytest.raises(ValueError, match=message):
+        small_trainer(tmp_path, lottery(), FirstReportConfig, StarPOTrainer, num_generations=4)
 
 
 @pytest.mark.parametrize("config", [FirstReportConfig, SecondReportConfig])

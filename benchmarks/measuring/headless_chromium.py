@@ -1,7 +1,7 @@
 """A headless Chromium that a script drives over two pipes, by Chromium's own DevTools protocol.
 
 What measuring and testing one page takes, with nothing to install but the browser: open a page, ask JavaScript, set
-the size, save a picture. Left out: everything else that a driver such as Playwright does.
+the size, save a picture. Left out: everything else that a driver like Playwright does.
 """
 
 import base64
@@ -127,7 +127,7 @@ class Chromium:
 
     def complaints(self) -> list[str]:
         """What the console and the security policy said, and every address that was asked for, since `open`."""
-        self.run("0")  # what happened before has been reported behind this
+        self.run("0")  # all earlier events are reported before the answer to this
         said = []
         for event in self._events:
             parameters = event.get("params", {})

@@ -1,6 +1,6 @@
 """What bm25s makes of products and queries; run by webshop_search.py, in the virtual environment of the library.
 
-    python benchmarks/webshop_search_peer.py WORK.json RESULT.json
+    python benchmarks/measuring/search_peer.py WORK.json RESULT.json
 
 WORK.json: {"documents": [text], "document_tokens": [[token]], "queries": [text], "query_tokens": [[token]], "limit": n}
 RESULT.json: {setting: {"rankings": [[document number]], "seconds": [of each query]}}

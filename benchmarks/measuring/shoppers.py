@@ -1,8 +1,8 @@
-"""Shoppers for webshop_load.py: clients as light as can be, and the serial run that their visits are held against.
+"""Shoppers for webshop_load.py: clients that are as light as possible, and the serial run to compare their visits with.
 
-A visit is one episode: a search with a word of its own in it, so that no two visits have the same addresses; the first
-product; its features; two options; the purchase. What is done follows from the number of the visit and the answers
-alone, so a shop without sessions, HTTP or threads can be asked what every answer should have been, byte for byte.
+A visit is one episode: a search with a word of its own, so that no two visits have the same addresses; the first
+product; its features; two options; the purchase. The actions follow only from the number of the visit and the answers,
+so a shop without sessions, HTTP or threads can say what every answer should have been, byte for byte.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ OPTIONS = 2  # chosen on the product's page, where it has any
 
 @dataclass
 class Visit:
-    """What became of one episode.
+    """What happened in one episode.
 
     Attributes:
         number: Which one.
         goal: Number of the goal, as the server said it.
         digests: Of the body of every answer to an action; of the first one too, without the session's name.
         reward: Of the purchase; None if it did not come to one.
-        refusals: Status and code of whatever was not granted.
+        refusals: Status and code of every request that was refused.
     """
 
     number: int
@@ -49,7 +49,7 @@ class Shopper:
         short: Whether to buy the first product as it is.
         latencies: Seconds of every step that was answered; waits for a lost connection are not in it.
         statuses: Of all answers.
-        faults: Requests without an answer, by what became of the action then.
+        faults: Requests without an answer, by what happened to the action.
         visits: Those that are over.
     """
 
@@ -90,7 +90,8 @@ class Shopper:
     def _step(self, path: str, action: str, url: str) -> tuple[int, bytes]:
         """Takes an action; where no answer comes, asks the session whether it was taken before sending it again.
 
-        An action leads to another address, which tells, or it chooses what is chosen, which may be done twice.
+        An action leads to another address, which shows that it was carried out; or it chooses an option, which may be
+        done twice.
         """
         for _ in WAITS:
             began = time.perf_counter()

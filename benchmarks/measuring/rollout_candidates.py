@@ -1,7 +1,7 @@
 """What benchmarks/rollout_throughput.py compares: three ways to sample the same trajectories, and what they play.
 
-All sample the same number of tokens a turn from the same model; what the environment is told is a script, the same
-for all, so that contexts and turns are the same too, whatever a random model says.
+All sample the same number of tokens a turn from the same model. The environment gets the actions of a script, the same
+for all, instead of the replies, so that contexts and turns are the same too.
 """
 
 import time
@@ -21,7 +21,7 @@ from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start, TurnEnv
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
 
-# Observations come as messages of the tool, in the same words as a user's; TRL asks that calls can be rendered, too.
+# Observations are messages of the tool, in the same words as a user's. TRL asks that calls can be rendered, too.
 TOOL_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + ('user' if message['role'] == 'tool' else message['role']) + '\n' + message['content'] -}}"
@@ -37,11 +37,11 @@ clock = time.perf_counter if torch.cuda.is_available() else time.process_time
 
 
 class Steady:
-    """An environment that hears a script instead of the reply, and says how long its own work took.
+    """An environment that gets the actions of a script instead of the reply, and counts how long its own work takes.
 
     Args:
         env: What is played.
-        script: Which action it is told in each turn, from the beginning again when it is over.
+        script: The action of each turn; after the last one it starts again.
     """
 
     def __init__(self, env: TurnEnv, script: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ class Endless(Chat):
 
 
 class FullHistory(Policy):
-    """What one writes first: ``model.generate`` on the whole history of every row, in every turn.
+    """The first code one would write: ``model.generate`` on the whole history of every row, in every turn.
 
     Args:
         model: The model.
@@ -127,7 +127,7 @@ class FullHistory(Policy):
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Sample with everything read anew."""
+        """Sample; the model reads the whole history again."""
         for request in requests:
             self._histories[request.row].extend(request.new_ids)
         histories = [self._histories[request.row] for request in requests]

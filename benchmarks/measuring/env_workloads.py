@@ -1,10 +1,10 @@
-"""The workloads of env_throughput.py, each run in a process of its own by the Python that has what it needs.
+"""The workloads of env_throughput.py. Each runs in a process of its own, by the Python that has what it needs.
 
-    python benchmarks/env_workloads.py NAME SECONDS CPU
+    python benchmarks/measuring/env_workloads.py NAME SECONDS CPU
 
 Prints ``{"count": ..., "seconds": ...}`` as JSON. A workload is a random policy that plays on for the given seconds;
-counted are steps, or resets, and only their time. This file imports nothing but the standard library before it knows
-what to run, so that each peer can run it in a virtual environment with old packages.
+it counts steps, or resets, and only their time. Before it knows what to run, this file imports only the standard
+library, so that each peer can run it in a virtual environment with old packages.
 """
 
 import itertools
@@ -131,7 +131,7 @@ def gem_sokoban(seconds: float, what: str) -> Count:
 
 
 def gymnasium_lake(seconds: float, what: str) -> Count:
-    """Gymnasium's FrozenLake with its text rendering, built anew for a fresh map at each reset as RAGEN does."""
+    """Gymnasium's FrozenLake with its text rendering; each reset builds a new one for a new map, as RAGEN does."""
     import gymnasium
     from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 

@@ -1,11 +1,12 @@
-r"""What two student reports trained as "A\*-PO", rebuilt to be compared with A\*-PO; not to be used for anything else.
+r"""What two student reports trained as "A\*-PO", rebuilt to be compared with A\*-PO. Do not use it for anything else.
 
-Both logged negative losses (about -0.49 and -421), which a squared residual cannot have, and reached 0 % and 10 %
-success. Kept is what is algorithmic: form and normalisation of the loss, coefficients, batch sizes, learning rates.
-Left out are faults of their text handling (training on joined actions without the observations, tokenising anew,
-cutting, scoring a token by the logits of its successor) and of their evaluation (a shaped reward above 0.5 taken for
-success, 10 prompts): tokens, masks and evaluation are this package's. The first report's V* also came from episodes of
-half the length and was kept per prompt; here it is drawn anew, with the limits of training.
+Both reports logged negative losses (about -0.49 and -421), which a squared residual cannot have, and reached 0 % and
+10 % success. The algorithm is kept: form and normalisation of the loss, coefficients, batch sizes, learning rates.
+Left out are the faults of their text handling (they trained on joined actions without the observations, tokenised the
+text a second time, cut it, and scored a token by the logits of the next one) and of their evaluation (a shaped reward
+above 0.5 counted as success, 10 prompts): tokens, masks and evaluation are those of `ragen_trl`. The first report also
+took V* from episodes of half the length and kept it per prompt; here it is sampled again for every update, with the
+limits of training.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
+from learning.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference import Reference
 from ragen_trl.batching.rewards import consistency_reward
@@ -23,11 +25,10 @@ from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.interfaces import Start
-from ragen_trl.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
-_VALUE_PLAY = 11  # keeps the dice of V* apart from those of training
+_VALUE_PLAY = 11  # keeps the sampling seeds of V* apart from those of training
 
 # Options of StarPO that neither loss has.
 _NOT_IN_THE_LOSS = (
@@ -63,7 +64,7 @@ class FirstReportConfig(StarPOConfig):
     format_penalty: float = field(default=0.0, metadata={"help": "Reward of an unreadable turn; the report has none."})
     kl_coef: float = field(default=0.03, metadata={"help": "Weight of k1 to the reference, per token."})
     weight_temperature: float = field(default=0.3, metadata={"help": "β of weights and V*, in units of the return."})
-    value_samples: int = field(default=1, metadata={"help": "Episodes of the present policy behind each V*."})
+    value_samples: int = field(default=1, metadata={"help": "Episodes of the present policy for each V*."})
     initial_value: float = field(default=0.3, metadata={"help": "V* of all start states in the first updates."})
     initial_value_steps: int = field(default=20, metadata={"help": "For how many updates that is V*."})
 

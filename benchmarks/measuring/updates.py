@@ -1,8 +1,8 @@
-"""One measurement of benchmarks/train_step.py, in a process of its own: memory that one run holds is no other's.
+"""One measurement of benchmarks/train_step.py, in a process of its own, so that it holds no memory of another run.
 
-Trajectories are made up, not played: what is timed begins where a rollout ends and goes on to the end of the update
-(scores of a reference, the critic's fit, forward, backward and the optimiser). Their lengths vary as those of episodes
-do; their tokens are random, and so are their returns.
+Trajectories are made up, not played. The time begins where a rollout ends and goes on to the end of the update
+(scores of a reference, the critic's fit, forward, backward and the optimiser). Lengths vary as those of episodes do;
+tokens and returns are random.
 """
 
 import json
@@ -37,7 +37,7 @@ class Workload:
     Attributes:
         shape: Arguments of ``Qwen2Config``.
         trajectories: Per rollout, all of which make one update.
-        turns: At most; an episode goes on behind each with probability ``goes_on``.
+        turns: At most; after each turn an episode goes on with probability ``goes_on``.
         goes_on: 1 for episodes that always take all turns.
         tokens: Median of a turn's tokens, about half of them sampled; log-normal with σ = 0.5.
         prompt: Tokens of the first prompt before the first observation.
@@ -64,7 +64,7 @@ class Setting:
         form: ``"group"``, ``"gae"`` or ``"A*-PO"``.
         checkpointing: Gradient checkpointing.
         batch_size: Trajectories per forward and backward pass.
-        by_length: Micro-batches of like lengths; otherwise as TRL splits them.
+        by_length: Micro-batches of similar lengths; otherwise as TRL splits them.
         filter_ratio: Share of the groups that are trained on.
     """
 
@@ -79,7 +79,7 @@ class Setting:
 class Stopwatch(TrainerCallback):
     """Seconds from the end of a rollout to the end of its update.
 
-    On the CPU those that the process computed, which is one thread: others that run beside it do not count.
+    On the CPU these are seconds of CPU time of the process, which has one thread: other processes do not count.
     """
 
     def __init__(self, gpu: bool) -> None:
@@ -103,7 +103,7 @@ class Stopwatch(TrainerCallback):
 
 
 def made_up(start: Start, workload: Workload, vocabulary: int) -> Trajectory:
-    """An episode that nobody played, by its sampling seed."""
+    """An episode that was not played; it depends on its sampling seed."""
     random = np.random.default_rng(start.sampling_seed)
 
     def tokens(count: float) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""The losses and credit of the two student reports (see ``student_reports.py``): pure functions.
+"""The losses and the credit of the two student reports (see ``student_reports.py``): pure functions.
 
-They stand apart from ``losses.py`` and ``advantages.py``, because nobody should train with them. Left out: scoring a
-token by the logits of its successor, which made the first report's k1 a number about other tokens.
+They are not in ``ragen_trl``, because nobody should train with them. Left out: scoring a token by the logits of the
+next one, which made the first report's k1 a number about other tokens.
 """
 
 import torch
