@@ -24,10 +24,10 @@ import venv
 from pathlib import Path
 from typing import Any
 
-from webshop_server.analyzer import tokens
 from webshop_server.catalog import open_catalog
-from webshop_server.search import LIMIT, SearchIndex
-from webshop_server.search_build import document_text
+from webshop_server.search.build import document_text
+from webshop_server.search.index import LIMIT, SearchIndex
+from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
 PEER = Path("runs") / "peer-bm25s"
