@@ -13,10 +13,9 @@ from webshop_server.goals.nouns import NounTaggerError
 from webshop_server.goals.reward import REWARD_MODES
 from webshop_server.goals.sources import GoalError
 from webshop_server.server.app import create_app
-from webshop_server.server.listening import ServeError, Serving
 from webshop_server.server.metrics import Metrics
+from webshop_server.server.serving import ServeError, Serving, serve
 from webshop_server.server.sessions import DEFAULT_MAX_SESSIONS, DEFAULT_TTL, Sessions, SessionStore, Tokens
-from webshop_server.server.workers import serve
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             metrics=metrics,
         )
 
-    def ready(address: str, app: Flask | None) -> None:
+    def ready(address: str) -> None:
         count = "1 worker" if options.workers == 1 else f"{options.workers} workers"
         sys.stdout.write(f"webshop-server: {options.catalog} at {address}, {count}; Ctrl-C stops it\n")
         sys.stdout.flush()

@@ -52,10 +52,14 @@ class Metrics:
             row: The row of this process.
         """
         self._table = shared_table(1) if table is None else table
-        self._row = self._table[row]
+        self.use_row(row)
         self._lock = threading.Lock()
         self.in_flight = 0
         self.stopping = False
+
+    def use_row(self, row: int) -> None:
+        """Counts in another row from now on, as a process does that was forked."""
+        self._row = self._table[row]
 
     def begin(self) -> None:
         """A request has come."""

@@ -51,7 +51,7 @@ class SharedSessions(Generic[Value]):
         ttl: float = DEFAULT_TTL,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Opens the file, or makes it.
+        """Says where the sessions are. The file is opened, or made, at first use or by `open`.
 
         Args:
             path: The file. Its folder must be writable by this user only.
@@ -61,28 +61,41 @@ class SharedSessions(Generic[Value]):
 
         Raises:
             ValueError: If one of the bounds is not positive.
-            sqlite3.Error: If the file cannot be used.
         """
         check_bounds(max_sessions, ttl)
         self._max, self._ttl, self._clock = max_sessions, ttl, clock
         self._path = Path(path)
         self._lock = threading.Lock()
-        self._connection = sqlite3.connect(
-            path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=16
-        )
-        os.chmod(path, 0o600)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = OFF")
-        self._connection.executescript(_SCHEMA)
+        self._connection: sqlite3.Connection | None = None
         self._puts = 0
 
+    def open(self) -> None:
+        """Opens the file in this process. SQLite does not allow to use a file after a fork that was opened before.
+
+        Raises:
+            sqlite3.Error: If the file cannot be used.
+        """
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=16
+        )
+        os.chmod(self._path, 0o600)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.executescript(_SCHEMA)
+        self._connection = connection
+
     def close(self) -> None:
-        """Closes the file."""
-        self._connection.close()
+        """Closes the file. Using the sessions again opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
+            if self._connection is None:
+                self.open()
+            assert self._connection is not None
             yield self._connection
 
     def __len__(self) -> int:
