@@ -110,7 +110,8 @@ def _drained(first: list[Product], rest: Iterable[Product]) -> Iterator[Product]
 def _code() -> str:
     """A digest of the code that decides what is in a catalogue, so that files made by other code are stale."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    here = Path(__file__).parent
+    for path in sorted((*here.rglob("*.py"), *here.rglob("*.toml"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

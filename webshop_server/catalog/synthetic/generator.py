@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from webshop_server.catalog.pricing import price_text
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.synthetic import beauty, electronics, fashion, garden, grocery
 from webshop_server.catalog.synthetic.draws import Draws
 from webshop_server.catalog.synthetic.opaque_ids import opaque_id
 from webshop_server.catalog.synthetic.texts import (
@@ -23,13 +22,7 @@ from webshop_server.catalog.synthetic.texts import (
     write_request,
     write_title,
 )
-from webshop_server.catalog.synthetic.words import BRAND_ENDS, BRAND_STARTS, LINES, Axis, Kind, Trait
-
-SHELVES: tuple[tuple[str, Mapping[str, Trait], Kind], ...] = tuple(
-    (department.DEPARTMENT, department.TRAITS, kind)
-    for department in (beauty, electronics, fashion, garden, grocery)
-    for kind in department.KINDS
-)
+from webshop_server.catalog.synthetic.vocabulary import Axis, Kind, Trait, shared, shelves
 
 MAX_FAMILY = 4
 WITH_OPTIONS = 0.6  # of the families
@@ -51,7 +44,7 @@ def synthetic_products(count: int, seed: int = 0) -> Iterator[Product]:
     number = 0
     for family in itertools.count():
         draws = Draws(f"synthetic/{seed}/{family}")
-        department, traits, kind = draws.pick(SHELVES)
+        department, traits, kind = draws.pick(shelves())
         first = _design(kind, traits, draws)
         price = kind.prices[0] * (kind.prices[1] / kind.prices[0]) ** draws.between(0, 1)
         axes = _axes(kind, draws) if draws.chance(WITH_OPTIONS) else []
@@ -72,11 +65,12 @@ def _design(kind: Kind, traits: Mapping[str, Trait], draws: Draws) -> Design:
     in_title = draws.below(3)
     left = chosen[in_title:]
     in_description = draws.below(len(left) + 1) if draws.chance(DESCRIBED) else 0
+    words = shared()
     facts = tuple(f"{label}: {draws.pick(values)}" for label, values in kind.facts)
     return Design(
         kind=kind,
-        brand=draws.pick(BRAND_STARTS) + draws.pick(BRAND_ENDS),
-        line=draws.pick(LINES),
+        brand=draws.pick(words.brand_starts) + draws.pick(words.brand_ends),
+        line=draws.pick(words.lines),
         name=draws.pick(kind.names),
         titled=tuple(chosen[:in_title]),
         listed=tuple(left[in_description:]),

@@ -4,7 +4,8 @@ import itertools
 from collections import Counter
 
 from webshop_server.catalog.product import Product
-from webshop_server.catalog.synthetic.generator import SHELVES, synthetic_products
+from webshop_server.catalog.synthetic.generator import synthetic_products
+from webshop_server.catalog.synthetic.vocabulary import shelves
 
 PRODUCTS = tuple(synthetic_products(2000))
 
@@ -26,7 +27,7 @@ def test_identifiers_are_different() -> None:
 
 def test_every_shelf_is_filled() -> None:
     filled = Counter(product.query for product in PRODUCTS)
-    assert set(filled) == {kind.query for _, _, kind in SHELVES}
+    assert set(filled) == {kind.query for _, _, kind in shelves()}
     assert min(filled.values()) >= 10
     departments = Counter(product.category for product in PRODUCTS)
     assert all(300 < count < 500 for count in departments.values())

@@ -15,14 +15,14 @@ from webshop_server.catalog.synthetic.texts import (
     write_request,
     write_title,
 )
-from webshop_server.catalog.synthetic.words import Axis, Kind, Trait
+from webshop_server.catalog.synthetic.vocabulary import Axis, Kind, Trait
 
 SOFT = Trait("super soft", ("Super soft.",), "")
 FREE = Trait("bpa free", ("BPA free.",), "")
 OIL = Trait("*argan *oil", ("Argan oil.",), "with")
 SALT = Trait("sea *salt", ("Sea salt.",), "with")
 ROOM = Trait("*living *room", ("Living room.",), "for the")
-KIND = Kind("bath mats", "mat", "Home › Bath", ("Bath *Mat",), (5, 9), ("wet feet", "dogs", "two"), (("super soft",),),
+KIND = Kind("bath mats", "Home › Bath", ("Bath *Mat",), (5, 9), ("wet feet", "dogs", "two"), (("super soft",),),
             (Axis("color", ("red",)),), (("Pile", ("4 mm",)),), ("Nice.",))  # fmt: skip
 DESIGN = Design(KIND, "Belmere", "Drift", "Bath *Mat", (SOFT, OIL), (FREE,), (), ("Pile: 4 mm",), "", 0)
 

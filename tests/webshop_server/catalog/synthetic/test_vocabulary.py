@@ -2,16 +2,15 @@
 
 import pytest
 
-from webshop_server.catalog.synthetic.generator import SHELVES
-from webshop_server.catalog.synthetic.words import Kind, Trait, grouped, listed, measures, read_traits
+from webshop_server.catalog.synthetic.vocabulary import DEPARTMENTS, Kind, Trait, read_traits, shelves
 
 
 def test_there_are_fifty_shelves_in_five_departments() -> None:
-    assert len({kind.query for _, _, kind in SHELVES}) == len(SHELVES) == 50
-    assert {department for department, _, _ in SHELVES} == {"beauty", "electronics", "fashion", "garden", "grocery"}
+    assert len({kind.query for _, _, kind in shelves()}) == len(shelves()) == 50
+    assert {department for department, _, _ in shelves()} == set(DEPARTMENTS)
 
 
-@pytest.mark.parametrize(("department", "traits", "kind"), SHELVES, ids=lambda part: getattr(part, "query", ""))
+@pytest.mark.parametrize(("department", "traits", "kind"), shelves(), ids=lambda part: getattr(part, "query", ""))
 def test_a_shelf_is_complete(department: str, traits: dict[str, Trait], kind: Kind) -> None:
     named = [name for group in kind.traits for name in group]
     assert set(named) <= traits.keys()
@@ -32,25 +31,22 @@ def test_a_shelf_is_complete(department: str, traits: dict[str, Trait], kind: Ki
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["soft\n", "soft\n  Soft.\nsoft\n  Soft.", "soft\n  Softly.\n  Rough.", "[with] *deep *bass\n  It has bass."],
+    "table",
+    [
+        {"soft": []},
+        {"*soft": ["Soft."], "[with] soft": ["Soft."]},
+        {"soft": ["Softly.", "Rough."]},
+        {"[with] *deep *bass": ["It has bass."]},
+    ],
 )
-def test_a_trait_without_a_proper_sentence_is_refused(text: str) -> None:
+def test_a_trait_without_a_proper_sentence_is_refused(table: dict[str, list[str]]) -> None:
     with pytest.raises(ValueError, match="comes twice, has no sentence, or one without its name"):
-        read_traits(text)
+        read_traits(table)
 
 
 def test_traits_are_read() -> None:
-    traits = read_traits(
-        "\nsoft\n  Soft as it looks.\n\n[for the] *living *room\n  Your living room.\n  A living room.\n"
-    )
-    assert traits == {
+    sentences = ["Your living room.", "A living room."]
+    assert read_traits({"soft": ["Soft as it looks."], "[for the] *living *room": sentences}) == {
         "soft": Trait("soft", ("Soft as it looks.",), ""),
         "living room": Trait("*living *room", ("Your living room.", "A living room."), "for the"),
     }
-
-
-def test_short_forms_are_read() -> None:
-    assert listed(" a ;b; c d") == ("a", "b", "c d")
-    assert grouped("a / b c; d") == (("a", "b c"), ("d",))
-    assert measures("Size: 1 in, 2 in; Made in: Rome") == (("Size", ("1 in", "2 in")), ("Made in", ("Rome",)))
