@@ -29,8 +29,8 @@ from urllib.request import urlopen
 from measuring.processes import ONE_THREAD, resident
 from measuring.shoppers import Shopper, Visit, serial_visit
 
-from webshop_server.app import open_shop
-from webshop_server.shop import Shop
+from webshop_server.server.app import open_shop
+from webshop_server.store.shop import Shop
 
 HERE = Path(__file__).parent
 SAMPLES = 20  # of memory, over the phase

@@ -23,16 +23,16 @@ from measuring.real_products import PRODUCTS, real_folder
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
-from webshop_server.analyzer import tokens
 from webshop_server.catalog import Catalog, open_catalog
-from webshop_server.goals import Goal, make_goals
-from webshop_server.nouns import EveryWord, RuleNouns
-from webshop_server.pages import PageText, observation, url
-from webshop_server.reward import RewardMode, purchase_price, score
-from webshop_server.search import SearchIndex
-from webshop_server.search_build import document_text
-from webshop_server.store import START, ProductSource, Store
-from webshop_server.winnable import winnable_check
+from webshop_server.goals.goals import Goal, make_goals
+from webshop_server.goals.nouns import EveryWord, RuleNouns
+from webshop_server.goals.reward import RewardMode, purchase_price, score
+from webshop_server.search.build import document_text
+from webshop_server.search.index import SearchIndex
+from webshop_server.store.page_text import PageText, observation, url
+from webshop_server.store.state import START, ProductSource, Store
+from webshop_server.store.winnable import winnable_check
+from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
 START_URL = "http://127.0.0.1:3000/{session}"

@@ -26,10 +26,10 @@ from typing import Any
 from measuring.processes import answer_of, install_peer, medians, missing_peer, peer_python
 from measuring.real_products import PRODUCTS
 
-from webshop_server.analyzer import tokens
 from webshop_server.catalog import open_catalog
-from webshop_server.search import LIMIT, SearchIndex
-from webshop_server.search_build import document_text
+from webshop_server.search.build import document_text
+from webshop_server.search.index import LIMIT, SearchIndex
+from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
 PEER = "bm25s"

@@ -23,7 +23,7 @@ class StoreSettings:
     Attributes:
         catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
         human_goals: Goals that people wrote instead of generated ones.
-        nouns: Name of the noun tagger, see `webshop_server.nouns`; None for what suits the catalogue.
+        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for what suits the catalogue.
     """
 
     catalog: str
@@ -62,19 +62,19 @@ class LocalStore:
             return self._app
 
     def shop(self) -> Any:
-        """The app's shop, goals and all: a `webshop_server.shop.Shop`. For oracles."""
+        """The app's shop, goals and all: a `webshop_server.store.shop.Shop`. For oracles."""
         return self.app().extensions["webshop"]
 
     def page(self, played: Iterable[str], parity: bool) -> Any:
-        """Where these actions lead from the first page: a `webshop_server.store.PageState`. For oracles."""
-        from webshop_server.store import START
+        """Where these actions lead from the first page: a `webshop_server.store.state.PageState`. For oracles."""
+        from webshop_server.store.state import START
 
         act = self.shop().store.act
         return functools.reduce(lambda state, action: act(state, action, parity=parity)[0], played, START)
 
     def options_for(self, goal: Any) -> Mapping[str, str]:
-        """Value by name that the product of a `webshop_server.goals.Goal` has to be bought with. For oracles."""
-        from webshop_server.winnable import own_options
+        """Value by name that the product of a `webshop_server.goals.goals.Goal` has to be bought with. For oracles."""
+        from webshop_server.store.winnable import own_options
 
         return own_options(self.shop().catalog.product(goal.asin), goal)
 

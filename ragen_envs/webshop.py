@@ -79,7 +79,7 @@ class WebShop(TextEnv):
     ## Rewards
     `fixed`: 0, and for the purchase its score: the share of attributes, options and price that are met, times how well
     the kind of product is met, from 0 to 1. `webshop`: the same by the original's formula, mistakes included.
-    `tiered`: credit on the way, too, for whatever is better than all before: see `webshop_server.tiers`.
+    `tiered`: credit on the way, too, for whatever is better than all before: see `webshop_server.goals.tiers`.
 
     ## Episode End
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
@@ -135,7 +135,7 @@ class WebShop(TextEnv):
             show_actions: Whether observations end with what can be done.
             parity: Whether to behave as the original in everything, its oddities included.
             human_goals: Of a store in this process: goals that people wrote instead of generated ones (the default).
-            nouns: Of a store in this process: how the score finds nouns in titles; see `webshop_server.nouns`.
+            nouns: Of a store in this process: how the score finds nouns in titles; see `webshop_server.goals.nouns`.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:

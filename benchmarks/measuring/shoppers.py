@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from webshop_server.shop import Rules, Shop
+from webshop_server.store.shop import Rules, Shop
 
 WAITS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0)  # seconds before each further attempt to connect
 OPTIONS = 2  # chosen on the product's page, where it has any

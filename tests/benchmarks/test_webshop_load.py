@@ -8,8 +8,8 @@ import webshop_load
 from measuring import shoppers
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from webshop_server.app import create_app, open_shop
-from webshop_server.shop import Shop
+from webshop_server.server.app import create_app, open_shop
+from webshop_server.store.shop import Shop
 
 CATALOG = "synthetic:60"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ragen_envs.local_store import LocalStore, StoreSettings
-from webshop_server import app
+from webshop_server.server import app
 
 
 def test_app_and_shop_are_one_store(monkeypatch: pytest.MonkeyPatch) -> None:

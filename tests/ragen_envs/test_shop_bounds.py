@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ragen_envs.webshop import MAX_ACTION_LENGTH, WebShop
-from webshop_server.filters import MAX_FILTERS, MAX_LENGTH
-from webshop_server.validation import MAX_QUERY
+from webshop_server.store.filters import MAX_FILTERS, MAX_LENGTH
+from webshop_server.store.state import MAX_QUERY
 
 OPTIONS = {
     "color": [f"red {number}" for number in range(30)],
