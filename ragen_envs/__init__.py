@@ -16,10 +16,9 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
-from ragen_envs.toy_shop import ToyShop
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
-from ragen_envs.webshop import WebShop
+from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
     "AgentTurns",
@@ -76,4 +75,4 @@ gymnasium.register(
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
 gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
-gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.toy_shop:ToyShop")
+gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")

@@ -12,32 +12,25 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from ragen_envs.arithmetic import random_expression, solve
 from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
+from ragen_envs.countdown.arithmetic import random_expression, solve
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
-from ragen_envs.shop_policies import (
+from ragen_envs.frozen_lake.oracle import best_lake_action
+from ragen_envs.sokoban import Sokoban
+from ragen_envs.sokoban.solver import solver_for
+from ragen_envs.text_env import TextEnv
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.policies import (
     best_shop_action,
     best_toy_action,
     careless_toy_action,
     random_shop_action,
     random_toy_action,
 )
-from ragen_envs.sokoban import Sokoban
-from ragen_envs.sokoban_solver import solver_for
-from ragen_envs.text_env import TextEnv
-from ragen_envs.toy_shop import ToyShop
-from ragen_envs.webshop import WebShop
 
 TextGym = gymnasium.Env[str, str]
-
-# Horizons are rounded up to a multiple of this, so that one table serves every step of an episode.
-HORIZON_STEP = 16
-# Two policies whose values differ by less are equally good: the difference is rounding.
-TIE = 1e-12
 
 
 class NoOracleError(TypeError):
@@ -63,7 +56,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
     Raises:
         NoOracleError: If no policy is registered for the environment.
         ValueError: If `actions_left` is below 1 where it matters.
-        sokoban_solver.SearchLimitError: If a Sokoban level is too large for the solver.
+        sokoban.solver.SearchLimitError: If a Sokoban level is too large for the solver.
     """
     if env.unwrapped is env:
         raise NoOracleError("best_action", env)
@@ -80,14 +73,6 @@ def _(env: Countdown, actions_left: int) -> str:
     solution = solve(env.numbers, env.target, env.operators)
     assert solution is not None  # tasks are made of a solution
     return solution
-
-
-@best_action.register
-def _(env: FrozenLake, actions_left: int) -> str:
-    if actions_left < 1:
-        raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
-    horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
-    return ACTIONS[lake_policy(env.lake, horizon)[actions_left - 1, env.position]]
 
 
 @best_action.register
@@ -128,6 +113,7 @@ def _(env: Countdown, rng: np.random.Generator) -> str:
     return random_expression(env.numbers, rng)
 
 
+best_action.register(FrozenLake, best_lake_action)
 best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
 random_action.register(WebShop, random_shop_action)
@@ -220,39 +206,3 @@ def _imagine(env: TextGym, rng: np.random.Generator) -> TextEnv:
     memo: dict[int, Any] = {id(part): part for part in shared}
     memo[id(env.outcome_random)] = np.random.default_rng(rng.integers(2**63))
     return copy.deepcopy(env, memo)
-
-
-@functools.lru_cache(maxsize=4096)
-def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
-    """Optimal play on a frozen lake by value iteration over a finite horizon.
-
-    Maximises the probability of reaching the goal in time; among equals, minimises the expected length of the
-    successful paths; among equals again, takes the first of `ACTIONS`. Without slipping, and with time enough,
-    this walks a shortest path.
-
-    Args:
-        lake: The map and its physics.
-        horizon: Largest number of actions left.
-
-    Returns:
-        Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.
-    """
-    outcomes = [[lake.transitions(tile, action) for action in ACTIONS] for tile in range(len(lake.tiles))]
-    # A tile without slipping or at its end has fewer outcomes than others: pad them with probability 0.
-    most = max(len(each) for row in outcomes for each in row)
-    padded = np.array([[each + [(0.0, 0)] * (most - len(each)) for each in row] for row in outcomes])
-    probability, reached = padded[..., 0], padded[..., 1].astype(np.intp)  # each (size², 4, outcomes)
-    success = np.array([float(tile == GOAL) for tile in lake.tiles])  # with no actions left
-    length = np.zeros_like(success)  # E[actions taken · success]
-    on_goal = success == 1.0
-    policy = np.empty((horizon, len(success)), dtype=np.int8)
-    for row in policy:
-        action_success = (probability * success[reached]).sum(-1)  # (size², 4)
-        action_length = (probability * length[reached]).sum(-1) + action_success
-        best = action_success >= action_success.max(-1, keepdims=True) - TIE
-        shortest = np.where(best, action_length, np.inf)
-        row[:] = (shortest <= shortest.min(-1, keepdims=True) + TIE).argmax(-1)
-        success = np.take_along_axis(action_success, row[:, None].astype(np.intp), -1)[:, 0]
-        length = np.take_along_axis(action_length, row[:, None].astype(np.intp), -1)[:, 0]
-        length[on_goal] = 0.0  # the walk is over, time no longer counts
-    return policy

@@ -17,7 +17,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import checked_number
-from ragen_envs.text_picture import draw_text
+from ragen_envs.pictures.text import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character our own environments emit: printable ASCII, newline, and Sokoban's and FrozenLake's tick."""

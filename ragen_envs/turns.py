@@ -5,6 +5,7 @@ cannot drift apart. Left out: chat templates and tokens, and echoing a wrong rep
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -13,10 +14,28 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_integer
 from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.turn_record import TurnRecord
 
 MAX_REPLY_LENGTH = 8192  # what action_space declares; step reads longer replies all the same
 MESSAGE_ROOM = 2048  # characters of a message besides instruction, action names and observation
+
+
+@dataclass
+class TurnRecord:
+    """What became of one reply."""
+
+    actions: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    env_reward: float = 0.0
+    is_readable: bool = False
+    is_effective: bool = False
+    penalty: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the turn costs no penalty: readable, with a valid action and no invalid one."""
+        return self.is_readable and bool(self.actions) and not self.invalid
 
 
 class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from tests.ragen_envs.toys import CLIFF, LAKE, Switch, toy
+from tests.support.ragen_envs.toys import CLIFF, LAKE, Switch, toy
 
 
 @pytest.mark.parametrize(

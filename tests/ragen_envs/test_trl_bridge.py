@@ -12,7 +12,7 @@ import pytest
 
 from ragen_envs import AgentTurns, Bandit, TextEnv
 from ragen_envs.bridges import ToolEnvironment, trl_environment
-from tests.ragen_envs.toys import Switch
+from tests.support.ragen_envs.toys import Switch
 
 # Start top left, goal bottom right, no holes, no slipping: Right and Down in any order.
 SMALL_LAKE = functools.partial(
