@@ -1,7 +1,11 @@
 """Text environments for language-model agents, as plain Gymnasium environments.
 
-Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no plug-ins by itself;
-``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports it for you). Nothing here imports torch.
+Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not load plug-ins by itself;
+``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
+
+Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `consistency` and
+`pictures`; `text_env`; `turns` and `discrete_text`; a folder for each family of environments; `oracles`; `vector`,
+`baselines` and `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium

@@ -1,8 +1,9 @@
 """Policies that know the environment: the best action, a uniformly random one, and plans made of both.
 
-They give the two rows that every result is read against, data for a warm start, and proofs of solvability.
-They are `functools.singledispatch` functions on the type of the unwrapped environment: a new environment joins with
-``@best_action.register``, beside it or here. Left out: learned or approximate policies.
+They give the two rows that every result is compared with, data for a warm start, and proofs that tasks can be solved.
+They are `functools.singledispatch` functions on the type of the unwrapped environment: register a policy for a new
+environment with ``@best_action.register``. How a family is solved is in its own folder; here is only the register.
+Left out: learned or approximate policies.
 """
 
 import copy
@@ -34,10 +35,10 @@ TextGym = gymnasium.Env[str, str]
 
 
 class NoOracleError(TypeError):
-    """No policy is known for this type of environment."""
+    """No policy is registered for this type of environment."""
 
     def __init__(self, policy: str, env: object) -> None:
-        """Names the policy, the environment and the remedy."""
+        """Names the policy and the environment, and says what to do."""
         name = type(env).__name__
         super().__init__(f"{policy} knows no {name}; write one and register it with @{policy}.register({name})")
 
@@ -48,7 +49,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
 
     Args:
         env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
-        actions_left: How many actions the episode still allows, this one included; at least 1.
+        actions_left: Number of actions that the episode still allows, including this one; at least 1.
 
     Returns:
         The name of an action.
@@ -79,7 +80,7 @@ def _(env: Countdown, actions_left: int) -> str:
 def _(env: Sokoban, actions_left: int) -> str:
     room = env.room
     move = solver_for(room.board).best_move(room.player, room.boxes)
-    return move or env.actions[0]  # where nothing can be solved any more, all actions are as good
+    return move or env.actions[0]  # where nothing can be solved any more, all actions are equally good
 
 
 @functools.singledispatch
@@ -123,14 +124,14 @@ random_action.register(ToyShop, random_toy_action)
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
-    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment
-    the plan is thus imagined, never foreseen: the first action is the best there is, later ones are best for an
-    imagined course of events. In a deterministic one the plan is exact.
+    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment the
+    plan therefore cannot see what will happen: the first action is the best one, later actions are best for outcomes
+    that are only imagined. In a deterministic environment the plan is exact.
 
     Args:
         env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
-        actions_left: How many actions the episode still allows.
-        length: The most actions to plan; fewer come back if the copy ends or `actions_left` is smaller.
+        actions_left: Number of actions that the episode still allows.
+        length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
         rng: Source of the imagined outcomes and of the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
 
@@ -138,21 +139,21 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         Names of actions, in order.
 
     Raises:
-        TypeError: If the unwrapped environment is no `TextEnv`.
-        ValueError: If `noise` is no probability.
+        TypeError: If the unwrapped environment is not a `TextEnv`.
+        ValueError: If `noise` is not a probability.
         NoOracleError: If no policy is registered for the environment.
     """
     return _planned(env, actions_left, length, rng, noise, uniformly_noisy_action)
 
 
 def uniformly_noisy_action(env: TextGym, actions_left: int, rng: np.random.Generator, noise: float) -> str:
-    """The best action or, with probability `noise`, a uniformly random one; arguments and errors as those of both."""
+    """The best action or, with probability `noise`, a uniformly random one; arguments and errors are those of both."""
     at_random = noise > 0.0 and rng.random() < noise
     return random_action(env, rng) if at_random else best_action(env, actions_left)
 
 
-# What demonstrations are made of. An environment whose actions are texts registers noise of its own: where whole
-# searches are at random, a model learns that nothing is to be read from the request.
+# The actions of demonstrations. An environment whose actions are free text registers its own noise: from searches that
+# are random as a whole, a model learns to ignore the request.
 demonstrated_action = functools.singledispatch(uniformly_noisy_action)
 
 
@@ -164,12 +165,12 @@ def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
-    """The next few actions of somebody to learn from: `plan`, with the noise that suits the environment.
+    """The next few actions of a demonstration: `plan`, with the noise that suits the environment.
 
-    That is `demonstrated_action`: in general the best action or a uniformly random one; in ToyShop a search some of
-    whose words are mistaken, each with probability `noise`, and the purchase of the first result.
+    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In ToyShop
+    it is a search, each of whose words is wrong with probability `noise`, and then the purchase of the first result.
 
-    Arguments, value and errors are those of `plan`.
+    Arguments, return value and errors are those of `plan`.
     """
     return _planned(env, actions_left, length, rng, noise, demonstrated_action)
 
@@ -182,7 +183,7 @@ def _planned(
     noise: float,
     choose: Callable[[TextEnv, int, np.random.Generator, float], str],
 ) -> list[str]:
-    """Actions chosen one after the other on a copy."""
+    """Actions that are chosen one after the other on a copy."""
     if not 0.0 <= noise <= 1.0:
         raise ValueError(f"noise={noise} is not a probability; use a number from 0 to 1")
     imagined = _imagine(env.unwrapped, rng)
@@ -195,13 +196,13 @@ def _planned(
 
 
 def _imagine(env: TextGym, rng: np.random.Generator) -> TextEnv:
-    """A copy with luck of its own.
+    """A copy with separate outcomes.
 
-    Spaces, spec and the start-state generator are shared: play changes none of them, and copying them would take
+    Spaces, spec and the generator of start states are shared: actions do not change them, and copying them would take
     twelve times as long as the rest.
     """
     if not isinstance(env, TextEnv):
-        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(env).__name__} is none")
+        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(env).__name__} is not one")
     shared = (env.observation_space, env.action_space, env.spec, env.np_random)
     memo: dict[int, Any] = {id(part): part for part in shared}
     memo[id(env.outcome_random)] = np.random.default_rng(rng.integers(2**63))

@@ -1,8 +1,8 @@
-"""Bandit: arms known only by name, one choice. The smallest test of learning under noisy pay-outs.
+"""Bandit: several arms that are known only by name, and one choice. The smallest test of learning with noisy rewards.
 
-Numbers are those of RAGEN's code; its paper says 0.15 for the safe arm, which ``low_reward=0.15`` sets. Left out: early
-RAGEN's arms with Gaussian pay-outs. Their means are drawn anew for each episode and no name tells them, so that in a
-single choice nothing can be learned: every policy succeeds as often as a random one.
+The numbers are those of RAGEN's code. Its paper has 0.15 for the safe arm, which ``low_reward=0.15`` sets. Left out:
+the arms with Gaussian pay-outs of early RAGEN. Their means are drawn for each episode and no name hints at them, so
+that nothing can be learned from a single choice: every policy succeeds as often as a random one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_action_name, check_probability
+from ragen_envs.arguments import check_action_names, check_probability
 from ragen_envs.bandit.picture import draw_bandit
 from ragen_envs.text_env import TextEnv
 
@@ -27,7 +27,7 @@ TEST_PAIRS = (
     *(("SocialWorker", "Photographer"), ("Mechanic", "GameDesigner"), ("Secretary", "Entrepreneur")),
     *(("Cashier", "DataScientist"), ("CivilServant", "StartupAccelerator")),
 )
-"""RAGEN-2's test pairs, (low, high). They share no name with the training pairs."""
+"""RAGEN-2's test pairs, (low, high). None of the names is in the training pairs."""
 
 NAME_SETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ragen2-train": TRAIN_PAIRS,
@@ -37,7 +37,7 @@ NAME_SETS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "ragen1-rev-train": (("Teacher", "Engineer"),),
     "ragen1-rev-test": (("Librarian", "Trader"),),
 }
-"""What `Bandit` takes as ``names="..."``: for each bandit the low arms, then the high one."""
+"""Values of ``names="..."`` of `Bandit`: for each bandit the low arms, then the high one."""
 
 DEFAULT_NAMES = ("Phoenix", "Dragon")
 
@@ -46,8 +46,8 @@ class Bandit(TextEnv):
     """Choose one of several arms, once.
 
     ## Description
-    Low arms always pay a little; the one high arm seldom pays a lot and is better on average. Only the names
-    tell them apart: they symbolise safety or risk. `ragen/Bandit-v0` pairs a safe Phoenix with a risky Dragon,
+    Low arms always pay a little. The one high arm pays a lot, but seldom, and is better on average. Arms differ only in
+    their names, which symbolise safety or risk. `ragen/Bandit-v0` pairs a safe Phoenix with a risky Dragon,
     `ragen/BanditRev-v0` swaps the roles.
 
     RAGEN-2 trains on twelve pairs of professions and tests on eight others: ``names="ragen2-train"`` and
@@ -59,7 +59,7 @@ class Bandit(TextEnv):
     Text: the name of an arm, in any case.
 
     ## Observation Space
-    Text: the names in an order drawn anew for every episode, then ``"{name}: {reward} points"``.
+    Text: the names, in a new random order for every episode; then ``"{name}: {reward} points"``.
 
     ## Starting State
     One of the bandits in `names`, uniformly, and an order of its arms, uniformly.
@@ -71,7 +71,7 @@ class Bandit(TextEnv):
     Terminated after one valid choice.
 
     ## Information
-    `success`: the high arm was chosen, whatever it paid. `action_is_valid`: the action names an arm.
+    `success`: the high arm was chosen, whether it paid or not. `action_is_valid`: the action names an arm.
     `action_is_effective`: an arm was pulled. `arm`: its name, "" if none was pulled by this step.
 
     ## Arguments
@@ -107,21 +107,18 @@ class Bandit(TextEnv):
 
         Raises:
             ValueError: If the names are given twice, a set of them is unknown or empty, a name cannot be an action,
-                arms of one bandit have the same name, the probability is none, or the high arm is not the better one.
+                arms of one bandit have the same name, the probability is out of range, or the high arm is not better.
         """
-        if names is None:
-            self._bandits: tuple[tuple[str, ...], ...] = ((low_name, high_name),)
-        elif (low_name, high_name) != DEFAULT_NAMES:
+        if names is not None and (low_name, high_name) != DEFAULT_NAMES:
             pair = f"low_name={low_name!r} and high_name={high_name!r}"
             raise ValueError(f"names={names!r} exclude {pair}; give one of the two (ragen/BanditRev-v0 gives the pair)")
-        else:
-            self._bandits = _read_names(names)
+        self._bandits = ((low_name, high_name),) if names is None else _read_names(names)
         for bandit in self._bandits:
-            _check_names(bandit)
+            check_action_names(bandit)
         check_probability("high_probability", high_probability)
         if not high_reward * high_probability > low_reward:
             mean = f"high_reward={high_reward} x high_probability={high_probability}"
-            raise ValueError(f"{mean} is no more than low_reward={low_reward}; make the high arm the better one")
+            raise ValueError(f"{mean} is not more than low_reward={low_reward}; make the high arm the better one")
         longest = max(sum(len(name) + 2 for name in bandit) for bandit in self._bandits)
         longest_name = max(len(name) for bandit in self._bandits for name in bandit)
         super().__init__(
@@ -131,7 +128,7 @@ class Bandit(TextEnv):
         self.high_reward = high_reward
         self.high_probability = high_probability
         self._high_name = self._bandits[0][-1]
-        # Sorted until the first reset, so that no order ever tells the roles.
+        # Sorted until the first reset, so that the order never gives the roles away.
         self._arms = tuple(sorted(self._bandits[0]))
         self._pulled = ""
         self._pay_out: float | None = None
@@ -160,12 +157,12 @@ class Bandit(TextEnv):
         return self.high_reward * self.high_probability if arm == self._high_name else self.low_reward
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        # A single bandit costs no draw, and two arms cost one: seeds mean what they did before there were more.
+        # A single bandit needs no draw and two arms need one, so that seeds mean what they did before there were more.
         is_single = len(self._bandits) == 1
         bandit = self._bandits[0 if is_single else self.np_random.integers(len(self._bandits))]
         self._high_name = bandit[-1]
         arms = list(bandit[::-1])
-        for last in range(len(arms) - 1, 0, -1):  # the shuffle of Fisher and Yates
+        for last in range(len(arms) - 1, 0, -1):  # Fisher-Yates shuffle
             other = int(self.np_random.random() * (last + 1))
             arms[last], arms[other] = arms[other], arms[last]
         self._arms = tuple(arms)
@@ -194,15 +191,9 @@ def _read_names(names: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], 
     for bandit in names:
         if isinstance(bandit, str) or len(bandit) < 2:
             raise ValueError(
-                f"names has {bandit!r} in it; a bandit is two or more names, as in [['Teacher', 'Trader']]"
+                f"names contains {bandit!r}; a bandit is two or more names, as in [['Teacher', 'Trader']]"
             )
     if not names:
-        raise ValueError("names=[] has no bandit in it; give two or more names, as in [['Teacher', 'Trader']]")
+        raise ValueError("names=[] is empty; give two or more names, as in [['Teacher', 'Trader']]")
     return tuple(map(tuple, names))
 
-
-def _check_names(bandit: tuple[str, ...]) -> None:
-    for name in bandit:
-        check_action_name(name)
-    if len({name.casefold() for name in bandit}) < len(bandit):
-        raise ValueError(f"arms {', '.join(map(repr, bandit))} cannot be told apart; use different names")

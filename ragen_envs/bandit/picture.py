@@ -1,7 +1,7 @@
-"""The picture of a bandit: slot machines with their names, the one that was pulled lit, its pay-out on a strip.
+"""The picture of a bandit: slot machines with their names. The one that was pulled is lit and shows its pay-out.
 
-Drawn with Pillow at three times its size and averaged down, which smooths the edges. Machines differ by their place
-alone: no colour tells which arm pays what. Pillow is imported when a picture is first asked for.
+It is drawn with Pillow at three times its size and averaged down, which smooths the edges. The colour of a machine
+depends only on its place, so that it never tells which arm pays what. Pillow is imported for the first picture.
 """
 
 import math
@@ -16,7 +16,7 @@ from ragen_envs.pictures.text import load_font
 WIDTH, HEIGHT = 640, 480
 OVERSAMPLING = 3
 MOST_IN_A_ROW = 5
-# A machine is laid out in a box of this many units; its lever reaches out on the right.
+# A machine is drawn in a box of this many units. Its lever sticks out on the right.
 BOX_WIDTH, BOX_HEIGHT = 200, 300
 
 Colour = tuple[int, int, int]
@@ -29,7 +29,7 @@ REEL, REEL_EDGE, STRIP = (252, 250, 244), (170, 166, 156), (20, 26, 24)
 GOLD, COIN, BULB_ON, BULB_OFF = (250, 204, 84), (228, 170, 48), (255, 232, 150), (112, 108, 100)
 METAL, KNOB, KNOB_SHADE = (176, 182, 192), (222, 68, 62), (186, 44, 44)
 WON, LOST, READY = (255, 214, 92), (216, 110, 100), (126, 150, 134)
-DIM = 0.62  # of a machine that was passed over
+DIM = 0.62  # brightness of a machine that was not chosen
 
 
 def draw_bandit(arms: Sequence[str], pulled: str, pay_out: float | None) -> NDArray[np.uint8]:
@@ -37,8 +37,8 @@ def draw_bandit(arms: Sequence[str], pulled: str, pay_out: float | None) -> NDAr
 
     Args:
         arms: Their names, in the order of their places.
-        pulled: Name of the one that was pulled; "" before that.
-        pay_out: What it paid; None before that.
+        pulled: Name of the arm that was pulled; "" if none was yet.
+        pay_out: What it paid; None if none was pulled yet.
 
     Returns:
         RGB picture, uint8 of shape (480, 640, 3).
@@ -70,9 +70,9 @@ def _draw_carpet(drawing: Drawing, bottom: float, height: float) -> None:
 
 
 class _Pen:
-    """Draws in the units of one machine's box, in colours dimmed by one factor.
+    """Draws in the units of one machine's box, with every colour dimmed by one factor.
 
-    Corners and ends are (x, y, x, y), from the top left of the box.
+    Corners and ends are (x, y, x, y), from the top left corner of the box.
     """
 
     def __init__(self, drawing: Drawing, left: float, top: float, scale: float, shade: float) -> None:
@@ -107,7 +107,7 @@ class _Pen:
         self._drawing.polygon(points, fill=self._mix(fill))
 
     def text(self, center: tuple[float, float], text: str, room: float, size: float, fill: Colour) -> None:
-        """Text in the middle of a place, made smaller until it fits into its room."""
+        """Draws centred text, in a smaller size if it does not fit."""
         font = load_font(max(1, round(size * self._scale)))
         if (length := font.getlength(text)) > room * self._scale:
             font = load_font(max(1, int(size * self._scale * room * self._scale / length)))
@@ -116,7 +116,7 @@ class _Pen:
 
 
 def _draw_machine(pen: _Pen, name: str, body: Colour, pay_out: float | None) -> None:
-    """One machine; lit and with its lever down if `pay_out` is a number."""
+    """Draws one machine; lit and with its lever down if `pay_out` is a number."""
     is_pulled = pay_out is not None
     lever_end = 232 if is_pulled else 96
     pen.line((166, 172, 186, 172), 12, METAL)
@@ -150,7 +150,7 @@ def _draw_machine(pen: _Pen, name: str, body: Colour, pay_out: float | None) -> 
 
 
 def _draw_symbol(pen: _Pen, center: tuple[float, float], symbol: int) -> None:
-    """What a reel shows: a star, a berry, a bar; or 3, nothing yet."""
+    """Draws what a reel shows: 0 is a star, 1 a berry, 2 a bar, and 3 a question mark."""
     x, y = center
     if symbol == 0:
         pen.star(center, 17, COIN)

@@ -1,8 +1,8 @@
-"""Play an environment by hand, or watch a policy: as single actions, or as the messages that a model gets.
+"""Playing an environment by hand, or watching a policy: as single actions, or as the messages that a model gets.
 
-Two games show the same environment: `Moves` takes one action at a time, `Replies` is `AgentTurns` and shows its
-messages to the letter. What a seed starts is the very episode that the baselines play with it, luck included. Nothing
-here prints or reads: a function `show` is passed in, and who decides is in `players`.
+Two games show the same environment: `Moves` takes one action at a time, `Replies` takes whole replies and shows the
+messages of `AgentTurns` exactly. A seed gives the same episode as in the baselines, including the outcomes. Nothing
+here prints or reads: a function `show` is passed in, and `players` decide.
 """
 
 import enum
@@ -12,6 +12,7 @@ from typing import Protocol
 import gymnasium
 import numpy as np
 
+from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import POLICIES, episode_seeds
 from ragen_envs.oracles import plan
 from ragen_envs.reply_format import TAGS
@@ -27,7 +28,7 @@ _MARK = "-- "  # before every line that a model does not see
 
 
 class Command(enum.Enum):
-    """What a player may want instead of a move."""
+    """What a player can do instead of a move."""
 
     QUIT = enum.auto()
     RESTART = enum.auto()
@@ -49,11 +50,11 @@ class Game(Protocol):
     def take(self, move: str) -> str:
         """Make a move; returns what to show."""
 
-    def suggest(self, policy: str, dice: np.random.Generator) -> str:
+    def suggest(self, policy: str, rng: np.random.Generator) -> str:
         """The move of a policy from `POLICIES`."""
 
     def help(self) -> str:
-        """What can be done now."""
+        """The possible moves and commands."""
 
 
 class Player(Protocol):
@@ -84,15 +85,15 @@ def play(game: Game, player: Player, show: Show, seed: int) -> None:
 
 
 def key_bindings(actions: Sequence[str] | None) -> dict[str, str]:
-    """Which key does what.
+    """The keys of the actions.
 
-    Directions, also compass ones, get the arrow and its letter of wasd; other actions get the digits from 1 on.
+    Directions, also compass directions, get the arrow and the letter of wasd; other actions get digits, starting at 1.
 
     Args:
         actions: Names of the valid actions; None for free text.
 
     Returns:
-        Action by name of a key (see `Keyboard.read`); empty if keys cannot play this environment.
+        Action by name of a key (see `Keyboard.read`); empty if there are not enough keys.
 
     Example:
         >>> key_bindings(("North", "Wait"))
@@ -116,9 +117,9 @@ class Moves:
 
     Args:
         env: The environment; unwrapped it is a `TextEnv`.
-        name: How to call it.
-        max_actions: Actions an episode allows, at least 1.
-        screen: Make every text a whole screen that stands for itself, with the task and the keys.
+        name: Its name in titles.
+        max_actions: Actions per episode, at least 1.
+        screen: Whether every text fills a whole screen, with the task and the keys.
 
     Raises:
         ValueError: If no action is allowed.
@@ -126,8 +127,7 @@ class Moves:
 
     def __init__(self, env: gymnasium.Env[str, str], name: str, max_actions: int, screen: bool = False) -> None:
         """Takes the environment; the arguments are described in the class docstring."""
-        if max_actions < 1:
-            raise ValueError(f"max_actions={max_actions} leaves nothing to play; use 1 or more")
+        check_integer("max_actions", max_actions, 1, "leaves nothing to play")
         assert isinstance(env.unwrapped, TextEnv)
         self._env = env
         self._text_env = env.unwrapped
@@ -160,9 +160,9 @@ class Moves:
             self._news += f"\nThe end: {why}, return {self._return:g}, {_count(self._taken, 'action')}"
         return self._frame()
 
-    def suggest(self, policy: str, dice: np.random.Generator) -> str:
+    def suggest(self, policy: str, rng: np.random.Generator) -> str:
         """The action of a policy."""
-        return POLICIES[policy](self._env, self._max_actions - self._taken, dice)
+        return POLICIES[policy](self._env, self._max_actions - self._taken, rng)
 
     def bindings(self) -> dict[str, str]:
         """The keys of this episode."""
@@ -190,11 +190,11 @@ class Moves:
 
 
 class Replies:
-    """Whole replies, and the messages a model gets, to the letter. Lines that start with ``--`` are for you alone.
+    """Whole replies, and exactly the messages that a model gets. A model never sees the lines that start with ``--``.
 
     Args:
         turns: The environment.
-        name: How to call it.
+        name: Its name in titles.
     """
 
     def __init__(self, turns: AgentTurns, name: str) -> None:
@@ -217,7 +217,7 @@ class Replies:
         """Takes a turn.
 
         Args:
-            move: A whole reply, with tags; or actions alone, from which the reply is written.
+            move: A whole reply with tags, or only actions, which are written as a reply.
 
         Returns:
             The next message.
@@ -234,10 +234,10 @@ class Replies:
             notes.append(f"{_verdict(info['success'])}{limit}, {counts}")
         return "\n".join([message, *(_MARK + note for note in notes)])
 
-    def suggest(self, policy: str, dice: np.random.Generator) -> str:
-        """A reply with a turn's worth of actions; those after the first are planned on an imagined course of events."""
+    def suggest(self, policy: str, rng: np.random.Generator) -> str:
+        """A reply with as many actions as a turn allows. All but the first are planned on imagined outcomes."""
         length, noise = self._turns.max_actions_per_turn, float(policy == "random")
-        return self._turns.format_reply(plan(self._turns, self._turns.actions_left, length, dice, noise))
+        return self._turns.format_reply(plan(self._turns, self._turns.actions_left, length, rng, noise))
 
     def help(self) -> str:
         """How to write a reply, and the commands."""

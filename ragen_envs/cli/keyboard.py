@@ -1,7 +1,7 @@
-"""Single keys from a terminal, without Enter, and the terminal as it was afterwards whatever happens.
+"""Reads single keys from a terminal, without Enter, and always restores the terminal's mode.
 
-POSIX only (termios); where that is missing, `is_available` says so and a caller reads lines instead. Left out: the
-mouse, and keys with modifiers (they count as the plain key).
+It needs termios, which only POSIX has. Elsewhere `is_available` is False, and a caller reads lines instead. Left out:
+the mouse, and modifiers (a key with a modifier counts as the plain key).
 """
 
 import os
@@ -10,13 +10,13 @@ import signal
 import sys
 from types import FrameType, TracebackType
 
-_ESCAPE_PATIENCE = 0.05  # seconds; the rest of an arrow key's sequence comes with its first byte, or not at all
+_ESCAPE_PATIENCE = 0.05  # seconds; the sequence of an arrow key arrives all at once
 _ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
 _END_OF_INPUT = "\x04"  # Ctrl-D
 
 
 def is_available() -> bool:
-    """Whether a person sits at a terminal whose keys can be read one by one, and sees what is written to it."""
+    """Whether input and output are a terminal whose keys can be read one by one."""
     try:
         import termios  # noqa: F401
     except ImportError:
@@ -27,15 +27,15 @@ def is_available() -> bool:
 class Keyboard:
     """The keys of a terminal; a context manager.
 
-    Inside, keys arrive at once and are not echoed. Ctrl-C still interrupts. On the way out, also after an exception
-    or a termination signal, the terminal gets back the mode it had.
+    Inside it, keys arrive immediately and are not echoed. Ctrl-C still interrupts. At the end, also after an exception
+    or a termination signal, the terminal gets its former mode back.
 
     Args:
         terminal: File descriptor of the terminal.
     """
 
     def __init__(self, terminal: int) -> None:
-        """Takes the terminal and leaves it as it is until `__enter__`."""
+        """Takes the terminal; `__enter__` changes its mode."""
         self._terminal = terminal
 
     def __enter__(self) -> "Keyboard":
@@ -51,7 +51,7 @@ class Keyboard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Gives the terminal its mode back; keys that nobody read are dropped, so that no shell executes them."""
+        """Restores the terminal's mode. Unread keys are dropped, so that no shell executes them."""
         import termios
 
         termios.tcsetattr(self._terminal, termios.TCSAFLUSH, self._mode)
@@ -62,7 +62,7 @@ class Keyboard:
 
         Returns:
             "up", "down", "left" or "right" for an arrow; the character, letters in lower case; "escape" for any
-            other special key; "" for Ctrl-D or a terminal that is gone.
+            other special key; "" for Ctrl-D or a closed terminal.
         """
         character = self._next()
         if character == _END_OF_INPUT:
@@ -77,7 +77,7 @@ class Keyboard:
         return _ARROWS.get(final, "escape")
 
     def _next(self) -> str:
-        """One byte as a character, "" at the end. A multi-byte character comes as several that no key is bound to."""
+        """One byte as a character; "" at the end. A multi-byte character becomes several, which have no meaning."""
         try:
             return os.read(self._terminal, 1).decode("latin-1")
         except OSError:  # the window was closed
@@ -88,5 +88,5 @@ class Keyboard:
 
 
 def _leave(signum: int, frame: FrameType | None) -> None:
-    """Turns a termination signal into an exception, so that the terminal is put right on the way out."""
+    """Turns a termination signal into an exception, so that the terminal's mode is restored."""
     raise SystemExit(128 + signum)

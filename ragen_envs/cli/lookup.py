@@ -1,4 +1,4 @@
-"""Find and make the environment that a person named: ids, arguments as JSON, and what to say when they are wrong."""
+"""Finds and makes the environment that a user names: ids, arguments as JSON, and helpful errors."""
 
 import difflib
 import inspect
@@ -11,11 +11,11 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 
 class EnvironmentChoiceError(ValueError):
-    """No environment can be made from what was named; the message says what there is instead."""
+    """No environment can be made from this id and these arguments; the message says which exist."""
 
 
 def environment_ids() -> list[str]:
-    """Our ids, sorted."""
+    """The ids of this package, sorted."""
     return sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 
 
@@ -24,13 +24,13 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
 
     Args:
         env_id: Any Gymnasium id, ``module:id`` included.
-        env_kwargs: Keyword arguments for it.
+        env_kwargs: Keyword arguments of the environment.
 
     Returns:
-        What ``gymnasium.make`` returns, without its checker.
+        The environment of ``gymnasium.make``, without its checker.
 
     Raises:
-        EnvironmentChoiceError: If there is no such id, or the arguments do not suit it.
+        EnvironmentChoiceError: If the id does not exist, or does not take the arguments.
     """
     try:
         return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
@@ -41,7 +41,7 @@ def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str,
             raise EnvironmentChoiceError(f"{env_id} cannot be made: {error}") from error
         known = ", ".join(environment_ids())
         raise EnvironmentChoiceError(
-            f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}; yours: module:{env_id}"
+            f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}; for your own: module:{env_id}"
         ) from error
     except (AttributeError, TypeError, ValueError) as error:
         accepted = _accepted(env_id)
@@ -56,19 +56,19 @@ def read_env_kwargs(text: str) -> dict[str, Any]:
     """Reads keyword arguments written as a JSON object.
 
     Raises:
-        EnvironmentChoiceError: If the text is none.
+        EnvironmentChoiceError: If the text is not a JSON object.
     """
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise EnvironmentChoiceError(f"{text!r} is no JSON ({error}); write '{{\"size\": 8}}'") from None
+        raise EnvironmentChoiceError(f"{text!r} is not JSON ({error}); write '{{\"size\": 8}}'") from None
     if not isinstance(found, dict):
-        raise EnvironmentChoiceError(f"{text!r} is no JSON object; write '{{\"size\": 8}}'")
+        raise EnvironmentChoiceError(f"{text!r} is not a JSON object; write '{{\"size\": 8}}'")
     return found
 
 
 def describe(env_id: str) -> str:
-    """One line on a registered environment: the first of its docstring, and the arguments its id sets."""
+    """One line about a registered environment: the first line of its docstring, and the arguments that its id sets."""
     spec = gymnasium.spec(env_id)
     changed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
     text = (inspect.getdoc(_creator(spec)) or "").partition("\n")[0]
@@ -76,7 +76,7 @@ def describe(env_id: str) -> str:
 
 
 def _guess(env_id: str) -> str:
-    """The id that was perhaps meant, also if only the name in it was given."""
+    """The id that was probably meant; a name without ``ragen/`` and version is enough."""
     names = {known.casefold(): known for known in environment_ids()}
     names |= {known.removeprefix("ragen/").rpartition("-")[0].casefold(): known for known in environment_ids()}
     found = difflib.get_close_matches(env_id.casefold(), names, n=1)
@@ -84,7 +84,7 @@ def _guess(env_id: str) -> str:
 
 
 def _accepted(env_id: str) -> list[str]:
-    """Names of an environment's arguments; none if they cannot be told."""
+    """Names of an environment's arguments; empty if they are unknown."""
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
         return []

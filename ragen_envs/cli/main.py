@@ -1,6 +1,6 @@
-"""``python -m ragen_envs {play,baselines,list}``: see an environment, play it, measure how hard it is.
+"""The command line of ``python -m ragen_envs {play,baselines,list}``: see, play and measure an environment.
 
-A user's mistake ends with one line and exit status 2, Ctrl-C with 130; neither with a trace.
+A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, both without a traceback.
 """
 
 import argparse
@@ -38,18 +38,18 @@ _SHOP_ERRORS = (ShopServerError, StoreSettingsError)
 _USER_ERRORS = (EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError, *_SHOP_ERRORS)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
-_DELAY = 0.5  # seconds between a policy's moves, where someone watches
+_DELAY = 0.5  # seconds between a policy's moves on a terminal
 
 
 class _MistakeError(Exception):
-    """What a user can mend; the message says how."""
+    """A mistake that the user can correct; the message says how."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers mistakes with one line, as the rest of the command does."""
+    """Reports a mistake in one line, like the rest of the command."""
 
     def error(self, message: str) -> NoReturn:
-        """Leaves with status 2."""
+        """Prints the mistake and exits with status 2."""
         print(f"error: {message}; `{self.prog} --help` shows what there is", file=sys.stderr)
         raise SystemExit(2)
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdin, sys.stdout):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe: never stumble over what it cannot show or say
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe may not know every character
             stream.reconfigure(errors="replace")
     parser = _parser()
     if not arguments:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the output has left, as `head` does
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (_MistakeError, *_USER_ERRORS) as error:
@@ -89,10 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES)
     one.formatter_class = raw
     one.set_defaults(run=_play)
-    one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; yours: module:id")
+    one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; or your own module:id")
     one.add_argument("--seed", type=_natural, default=0, help="of the first episode (default 0); r goes to the next")
     _add_env_options(one)
-    one.add_argument("--text", action="store_true", help="read lines and show what a model is shown, to the letter")
+    one.add_argument("--text", action="store_true", help="read lines and show exactly what a model is shown")
     watched = one.add_mutually_exclusive_group()
     for policy in POLICIES:
         words = f"watch the {policy} policy for one episode"
@@ -100,17 +100,17 @@ def _parser() -> argparse.ArgumentParser:
     words = f"seconds between its moves (default {_DELAY} on a terminal, else 0)"
     one.add_argument("--delay", type=_seconds, help=words)
     turns = one.add_argument_group("with --text, as in ragen_trl")
-    turns.add_argument("--max_turns", type=_positive, default=5, help="replies of an episode (default 5)")
-    turns.add_argument("--max_actions_per_turn", type=_positive, default=5, help="actions of a reply (default 5)")
+    turns.add_argument("--max_turns", type=_positive, default=5, help="replies per episode (default 5)")
+    turns.add_argument("--max_actions_per_turn", type=_positive, default=5, help="actions per reply (default 5)")
     turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
 
     rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
     rows.set_defaults(run=_baselines)
     rows.add_argument("envs", nargs="*", metavar="ID", help="default: every ragen/ environment")
     rows.add_argument("--episodes", type=_positive, default=2048, help="number of seeds (default 2048)")
-    rows.add_argument("--seed", type=_natural, default=0, help="the first of them (default 0)")
+    rows.add_argument("--seed", type=_natural, default=0, help="the first seed (default 0)")
     _add_env_options(rows)
-    rows.add_argument("--json", type=Path, metavar="FILE", help="also write the rows there, with where they come from")
+    rows.add_argument("--json", type=Path, metavar="FILE", help="also write the rows, command and commit to it")
 
     listed = commands.add_parser("list", help="the environments there are")
     listed.set_defaults(run=_list)
@@ -119,13 +119,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_env_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env_kwargs", type=_env_kwargs, default={}, help="JSON, for example '{\"size\": 8}'")
-    parser.add_argument("--max_actions", type=_positive, help="actions of an episode (default: as in RAGEN)")
+    parser.add_argument("--max_actions", type=_positive, help="actions per episode (default: as in RAGEN)")
 
 
 def _play(options: argparse.Namespace) -> None:
     env = make_named(options.env, options.env_kwargs)
     if not isinstance(env.unwrapped, TextEnv):
-        raise _MistakeError(f"{options.env} is no TextEnv; ragen_envs.TextFromDiscrete may make one of it")
+        raise _MistakeError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
     max_actions = options.max_actions or _horizon(env)
     has_keys = bool(key_bindings(env.unwrapped.actions)) and keyboard.is_available()
     if options.policy is None and has_keys and not options.text:
@@ -158,7 +158,7 @@ def _play(options: argparse.Namespace) -> None:
 def _baselines(options: argparse.Namespace) -> None:
     envs = options.envs or environment_ids()
     horizons = {}
-    for env_id in envs:  # every mistake before the first minute of work
+    for env_id in envs:  # find every mistake before the work begins
         env = make_named(env_id, options.env_kwargs)
         horizons[env_id] = options.max_actions or _horizon(env)
         env.close()
@@ -183,7 +183,7 @@ def _baselines(options: argparse.Namespace) -> None:
             _say(_ROW.format(*_cells(row), width=width))
             rows.append(row)
     if not rows:
-        raise _MistakeError("nothing was measured, since no policy is known for what was named")
+        raise _MistakeError("nothing was measured, because no policy is registered for these environments")
     if options.json is not None:
         command = shlex.join(["python", "-m", "ragen_envs", *options.arguments])
         try:
@@ -213,7 +213,7 @@ def _check_writable(path: Path) -> None:
     except OSError as error:
         raise _MistakeError(f"--json {path} cannot be written: {error}") from error
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise _MistakeError(f"--json {path} cannot be written; name a file in a folder of yours")
+        raise _MistakeError(f"--json {path} cannot be written; name a file in a folder that you may write to")
 
 
 def _cells(row: Baseline) -> tuple[str, ...]:
@@ -231,13 +231,13 @@ def _env_kwargs(text: str) -> dict[str, Any]:
 
 def _natural(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
     return int(text)
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 1 or more")
     return int(text)
 
 
@@ -247,12 +247,12 @@ def _seconds(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0.0 <= found < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
     return found
 
 
 def _read_line() -> str | None:
-    """A line from the terminal or the pipe; what comes through a pipe is repeated, so that the output can be read."""
+    """A line from the terminal or the pipe. Lines from a pipe are printed, so that the output can be read."""
     if sys.stdin.isatty():
         try:
             return input("> ")
@@ -275,7 +275,7 @@ def _show_screen(text: str) -> None:
 
 
 def _note_progress(text: str) -> None:
-    """What is being worked on, in a line that the next one overwrites; nothing where nobody watches."""
+    """Shows the current work, in a line that the next one overwrites; nothing if the output is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Who decides in `play`: a person by single keys, a person or a pipe by lines of text, or a policy."""
+"""The players of `games.play`: a person with single keys, a person or a pipe with lines of text, or a policy."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ class KeyPlayer:
     """A person at the keyboard.
 
     Args:
-        read_key: Waits for a key and returns its name, "" when there will be none any more.
+        read_key: Waits for a key and returns its name; "" at the end of the input.
     """
 
     def __init__(self, read_key: Callable[[], str]) -> None:
@@ -21,7 +21,7 @@ class KeyPlayer:
         self._read_key = read_key
 
     def decide(self, game: Game) -> str | Command:
-        """The next key that means something now."""
+        """The move or command of the next key that has a meaning."""
         assert isinstance(game, Moves)
         while True:
             key = self._read_key()
@@ -34,7 +34,7 @@ class KeyPlayer:
 
 
 class LinePlayer:
-    """A person, or a pipe, that writes lines. The end of the input quits.
+    """A person or a pipe that writes lines. The end of the input quits.
 
     Args:
         read_line: Waits for a line; None at the end of the input.
@@ -45,7 +45,7 @@ class LinePlayer:
         self._read_line = read_line
 
     def decide(self, game: Game) -> str | Command:
-        """The next line that is not blank; a command, unless an action has that name."""
+        """The next line that is not blank. It is a command, unless an action has that name."""
         assert isinstance(game, Replies)
         while True:
             line = self._read_line()
@@ -63,24 +63,24 @@ class PolicyPlayer:
 
     Args:
         policy: A key of `POLICIES`.
-        seed: The episode's seed, which also fixes the dice.
+        seed: The episode's seed, which also fixes the sampling seed.
         delay: Seconds before each move.
-        show: Takes each move to display; None if the game tells it anyway.
+        show: Takes each move to display; None if the game shows it anyway.
     """
 
     def __init__(self, policy: str, seed: int, delay: float = 0.0, show: Show | None = None) -> None:
         """Takes the policy; the arguments are described in the class docstring."""
         self._policy = policy
-        self._dice = np.random.default_rng(episode_seeds(seed)[1])
+        self._rng = np.random.default_rng(episode_seeds(seed)[1])
         self._delay = delay
         self._show = show
 
     def decide(self, game: Game) -> str | Command:
-        """The policy's move, until the end."""
+        """The policy's move; quits at the end of the episode."""
         if game.is_over:
             return Command.QUIT
         time.sleep(self._delay)
-        move = game.suggest(self._policy, self._dice)
+        move = game.suggest(self._policy, self._rng)
         if self._show is not None:
             self._show(f"> {move}")
         return move

@@ -1,8 +1,8 @@
 """Arithmetic on a few whole numbers: reading expressions, writing random ones, and finding one with a given value.
 
-Values are exact fractions: what is right does not depend on rounding. Nothing is ever handed to `eval`, and no text
-makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with a stack of its own. Left out: decimals,
-powers and names.
+Values are exact fractions, so that rounding never decides whether an answer is right. Nothing is passed to `eval`, and
+no text makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with an explicit stack. Left out:
+decimals, powers and names.
 """
 
 import functools
@@ -16,12 +16,12 @@ import numpy as np
 
 OPERATORS = "+-*/"
 MAX_LENGTH = 256
-"""Longest expression, in characters: enough for any task here, and too short for numbers that take long to handle."""
+"""Longest expression, in characters: enough for any task here, and too short for numbers that are slow to compute."""
 MOST_NUMBERS = 6
-"""Most numbers that `solve` takes: to find that there is no solution takes it under a second, with more far longer."""
+"""The most numbers that `solve` takes. To show that there is no solution takes under a second; with more far longer."""
 
 _APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
-_NEGATE = "~"  # the sign of a number, told apart from the operator; it binds strongest
+_NEGATE = "~"  # a minus sign, as distinct from the operator; it binds strongest
 _STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, _NEGATE: 3}
 _SPELLINGS = str.maketrans("×÷−", "*/-")
 _ALPHABET = set("0123456789+-*/() ")
@@ -34,10 +34,10 @@ _TABLE_NUMBERS = 3
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression that has been read.
+    """An expression as `parse` has read it.
 
     Attributes:
-        text: Its canonical spelling: ASCII, one blank on each side of an operator, parentheses as they were written.
+        text: Its canonical spelling: ASCII, one space on each side of an operator, parentheses as they were written.
         numbers: Its numbers, from left to right.
         value: Its value; None if it divides by zero.
     """
@@ -50,15 +50,14 @@ class Expression:
 def parse(text: str) -> Expression | None:
     """Reads an expression.
 
-    Known are whole numbers, ``+ - * /`` (also ``× ÷ −``), a minus as a sign, and parentheses. Multiplication and
-    division come before addition and subtraction, equals from left to right. A result at the end, as in
-    ``1 + 2 = 3``, is dropped, whatever it claims.
+    It may have whole numbers, ``+ - * /`` (also ``× ÷ −``), minus signs and parentheses, with the usual order of
+    operations. A result at the end, as in ``1 + 2 = 3``, is dropped, whether it is right or wrong.
 
     Args:
         text: Any string.
 
     Returns:
-        The expression, or None if the text is none or has more than `MAX_LENGTH` characters.
+        The expression, or None if the text is not one or has more than `MAX_LENGTH` characters.
 
     Example:
         >>> parse("(3+4)×5 = 35")
@@ -97,12 +96,11 @@ def parse(text: str) -> Expression | None:
     if needs_operand or len(canonical) > MAX_LENGTH:
         return None
     _reduce(values, waiting, 0)
-    # What still waits is a parenthesis that was never closed.
-    return None if waiting else Expression(canonical, tuple(numbers), values[0])
+    return None if waiting else Expression(canonical, tuple(numbers), values[0])  # only an open "(" still waits
 
 
 def _tokens(text: str) -> list[str]:
-    """The numbers, operators and parentheses before the result; none if there is anything else."""
+    """The numbers, operators and parentheses before the result; an empty list if there is anything else."""
     text = text.strip()
     if len(text) > MAX_LENGTH:
         return []
@@ -137,7 +135,7 @@ class _Term:
     strength: int = 3
 
     def join(self, symbol: str, right: "_Term") -> "_Term":
-        """The operation of this term and another, with no more parentheses than it needs."""
+        """This term, the operator and another term, with parentheses only where they are needed."""
         strength = _STRENGTH[symbol]
         ties = symbol in "-/"  # 1 - (2 - 3) is not 1 - 2 - 3
         texts = self._inside(self.strength < strength), right._inside(right.strength < strength + ties)
@@ -148,7 +146,7 @@ class _Term:
 
 
 def random_expression(numbers: Sequence[int], rng: np.random.Generator, operators: str = OPERATORS) -> str:
-    """Writes an expression that uses each number once, and may divide by zero.
+    """Writes a random expression that uses each number once. It may divide by zero.
 
     It is uniform over the orders of the numbers, the ways to put parentheses around every operation, and the
     operators. Parentheses without effect are left out of the text.
@@ -156,18 +154,18 @@ def random_expression(numbers: Sequence[int], rng: np.random.Generator, operator
     Args:
         numbers: At least one positive integer.
         rng: Source of the choices.
-        operators: Those to choose from, each once.
+        operators: The operators to choose from, each once.
 
     Returns:
-        The canonical text that `parse` gives back.
+        The canonical text, as `parse` returns it.
 
     Raises:
         ValueError: If there is no number, one is not positive, or the operators are not some of `OPERATORS`.
     """
     _check(numbers, operators)
     count = len(numbers)
-    # Postfix: a number is +1, an operator -1. Of the rotations of any order of these marks just one can be read (the
-    # cycle lemma): the one that starts behind the last minimum of the sum.
+    # In postfix notation a number is +1 and an operator is -1. Of all rotations of any order of these marks, exactly
+    # one is an expression (the cycle lemma): the one that starts after the last minimum of the running sum.
     marks = rng.permutation(np.repeat([1, -1], [count, count - 1]))
     start = 2 * count - 1 - int(np.argmin(np.cumsum(marks)[::-1]))
     order = iter(rng.permutation(count).tolist())
@@ -188,10 +186,10 @@ def solve(numbers: Sequence[int], target: int, operators: str = OPERATORS) -> st
     Args:
         numbers: One to `MOST_NUMBERS` positive integers.
         target: The value.
-        operators: Those that may be used, each once.
+        operators: The operators that may be used, each once.
 
     Returns:
-        The canonical text of an expression, the same for the same arguments; None if there is none.
+        The canonical text of an expression, always the same for the same arguments; None if there is no solution.
 
     Raises:
         ValueError: If there are too few or too many numbers, one is not positive, or the operators are not some of
@@ -263,9 +261,9 @@ class _Search:
         return self._tables[subset]
 
     def _completions(self, value: Fraction, target: Fraction) -> Iterator[tuple[str, bool, Fraction | None]]:
-        """What is missing to make the target: operator, whether `value` is on its left, the other operand's value.
+        """What makes the target from `value`: operator, whether `value` is on its left, the other operand's value.
 
-        None stands for any value but zero, which cannot divide.
+        None means any value except zero, which cannot divide.
         """
         for symbol in self._operators:
             if symbol == "+":
@@ -284,13 +282,13 @@ class _Search:
                     yield symbol, True, value / target
 
     def _anything(self, subset: int, symbol: str) -> _Term:
-        """Some term over all numbers of a subset; by a `symbol` out of "*/", and so not zero."""
+        """Some term over all numbers of a subset. The `symbol` is "*" or "/", so that its value is not zero."""
         terms = (_Term(str(number)) for i, number in enumerate(self._numbers) if subset >> i & 1)
         return functools.reduce(lambda left, right: left.join(symbol, right), terms)
 
 
 def _splits(subset: int) -> Iterator[tuple[int, int]]:
-    """Each way to divide a subset into two that are not empty, once; the smaller part comes first."""
+    """Each way to divide a subset into two parts that are not empty, once; the smaller part comes first."""
     part = (subset - 1) & subset
     while part:
         rest = subset ^ part

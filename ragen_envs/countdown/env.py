@@ -1,8 +1,8 @@
 """Countdown: some numbers, a target, one arithmetic expression. A reasoning task of a single turn.
 
-Reading and grading expressions is `arithmetic`'s business; here are the task and its reward. It is also the shortest
-free-form environment, to copy for your own: an instruction, a start, a parser of actions, and what an action does.
-Left out: data sets. Tasks are made of a random expression and so always have a solution.
+`arithmetic` reads and evaluates expressions; here are the task and its reward. It is also the shortest environment with
+free-form actions, and a template for your own: an instruction, a start, a parser of actions, and what an action does.
+Left out: data sets. Each task is made from a random expression and therefore always has a solution.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,32 +32,34 @@ class Countdown(TextEnv):
 
     ## Description
     The answer is an expression with ``+ - * /`` and parentheses that uses each number exactly once and equals the
-    target. The defaults are made like the tasks that RAGEN keeps of the data set Countdown-Tasks-3to4: three or four
+    target. The defaults are like the tasks that RAGEN keeps from the data set Countdown-Tasks-3to4: three or four
     numbers, and a target that plus and minus can reach. ``operators="+-*/"`` makes targets of all four operations,
     which is harder. Answers may always use all four.
 
     ## Action Space
     Text: an expression as `arithmetic.parse` reads it, such as ``(3 + 4) * 5``. A minus may be a sign, ``× ÷ −`` are
-    read as ``* / -``, and a result at its end, as in ``3 + 4 = 7``, is ignored. Any other text is an invalid action.
+    read as ``* / -``, and a result at the end, as in ``3 + 4 = 7``, is ignored. Any other text is an invalid action.
 
     ## Observation Space
-    Text: the lines ``Numbers: 3, 4, 5`` and ``Target: 35``; then the expression, its value and what is wrong with it.
+    Text: the lines ``Numbers: 3, 4, 5`` and ``Target: 35``; after an action the expression, its value, and what is
+    wrong.
 
     ## Starting State
-    As many numbers as one of `counts` says, each of them uniform, and a uniformly random expression over them (see
-    `arithmetic.random_expression`), drawn again until its value is a whole number in `target_range`.
+    A uniformly random one of `counts`. Then so many uniformly random numbers and a uniformly random expression over
+    them (see `arithmetic.random_expression`), which are drawn again until the value is a whole number in
+    `target_range`.
 
     ## Rewards
-    1 for a solution; 0.1 for an expression with the right numbers and another value, or none for it divides by zero;
-    0 for one with other numbers. Values are exact fractions (RAGEN takes floats within 0.00001 of the target).
+    1 for a solution. 0.1 for an expression with the right numbers whose value is not the target, or that divides by
+    zero. 0 for one with other numbers. Values are exact fractions (RAGEN accepts floats within 0.00001 of the target).
 
     ## Episode End
     Terminated after one valid expression.
 
     ## Information
-    `success`: the expression is a solution. `action_is_valid`: the action is an expression. `action_is_effective`:
-    the same. `value`: its value as text, such as "7/2" or "undefined", "" if there was none. `uses_the_numbers`: its
-    numbers are those of the task, whatever their order.
+    `success`: the expression is a solution. `action_is_valid`: the action is an expression. `action_is_effective`: the
+    same. `value`: its value as text, such as "7/2" or "undefined"; "" if there was no expression. `uses_the_numbers`:
+    its numbers are those of the task, in any order.
 
     ## Arguments
     See `__init__`.
@@ -79,10 +81,10 @@ class Countdown(TextEnv):
         """Sets the kind of task; `reset` draws one.
 
         Args:
-            counts: How many numbers a task has, from 2 to 6; of several counts, each is as likely as the others.
+            counts: How many numbers a task has, from 2 to 6; several counts are equally likely.
             number_range: Smallest and largest number, from 1 to 1,000,000.
             target_range: Smallest and largest target, from -1,000,000 to 1,000,000.
-            operators: Operators that a target is made with: some of ``"+-*/"``.
+            operators: The operators that make a target: some of ``"+-*/"``.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
@@ -125,7 +127,7 @@ class Countdown(TextEnv):
     def _start(self, options: Mapping[str, Any]) -> str:
         count = self._counts[self.np_random.integers(len(self._counts))]
         task = None
-        while task is None:  # it ends: there are such tasks
+        while task is None:  # it ends, because `__init__` has found such tasks
             task = self._draw(count, self.np_random)
         self._numbers, self._target = task
         return f"Numbers: {', '.join(map(str, self._numbers))}\nTarget: {self._target}"
@@ -136,7 +138,7 @@ class Countdown(TextEnv):
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         expression = parse(action)
-        assert expression is not None  # `_parse_action` made it canonical, which parses again
+        assert expression is not None  # `_parse_action` returned its canonical text
         uses_the_numbers = sorted(expression.numbers) == sorted(self._numbers)
         success = uses_the_numbers and expression.value == self._target
         value = "undefined" if expression.value is None else str(expression.value)
@@ -146,12 +148,7 @@ class Countdown(TextEnv):
             reward, verdict = NUMBERS_REWARD, f"The target is {self._target}."
         else:
             reward, verdict = 0.0, "Use each of the numbers exactly once."
-        info = {
-            "success": success,
-            "action_is_effective": True,
-            "value": value,
-            "uses_the_numbers": uses_the_numbers,
-        }
+        info = {"success": success, "action_is_effective": True, "value": value, "uses_the_numbers": uses_the_numbers}
         return f"{expression.text} = {value}\n{verdict}", reward, True, info
 
     def _draw(self, count: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int] | None:

@@ -1,7 +1,7 @@
 """FrozenLake as a text environment: Gymnasium's physics, RAGEN's random starts and symbols.
 
-Lakes are drawn in `maps` and painted in `picture`; here they are walked on. Left out:
-Gymnasium's named maps and reward schedules, which no text benchmark uses.
+`maps` draws the lakes, `picture` paints them, `oracle` plans on them; here they are played. Left out: Gymnasium's named
+maps and reward schedules, which no text benchmark uses.
 """
 
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ class FrozenLake(TextEnv):
 
     The defaults are RAGEN's first version (arXiv 2504.20073). RAGEN-2 (arXiv 2604.06268) has
     ``frozen_prob=0.9, success_rate=0.8, coordinates=True``, and its published runs do not slip:
-    ``frozen_prob=0.9, is_slippery=False, coordinates=True``. Numbers of the two are not comparable: with 10 actions
-    an oracle fails on half of the lakes of the first version, and on next to none of the second.
+    ``frozen_prob=0.9, is_slippery=False, coordinates=True``. Results of the two cannot be compared: with 10 actions an
+    oracle fails on half of the lakes of the first version, and on almost none of the second.
 
     ## Action Space
     Text: `Left`, `Down`, `Right`, `Up`, in any case. A move into the border is valid and changes nothing.
@@ -40,8 +40,8 @@ class FrozenLake(TextEnv):
     counted from 0 at the top left.
 
     ## Starting State
-    A new lake each time. Each tile is ice with probability `frozen_prob`; start and goal are distinct and
-    uniform (`random_start`) or the top-left and bottom-right corners; lakes without a path are drawn again.
+    A new lake each time. Each tile is ice with probability `frozen_prob`. Start and goal are distinct and uniformly
+    random (`random_start`), or the top-left and bottom-right corners. Lakes without a path are drawn again.
 
     ## Rewards
     +1 for reaching the goal, else 0.
@@ -51,7 +51,7 @@ class FrozenLake(TextEnv):
 
     ## Information
     `success`: the player is on the goal. `action_is_valid`: the action is one of the four.
-    `action_is_effective`: the player's tile changed. `slipped`: the move went aside of the intended direction.
+    `action_is_effective`: the player's tile changed. `slipped`: the move went to a side of the intended direction.
 
     ## Arguments
     See `__init__`.
@@ -77,11 +77,11 @@ class FrozenLake(TextEnv):
         Args:
             size: Side of the lake in tiles, at least 2.
             frozen_prob: Probability that a tile is ice rather than a hole, in [0, 1].
-            is_slippery: Whether moves may go aside.
+            is_slippery: Whether moves may slip to a side.
             success_rate: Probability of the intended move on a slippery lake, in [0, 1]; the rest is split
                 evenly between the two perpendicular moves.
-            random_start: Random start and goal rather than opposite corners.
-            coordinates: Also write where player, holes and goal are.
+            random_start: Whether start and goal are random, and not opposite corners.
+            coordinates: Whether observations also list where player, holes and goal are.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:

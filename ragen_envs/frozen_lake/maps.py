@@ -1,7 +1,7 @@
-"""What a frozen lake is, and how one is drawn.
+"""Frozen lakes: the map, how slippery it is, and how a random one is drawn.
 
-A lake (`Lake`: the map and how slippery it is) is a value apart from the environment that walks on it, so that an
-oracle can plan on the one and cache by it.
+A `Lake` is an immutable value, separate from the environment that plays on it, so that an oracle can plan on it and use
+it as the key of a cache.
 """
 
 import functools
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# In this order the two neighbours of a direction, modulo 4, are its perpendiculars.
+# In this order, the directions before and after each one (modulo 4) are perpendicular to it.
 ACTIONS = ("Left", "Down", "Right", "Up")
 ICE, HOLE, GOAL = "_OG"
 MAX_REJECTED_LAKES = 100
@@ -17,7 +17,7 @@ MAX_REJECTED_LAKES = 100
 
 @functools.lru_cache(maxsize=64)
 def neighbours(size: int) -> tuple[tuple[int, int, int, int], ...]:
-    """Where each move leads on an empty square; off the border it leads nowhere.
+    """Where each move leads on a square without holes. A move into the border leads nowhere.
 
     Args:
         size: Side of the square, in tiles.
@@ -46,7 +46,7 @@ class Lake:
         size: Side of the square, in tiles.
         tiles: The size² tiles, row-major: ``_`` ice, ``O`` hole, ``G`` goal.
         move_probability: Probability that the intended move happens; the rest is split evenly between the two
-            perpendicular moves. 1 is a lake without slipping.
+            perpendicular moves. 1 means that the lake is not slippery.
     """
 
     size: int
@@ -54,7 +54,7 @@ class Lake:
     move_probability: float
 
     def transitions(self, tile: int, action: str) -> list[tuple[float, int]]:
-        """What an action may lead to.
+        """The possible outcomes of an action.
 
         Args:
             tile: The player's tile, row-major from 0.
@@ -62,7 +62,7 @@ class Lake:
 
         Returns:
             (probability, next tile) of the intended move and, if the lake is slippery, of the two perpendicular
-            ones. A tile occurs twice if two moves lead there. Holes and the goal lead to themselves.
+            moves. A tile occurs twice if two moves lead there. Holes and the goal lead to themselves.
         """
         if self.tiles[tile] != ICE:
             return [(1.0, tile)]
@@ -96,13 +96,13 @@ def has_path(tiles: str, size: int, start: int, goal: int) -> bool:
 def draw_start(
     random: np.random.Generator, size: int, frozen_prob: float, random_start: bool = True
 ) -> tuple[str, int]:
-    """Draws a solvable map: independent tiles, start and goal, drawn anew until a path joins them.
+    """Draws a solvable map: independent tiles, start and goal are drawn again until a path connects them.
 
     Args:
         random: Source of all randomness; the result is a function of its state alone.
         size: Side of the square, in tiles.
         frozen_prob: Probability that a tile other than start and goal is ice.
-        random_start: Draw distinct start and goal uniformly, instead of the top-left and bottom-right corner.
+        random_start: Whether start and goal are distinct and uniform, and not the top-left and bottom-right corner.
 
     Returns:
         The tiles, row-major, and the player's start tile.
@@ -120,7 +120,7 @@ def draw_start(
         tiles = "".join(board)
         if has_path(tiles, size, start, goal):
             return tiles, start
-    # Only a lake of mostly holes gets here (probability below 1e-80 by default): freeze one way through.
+    # Only lakes of mostly holes get here (probability below 1e-80 by default): freeze one way through.
     tile = start
     while tile != goal:
         board[tile] = ICE

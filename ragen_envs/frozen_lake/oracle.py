@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from ragen_envs.frozen_lake.env import FrozenLake
 from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, Lake
 
-# Horizons are rounded up to a multiple of this, so that one table serves every step of an episode.
+# Horizons are rounded up to a multiple of this, so that one table is enough for every step of an episode.
 HORIZON_STEP = 16
-# Two policies whose values differ by less are equally good: the difference is rounding.
+# Two actions whose values differ by less are equally good; the difference is a rounding error.
 TIE = 1e-12
 
 
 def best_lake_action(env: FrozenLake, actions_left: int) -> str:
-    """The move with which the player most probably reaches the goal in time; see `lake_policy`.
+    """The move that makes it most probable to reach the goal in time; see `lake_policy`.
 
     Raises:
         ValueError: If `actions_left` is below 1.
@@ -34,19 +34,19 @@ def best_lake_action(env: FrozenLake, actions_left: int) -> str:
 def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
     """Optimal play on a frozen lake by value iteration over a finite horizon.
 
-    Maximises the probability of reaching the goal in time; among equals, minimises the expected length of the
-    successful paths; among equals again, takes the first of `ACTIONS`. Without slipping, and with time enough,
-    this walks a shortest path.
+    It maximises the probability of reaching the goal in time. Among equally good moves it minimises the expected length
+    of the successful paths, and then takes the first of `ACTIONS`. Without slipping, and with enough actions, it walks
+    a shortest path.
 
     Args:
         lake: The map and its physics.
-        horizon: Largest number of actions left.
+        horizon: The largest number of actions left.
 
     Returns:
         Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.
     """
     outcomes = [[lake.transitions(tile, action) for action in ACTIONS] for tile in range(len(lake.tiles))]
-    # A tile without slipping or at its end has fewer outcomes than others: pad them with probability 0.
+    # Some tiles have fewer outcomes than others: fill up with probability 0.
     most = max(len(each) for row in outcomes for each in row)
     padded = np.array([[each + [(0.0, 0)] * (most - len(each)) for each in row] for row in outcomes])
     probability, reached = padded[..., 0], padded[..., 1].astype(np.intp)  # each (size², 4, outcomes)
@@ -62,5 +62,5 @@ def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
         row[:] = (shortest <= shortest.min(-1, keepdims=True) + TIE).argmax(-1)
         success = np.take_along_axis(action_success, row[:, None].astype(np.intp), -1)[:, 0]
         length = np.take_along_axis(action_length, row[:, None].astype(np.intp), -1)[:, 0]
-        length[on_goal] = 0.0  # the walk is over, time no longer counts
+        length[on_goal] = 0.0  # the episode is over, time no longer counts
     return policy

@@ -1,4 +1,4 @@
-"""The picture of a frozen lake, painted on `tiles`."""
+"""The picture of a frozen lake, made of square tiles (`pictures.tiles`)."""
 
 import functools
 

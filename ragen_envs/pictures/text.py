@@ -1,8 +1,8 @@
 """A picture of a text, for environments that have nothing better to draw.
 
-Pillow sets the type with the font that it carries, so no font files are needed here. It is imported when a picture
-is first asked for: environments that only speak need not have it. Every picture has the same size, as the frames of a
-video must. Left out: fixed-width type, which Pillow does not carry.
+Pillow draws with the font that it contains, so that no font files are needed. It is imported for the first picture:
+without pictures it need not be installed. Every picture has the same size, as the frames of a video must. Left out:
+a fixed-width font, which Pillow does not contain.
 """
 
 import functools
@@ -23,7 +23,7 @@ _LEADING = 1.35  # distance of two lines, in font sizes
 
 @functools.lru_cache(maxsize=64)
 def load_font(size: int) -> Any:
-    """The `PIL.ImageFont` that Pillow carries, kept because each loading unpacks it anew.
+    """The font that Pillow contains. It is cached, because Pillow unpacks it each time.
 
     Args:
         size: In pixels, at least 1.
@@ -37,19 +37,19 @@ def load_font(size: int) -> Any:
 
 
 def draw_text(text: str) -> NDArray[np.uint8]:
-    """Draws a text in the largest type that all of it fits in.
+    """Draws a text in the largest font size in which all of it fits.
 
-    Lines that are too long are wrapped. What does not fit in the smallest type is cut off, and an ellipsis says so.
+    Lines that are too long are wrapped. A text that does not fit in the smallest size is cut off with an ellipsis.
 
     Args:
-        text: What to show; characters that the font lacks come out as boxes.
+        text: What to show; characters that are not in the font become boxes.
 
     Returns:
         RGB picture, uint8 of shape (480, 640, 3).
     """
     from PIL import Image, ImageDraw
 
-    text = text.encode("utf-8", "replace").decode().expandtabs(4)  # no font draws half a character
+    text = text.encode("utf-8", "replace").decode().expandtabs(4)  # no font draws lone surrogates
     for size in FONT_SIZES:
         font = load_font(size)
         most = int((HEIGHT - 2 * MARGIN) / (size * _LEADING))
@@ -67,13 +67,13 @@ def draw_text(text: str) -> NDArray[np.uint8]:
 
 
 def wrap(text: str, width: float, measure: Callable[[str], float], most: int) -> list[str]:
-    """Breaks a text into lines, between words where it can, inside of them where it must.
+    """Breaks a text into lines, between words if possible, else inside words.
 
     Args:
         text: Any text; its own line breaks are kept.
-        width: The longest that a line may be.
-        measure: The width of a character; that of a line is their sum.
-        most: How many lines to make at most; what comes after them is left out.
+        width: The largest width of a line.
+        measure: Gives the width of a character; the width of a line is their sum.
+        most: The largest number of lines; text after them is left out.
 
     Returns:
         The lines. A single character may be wider than `width`.
@@ -98,7 +98,7 @@ def wrap(text: str, width: float, measure: Callable[[str], float], most: int) ->
 
 
 def cut(lines: list[str], width: float, measure: Callable[[str], float]) -> list[str]:
-    """Ends the last line with an ellipsis, shortened so that it fits.
+    """Ends the last line with an ellipsis and shortens it so that it fits.
 
     Example:
         >>> cut(["one", "two thre"], 8, len)
@@ -109,7 +109,7 @@ def cut(lines: list[str], width: float, measure: Callable[[str], float]) -> list
 
 
 def _fitting(line: str, width: float, measure: Callable[[str], float]) -> int:
-    """How many characters of a line fit into a width; at least one, if there is one."""
+    """How many characters of a line fit into a width; at least one, if the line is not empty."""
     length = 0.0
     for count, character in enumerate(line):
         length += measure(character)

@@ -1,7 +1,7 @@
-"""Painting of square tiles with numpy alone: no image files, no pygame.
+"""Painting of square tiles with NumPy: no image files, no pygame.
 
-A tile is painted at three times its size in unit coordinates and averaged down, which smooths the edges. What is on
-the tiles is each picture's own; the player that walks through all of them is here.
+A tile is painted at three times its size in unit coordinates and averaged down, which smooths the edges. Each family
+paints its own tiles. The player is painted here, because all of them have it.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,22 +13,22 @@ TILE_PIXELS = 48
 OVERSAMPLING = 3
 
 Canvas = NDArray[np.float64]  # (side, side, 3), RGB in 0..255
-Axis = NDArray[np.float64]  # (side, side), from -1 to 1 rightwards (x) or downwards (y)
+Axis = NDArray[np.float64]  # (side, side), from -1 to 1, left to right (x) or top to bottom (y)
 Mask = NDArray[np.bool_]  # (side, side)
 Tile = NDArray[np.uint8]  # (TILE_PIXELS, TILE_PIXELS, 3)
-Painter = Callable[[Canvas, Axis, Axis], None]  # paints over what is there
+Painter = Callable[[Canvas, Axis, Axis], None]  # paints over the canvas
 
-SHADOW = (0.75, 0.80, 0.86)  # of what it falls on
+SHADOW = (0.75, 0.80, 0.86)  # factor on the colour below
 COAT, SKIN, HAT, EYE = (46, 125, 90), (250, 214, 180), (235, 150, 52), (50, 50, 50)
 
 
 def ellipse(x: Axis, y: Axis, center: tuple[float, float], radii: tuple[float, float]) -> Mask:
-    """The points inside an ellipse along the axes."""
+    """The points inside an ellipse that is parallel to the axes."""
     return np.asarray(((x - center[0]) / radii[0]) ** 2 + ((y - center[1]) / radii[1]) ** 2 <= 1.0)
 
 
 def paint_player(canvas: Canvas, x: Axis, y: Axis) -> None:
-    """The player, from the front."""
+    """Paints the player, from the front."""
     canvas[ellipse(x, y, (0.0, 0.70), (0.42, 0.12))] *= SHADOW
     canvas[ellipse(x, y, (0.0, 0.36), (0.36, 0.38))] = COAT
     canvas[ellipse(x, y, (0.0, -0.22), (0.30, 0.30))] = SKIN
@@ -38,7 +38,7 @@ def paint_player(canvas: Canvas, x: Axis, y: Axis) -> None:
 
 
 def paint_tile(painters: Sequence[Painter]) -> Tile:
-    """One tile, each painter over the ones before."""
+    """Makes one tile; each painter paints over the ones before it."""
     side = TILE_PIXELS * OVERSAMPLING
     axis = (np.arange(side) + 0.5) / side * 2 - 1
     x, y = np.meshgrid(axis, axis)
@@ -51,11 +51,11 @@ def paint_tile(painters: Sequence[Painter]) -> Tile:
 
 
 def lay_tiles(tiles: Sequence[Tile], columns: int) -> NDArray[np.uint8]:
-    """Puts tiles side by side, row by row.
+    """Joins tiles to a picture, row by row.
 
     Args:
-        tiles: As many as fill the rows.
-        columns: Tiles in a row.
+        tiles: The tiles; they fill all rows.
+        columns: Number of tiles in a row.
 
     Returns:
         RGB picture of shape (48 · rows, 48 · columns, 3), uint8.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_integer
+from ragen_envs.arguments import check_integer, check_limit
 from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.sokoban.levels import read_levels
 from ragen_envs.sokoban.picture import draw_sokoban
@@ -20,7 +20,7 @@ from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 DEFAULT_SYMBOLS = "#_O√XPS"
 NEW_VOCABULARY = "W.GCBA@"
-"""The symbols of RAGEN's SokobanDifferentGridVocab."""
+"""The symbols of RAGEN's environment SokobanDifferentGridVocab."""
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on a target")
 
@@ -32,7 +32,7 @@ class Sokoban(TextEnv):
 
     ## Description
     The player walks through a room and pushes boxes by walking into them. A box moves one square, and not into a
-    wall or another box; boxes cannot be pulled. Rooms are new for each episode and can always be solved.
+    wall or another box; boxes cannot be pulled. Each episode has a new room, which can always be solved.
     `ragen/Sokoban-v0` is RAGEN's SimpleSokoban (6 × 6, one box), `ragen/SokobanLarge-v0` its LargerSokoban (8 × 8,
     two boxes, ``search_depth=10``); RAGEN plays both with 10 actions an episode.
 
@@ -41,8 +41,8 @@ class Sokoban(TextEnv):
     valid and changes nothing.
 
     ## Observation Space
-    Text: one line a row, one symbol a square. `#` wall, `_` floor, `O` target, `√` box on a target, `X` box,
-    `P` player, `S` player on a target, or the symbols given. With `coordinates`, lines with the (row, column) of
+    Text: one line for each row, one symbol for each square. `#` wall, `_` floor, `O` target, `√` box on a target, `X`
+    box, `P` player, `S` player on a target, or the symbols given. With `coordinates`, lines with the (row, column) of
     player, boxes and targets follow, counted from 0 at the top left.
 
     ## Starting State
@@ -84,39 +84,32 @@ class Sokoban(TextEnv):
         Args:
             dim_room: Rows and columns, walls included; each at least 3, one of them at least 5.
             num_boxes: Number of boxes, at least 1.
-            max_steps: Valid actions after which an episode is truncated; None for no limit of its own.
+            max_steps: Valid actions after which an episode is truncated; None for no limit.
             search_depth: How far the room generator plays backwards, see `rooms.draw_room`.
             symbols: Seven different characters for wall, floor, target, box on a target, box, player and player on
                 a target; ``"W.GCBA@"`` is RAGEN's other vocabulary.
-            coordinates: Also write where player, boxes and targets are.
+            coordinates: Whether observations also list where player, boxes and targets are.
             levels: A file of levels in the XSB format to play instead of generated rooms, whose arguments
                 (`dim_room`, `num_boxes`, `search_depth`) must then be left out.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If a number is out of its range, the symbols cannot be told apart, or arguments exclude others.
+            ValueError: If a number is out of range, the symbols are not different, or arguments exclude each other.
             levels.LevelError: If the levels cannot be played.
         """
         rows, columns = _sides(dim_room)
         check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
         if num_boxes + 2 > (rows - 2) * (columns - 2):
             raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
-        if max_steps is not None:
-            check_integer("max_steps", max_steps, 1, "leaves nothing to play")
+        check_limit("max_steps", max_steps)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
-        if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
-            raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
-        if not set(symbols) <= set(TEXT_CHARSET):
-            raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
+        _check_symbols(symbols)
         if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
             generated = f"dim_room={dim_room!r}, num_boxes={num_boxes}, search_depth={search_depth}"
-            raise ValueError(f"levels={levels!r} leave no use for {generated}; take them out, or play ragen/Sokoban-v0")
+            raise ValueError(f"levels={levels!r} leave no use for {generated}; leave these out, or leave out levels")
         self._levels = () if levels is None else read_levels(levels)
         sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
-        longest = 0
-        for height, width, boxes in sizes or [(rows, columns, num_boxes)]:
-            counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
-            longest = max(longest, height * (width + 1) + longest_coordinate_lines(counts, height, width))
+        longest = max(_longest_text(*size, coordinates) for size in sizes or [(rows, columns, num_boxes)])
         super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room = rows, columns
         self._num_boxes = num_boxes
@@ -160,14 +153,14 @@ class Sokoban(TextEnv):
     def _draw(self, level: int | None) -> Room:
         if not self._levels:
             if level is not None:
-                raise ValueError(f"level={level!r} was asked for, but rooms are generated; pass levels= a file")
+                raise ValueError(f"level={level!r} needs a file of levels, but rooms are generated; pass levels=")
             return draw_room(self.np_random, self._dim_room, self._num_boxes, self._search_depth)
         # Drawn even when the option replaces it, so that the option cannot shift later start states.
         drawn = int(self.np_random.integers(len(self._levels)))
         if level is None:
             return self._levels[drawn]
         if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level < len(self._levels):
-            raise ValueError(f"level={level!r} is not there; use an integer from 0 to {len(self._levels) - 1}")
+            raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
         return self._levels[level]
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -193,7 +186,7 @@ class Sokoban(TextEnv):
         return self._text(), reward, solved, info
 
     def _kind(self, square: int) -> int:
-        """Index of a square's symbol."""
+        """The index of a square's symbol."""
         on_target = square in self._board.targets
         if square == self._player:
             return PLAYER_ON_TARGET if on_target else PLAYER
@@ -220,7 +213,7 @@ def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
     """The two sides of a room.
 
     Raises:
-        ValueError: If there are not two, or no box could be pulled in between.
+        ValueError: If there are not two integers, or the room is too small to push a box.
     """
     sides = tuple(dim_room) if isinstance(dim_room, Sequence) else ()
     if len(sides) != 2 or not all(isinstance(side, int | np.integer) for side in sides):
@@ -228,3 +221,17 @@ def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
     if min(sides) < 3 or max(sides) < 5:
         raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
     return int(sides[0]), int(sides[1])
+
+
+def _check_symbols(symbols: str) -> None:
+    """Raises an error unless the symbols are seven different characters that observations may contain."""
+    if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
+        raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
+    if not set(symbols) <= set(TEXT_CHARSET):
+        raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
+
+
+def _longest_text(height: int, width: int, boxes: int, coordinates: bool) -> int:
+    """The largest number of characters of an observation."""
+    counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
+    return height * (width + 1) + longest_coordinate_lines(counts, height, width)

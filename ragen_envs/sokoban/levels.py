@@ -1,8 +1,8 @@
-"""Reads Sokoban levels in the XSB text format, in which public level sets are written.
+"""Reads Sokoban levels in the XSB text format, which public level sets use.
 
-One level is a block of lines made of the symbols below; anything else between the blocks (titles, authors, lines
-that begin with ``;``, walls that enclose nothing) is passed over. Left out: run-length encoding and the other notations
-of the same symbols.
+A level is a block of lines made of the symbols below. Anything else between the blocks (titles, authors, lines that
+begin with ``;``, walls that enclose nothing) is ignored. Left out: run-length encoding and other notations of the same
+symbols.
 """
 
 import os
@@ -28,11 +28,11 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room, ...]:
         path: A text file, UTF-8 or, as old sets often are, Latin-1.
 
     Returns:
-        The levels in order, at least one. What the player can never reach is wall.
+        The levels in order, at least one. Squares that the player can never reach are wall.
 
     Raises:
-        LevelError: If the file cannot be read or has no level, or a level is open, has not exactly one player or
-            not as many boxes as targets, or has nothing to push.
+        LevelError: If the file cannot be read or has no level, or if a level is open, does not have exactly one player
+            and as many boxes as targets, or has nothing to push.
     """
     try:
         content = Path(path).read_bytes()
@@ -41,7 +41,7 @@ def read_levels(path: str | os.PathLike[str]) -> tuple[Room, ...]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # levels themselves are ASCII; this is somebody's name
+        text = content.decode("latin-1")  # levels are ASCII; such bytes are in a name
     lines = text.splitlines()
     levels = []
     block: list[str] = []
@@ -73,22 +73,22 @@ def _read_level(rows: list[str], where: str) -> Room:
         count = len(players) or "no"
         raise LevelError(f"{where}: {count} players; a level needs one {PLAYER!r} or {PLAYER_ON_TARGET!r}")
     if len(boxes) != len(targets):
-        raise LevelError(f"{where}: boxes: {len(boxes)}, targets: {len(targets)}; a level needs as many of both")
+        raise LevelError(f"{where}: boxes: {len(boxes)}, targets: {len(targets)}; there must be equally many")
     if boxes == targets:
         raise LevelError(f"{where}: nothing to push; at least one box must be off its target")
     (player,) = players
     floor = _reach(text, width, player, where)
     if not boxes | targets <= floor:
         row, column = divmod(min((boxes | targets) - floor), width)
-        raise LevelError(f"{where}: the player cannot get to row {row + 1}, column {column + 1}, boxes put aside")
+        raise LevelError(f"{where}: the player cannot reach row {row + 1}, column {column + 1}, boxes ignored")
     return Room(Board(len(rows), width, floor, targets), boxes, player)
 
 
 def _reach(text: str, width: int, player: int, where: str) -> frozenset[int]:
-    """The squares inside the walls, where the player stands.
+    """The squares inside the walls around the player.
 
     Raises:
-        LevelError: If they touch the rim, so that one could walk out.
+        LevelError: If they touch the rim, so that the player could walk out.
     """
     inside = {player}
     frontier = [player]
@@ -97,8 +97,8 @@ def _reach(text: str, width: int, player: int, where: str) -> frozenset[int]:
         row, column = divmod(square, width)
         if row in (0, len(text) // width - 1) or column in (0, width - 1):
             raise LevelError(f"{where}: the level is open at row {row + 1}, column {column + 1}; close its wall")
-        for beside in (square - width, square + width, square - 1, square + 1):
-            if beside not in inside and text[beside] != WALL:
-                inside.add(beside)
-                frontier.append(beside)
+        for neighbour in (square - width, square + width, square - 1, square + 1):
+            if neighbour not in inside and text[neighbour] != WALL:
+                inside.add(neighbour)
+                frontier.append(neighbour)
     return frozenset(inside)

@@ -1,11 +1,11 @@
-"""The picture of a Sokoban room, painted on `tiles`."""
+"""The picture of a Sokoban room, made of square tiles (`pictures.tiles`)."""
 
 import functools
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.pictures.tiles import SHADOW, Axis, Canvas, Tile, ellipse, lay_tiles, paint_player, paint_tile
+from ragen_envs.pictures.tiles import SHADOW, Axis, Canvas, Painter, Tile, ellipse, lay_tiles, paint_player, paint_tile
 from ragen_envs.sokoban.rooms import Room
 
 MORTAR, BRICK, BRICK_LIGHT = (84, 74, 72), (158, 92, 74), (176, 108, 86)
@@ -45,25 +45,22 @@ def _paint_crate(canvas: Canvas, x: Axis, y: Axis, colours: tuple[tuple[int, int
     canvas[(reach < 0.60) & (np.abs(x - y) < 0.14)] = frame
 
 
-def _paint_box(canvas: Canvas, x: Axis, y: Axis) -> None:
-    _paint_crate(canvas, x, y, (WOOD, PLANK, FRAME))
-
-
-def _paint_box_at_home(canvas: Canvas, x: Axis, y: Axis) -> None:
-    _paint_crate(canvas, x, y, (HOME_WOOD, HOME_PLANK, HOME_FRAME))
+_paint_box = functools.partial(_paint_crate, colours=(WOOD, PLANK, FRAME))
+_paint_box_on_target = functools.partial(_paint_crate, colours=(HOME_WOOD, HOME_PLANK, HOME_FRAME))
 
 
 @functools.lru_cache(maxsize=16)
 def _tile(is_floor: bool, is_target: bool, thing: str) -> Tile:
     if not is_floor:
         return paint_tile([_paint_wall])
-    ground = [_paint_floor, _paint_target] if is_target else [_paint_floor]
-    box = _paint_box_at_home if is_target else _paint_box
-    return paint_tile(ground + {"": [], "box": [box], "player": [paint_player]}[thing])
+    ground: list[Painter] = [_paint_floor, _paint_target] if is_target else [_paint_floor]
+    box = _paint_box_on_target if is_target else _paint_box
+    painters: dict[str, list[Painter]] = {"": [], "box": [box], "player": [paint_player]}
+    return paint_tile(ground + painters[thing])
 
 
 def draw_sokoban(room: Room) -> NDArray[np.uint8]:
-    """Draws a room; boxes on a target are green.
+    """Draws a room. Boxes on a target are green.
 
     Args:
         room: Board, boxes and player.

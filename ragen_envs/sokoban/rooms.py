@@ -1,10 +1,10 @@
-"""What a Sokoban room is, and how one is drawn: carved by a random walk, filled by playing backwards.
+"""Sokoban rooms, and how a random one is drawn: a random walk carves it, playing backwards places the boxes.
 
-The recipe is that of gym-sokoban with RAGEN's changes: a walk carves the floor, boxes stand solved on their targets,
-and a depth-first search over pulls looks for the state that is hardest to undo. A room so made can always be solved.
-Two things differ on purpose. All randomness comes from the generator that is passed in, so a room is the same in
-every process; and where the original gives up after four tries and reseeds, this goes on drawing.
-Left out: a lower bound on the length of the solution (`solver` tells it).
+The method is that of gym-sokoban with RAGEN's changes: a walk carves the floor, boxes start on their targets, and a
+depth-first search over pulls looks for the state that is hardest to undo. Such a room can always be solved. Two things
+differ on purpose. All randomness comes from the generator that is passed in, so that a room is the same in every
+process. And where the original gives up after four attempts and takes a new seed, this continues to draw.
+Left out: a lower bound on the length of the solution (`solver` finds the length).
 """
 
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 ACTIONS = ("Up", "Down", "Left", "Right")
-TURN_PROBABILITY = 0.35  # of the carving walk, at each step
-STEPS_PER_SIDE = 1.7  # length of the walk, in sums of the two sides
-# What the walk frees around it, on 3 x 3 squares: a row, a column, and three bends.
+TURN_PROBABILITY = 0.35  # of the random walk, at each step
+STEPS_PER_SIDE = 1.7  # length of the walk, divided by the sum of the two sides
+# What the walk carves around it, on 3 x 3 squares: a row, a column, and three bends.
 BRUSHES = ("... ### ...", ".#. .#. .#.", "... ##. .#.", "... ##. ##.", "... .## .#.")
-MAX_STATES = 300_000  # of one search
+MAX_STATES = 300_000  # visited in one search
 MAX_ATTEMPTS = 1000
-MAX_STROLL = 3  # steps of the player away from the last box
+MAX_STROLL = 3  # random steps of the player at the end
 
 
 class NoRoomError(ValueError):
@@ -28,13 +28,13 @@ class NoRoomError(ValueError):
 
 @dataclass(frozen=True)
 class Board:
-    """What never moves in a room. Squares are numbered row by row from 0 at the top left.
+    """The part of a room that never moves. Squares are numbered row by row from 0 at the top left.
 
     Attributes:
         height: Number of rows.
         width: Number of columns.
-        floor: Squares that are no wall, targets included. None lies on the rim.
-        targets: Where boxes belong.
+        floor: Squares that are not wall, including targets. None is on the rim.
+        targets: Squares where boxes belong.
     """
 
     height: int
@@ -44,11 +44,11 @@ class Board:
 
     @property
     def offsets(self) -> tuple[int, int, int, int]:
-        """What each of `ACTIONS` adds to the number of the player's square."""
+        """The change of the player's square number by each of `ACTIONS`."""
         return -self.width, self.width, -1, 1
 
     def __deepcopy__(self, memo: object) -> "Board":
-        """Itself: nothing in it can change."""
+        """This object, because it is immutable."""
         return self
 
 
@@ -57,7 +57,7 @@ class Room:
     """A board with a player and boxes on it, as an episode starts.
 
     Attributes:
-        board: What never moves.
+        board: Floor and targets.
         boxes: Squares with a box, as many as targets.
         player: The player's square.
     """
@@ -70,20 +70,20 @@ class Room:
 def draw_room(
     random: np.random.Generator, dim_room: tuple[int, int] = (6, 6), num_boxes: int = 1, search_depth: int = 300
 ) -> Room:
-    """Draws a solvable room in which no box and no target lies right yet.
+    """Draws a solvable room in which no box is on a target.
 
     Args:
-        random: Source of all randomness; the result is a function of its state alone.
+        random: Source of all randomness; the result depends only on its state.
         dim_room: Rows and columns, walls included; each at least 3.
         num_boxes: Number of boxes and of targets, at least 1.
         search_depth: Limit of the backward search, in pulls and steps, as RAGEN counts it: states deeper than
-            ``search_depth - 2`` are not looked at. Small values give easier rooms and take less time.
+            ``search_depth - 2`` are not visited. Small values give easier rooms and take less time.
 
     Returns:
         The room.
 
     Raises:
-        NoRoomError: If 1000 attempts gave none.
+        NoRoomError: If 1000 attempts failed.
     """
     for _ in range(MAX_ATTEMPTS):
         floor = _carve(random, *dim_room)
@@ -102,7 +102,7 @@ def draw_room(
 
 
 def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
-    """The floor of a new room: the squares a random walk came by, in order of their numbers."""
+    """The floor of a new room: the squares that a random walk has carved, in order of their numbers."""
     cells = [[row * width + column for row in range(3) for column in range(3)] for _ in BRUSHES]
     brushes = [
         sum(1 << cell for cell, mark in zip(square, brush.replace(" ", ""), strict=True) if mark == "#")
@@ -112,7 +112,7 @@ def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
     steps = int(STEPS_PER_SIDE * (height + width))
     levels = random.random(3 + 3 * steps).tolist()
     down, right = ways[int(levels[0] * 4)]
-    # As in the original, the walk may begin on the far rim; its first step brings it inside.
+    # As in the original, the walk may start on the far rim; its first step moves inside.
     row, column = 1 + int(levels[1] * (height - 1)), 1 + int(levels[2] * (width - 1))
     carved = 0
     for at in range(3, len(levels), 3):
@@ -134,13 +134,13 @@ def _pick(random: np.random.Generator, squares: Sequence[int], count: int) -> li
 def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple[int, ...], int, int] | None:
     """The state that is hardest to undo, by depth-first search over pulls from the solved room.
 
-    Hardest means the largest product of how often another box was pulled than before and of how far, summed over
-    the boxes and along rows and columns, they lie from where they started. Only states count in which all targets
-    are free of boxes and of the player. The first one found wins a tie.
+    The score of a state is the product of two numbers: how often the box that is pulled changed, and how far the boxes
+    are from their targets (rows plus columns, summed over the boxes). Only states count in which neither a box nor the
+    player is on a target. Of states with the same score, the first one counts.
 
     Returns:
-        Squares of the boxes, square of the player, distance of the boxes from their targets; None if nothing could
-        be moved off its target.
+        Squares of the boxes, square of the player, distance of the boxes from their targets; None if no box could be
+        moved off its target.
     """
     width, offsets = board.width, board.offsets
     floor = sum(1 << square for square in board.floor)
@@ -150,7 +150,7 @@ def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple
     best_score = 0
     seen: set[tuple[int, int, int]] = set()
     # Player, square of each box, boxes never pulled and boxes pulled (as bits), number of changes of box, box pulled
-    # last, depth. The original marks pulled boxes, so a box pulled back home is another state; so here.
+    # last, depth. As in the original, a box that was pulled back to its target makes a different state.
     stack = [(player, homes, goals, 0, 0, -1, 0)]
     while stack and len(seen) < MAX_STATES:
         player, boxes, fresh, pulled, swaps, last, depth = stack.pop()
@@ -183,7 +183,7 @@ def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple
 
 
 def _stroll(random: np.random.Generator, board: Board, boxes: Sequence[int], player: int, displacement: int) -> int:
-    """Where the player stands after some steps at random, so that it is not always next to the box to push."""
+    """The player's square after some random steps, so that it is not always next to the box to push."""
     level, *levels = random.random(1 + 2 * MAX_STROLL).tolist()
     if level > (0.8 if displacement == 1 else 0.5):
         return player

@@ -1,8 +1,8 @@
 """Shortest solutions of Sokoban rooms: A* over single moves, with dead squares pruned.
 
-A solution is shortest in moves, pushes and steps alike, because that is what an action budget and the step penalty
-count. Good for rooms of the sizes that language models play; a hard level of a public set runs into `MAX_STATES`, and
-that is an error that says so. Left out: macro moves, corral pruning and whatever else large levels need.
+A solution is shortest in moves, counting both pushes and steps, because an action limit and the step penalty count
+these. It is good for rooms of the sizes that language models play. A hard level of a public set reaches `MAX_STATES`,
+which is an error. Left out: macro moves, corral pruning and other methods that large levels need.
 """
 
 import functools
@@ -18,28 +18,28 @@ MAX_STATES = 1_000_000
 
 
 class SearchLimitError(RuntimeError):
-    """The search for a solution was given up."""
+    """The search for a solution was stopped at its limit."""
 
 
 class Solver:
-    """Knows how far a board's states are from a solution. Its answers do not depend on what it was asked before.
+    """Finds how far a board's states are from a solution. Answers do not depend on earlier questions.
 
     Args:
         board: Floor and targets.
     """
 
     def __init__(self, board: Board) -> None:
-        """Measures how far each square is from its nearest target for a box."""
+        """Finds, for a box on each square, the pushes to the nearest target."""
         self._board = board
         self._pushes = _pushes_to_target(board)
         self._distances: dict[State, int | None] = {}
         self._moves: dict[State, str | None] = {}
 
     def distance(self, player: int, boxes: frozenset[int]) -> int | None:
-        """Fewest moves that bring every box onto a target; None if none do.
+        """The fewest moves that bring every box onto a target; None if it is impossible.
 
         Raises:
-            SearchLimitError: If a million states did not suffice to tell.
+            SearchLimitError: If the search visited a million states.
         """
         state = (player, boxes)
         if state not in self._distances:
@@ -48,10 +48,10 @@ class Solver:
         return self._distances[state]
 
     def best_move(self, player: int, boxes: frozenset[int]) -> str | None:
-        """The first of `ACTIONS` that begins a shortest solution; None if there is none, or nothing left to solve.
+        """The first of `ACTIONS` that starts a shortest solution; None if there is no solution or nothing to solve.
 
         Raises:
-            SearchLimitError: If a million states did not suffice to tell.
+            SearchLimitError: If the search visited a million states.
         """
         state = (player, boxes)
         if state not in self._moves:
@@ -62,7 +62,7 @@ class Solver:
         return self._moves[state]
 
     def _is_within(self, state: State, moves: int) -> bool:
-        """Whether so many moves solve a state; no search goes farther than they do."""
+        """Whether a state has a solution of at most so many moves. Longer ones are not searched."""
         if state not in self._distances:
             path = self._search(state, moves)
             if path is None:
@@ -72,7 +72,7 @@ class Solver:
         return distance is not None and distance <= moves
 
     def _reachable(self, state: State) -> Iterator[tuple[str, State]]:
-        """What each action that changes a state makes of it."""
+        """Each action that changes a state, and the new state."""
         player, boxes = state
         floor = self._board.floor
         for action, offset in zip(ACTIONS, self._board.offsets, strict=True):
@@ -85,9 +85,9 @@ class Solver:
                 yield action, (ahead, boxes)
 
     def _estimate(self, player: int, boxes: frozenset[int]) -> int | None:
-        """A lower bound on the moves left that never falls by more than one a move; None on a dead square.
+        """A lower bound on the moves left, which each move lowers by at most one; None if a box is on a dead square.
 
-        Every box needs its pushes, and each push is a move. Before the first push the player walks up to a box.
+        Every box needs its pushes, and each push is a move. Before the first push the player walks to a box.
         """
         pushes, width = self._pushes, self._board.width
         total, walk = 0, self._board.width * self._board.height
@@ -107,7 +107,7 @@ class Solver:
             return None
         came: dict[State, State | None] = {start: None}
         cost = {start: 0}
-        # Of equal bounds the later entry comes first: deeper states end the search sooner.
+        # Of equal bounds the latest entry comes first, because deeper states end the search sooner.
         order = itertools.count(0, -1)
         queue: list[tuple[int, int, State]] = [(bound, next(order), start)]
         done: set[State] = set()
@@ -139,17 +139,17 @@ class Solver:
 
 @functools.lru_cache(maxsize=512)
 def solver_for(board: Board) -> Solver:
-    """The solver of a board, kept for later questions about it."""
+    """The solver of a board; it is cached."""
     return Solver(board)
 
 
 def _pushes_to_target(board: Board) -> dict[int, int]:
-    """For each square from which a lone box can get to a target, how many pushes that takes."""
+    """The fewest pushes that bring a single box to a target, for each square from which it is possible."""
     pushes = dict.fromkeys(board.targets, 0)
     frontier = list(board.targets)
-    for square in frontier:  # grows as it is walked: breadth first
+    for square in frontier:  # it grows during the loop: breadth-first search
         for offset in board.offsets:
-            # The box came from `before`, pushed by a player who stood behind it.
+            # The box was pushed from `before` by a player who stood on `stand`.
             before, stand = square - offset, square - 2 * offset
             if before not in pushes and before in board.floor and stand in board.floor:
                 pushes[before] = pushes[square] + 1
@@ -158,7 +158,7 @@ def _pushes_to_target(board: Board) -> dict[int, int]:
 
 
 def _path(came: dict[State, State | None], end: State) -> list[State]:
-    """From the start to `end`."""
+    """The states from the start to `end`."""
     path = [end]
     step = came[end]
     while step is not None:
@@ -168,5 +168,5 @@ def _path(came: dict[State, State | None], end: State) -> list[State]:
 
 
 def _countdown(path: list[State]) -> dict[State, int]:
-    """Moves left in each state of a shortest solution."""
+    """The moves left in each state of a shortest solution."""
     return {reached: left for left, reached in enumerate(reversed(path))}

@@ -1,8 +1,8 @@
-"""A text space without a list of allowed characters, for texts that come from the world outside.
+"""A text space without a list of allowed characters, for texts that were not written here, such as product titles.
 
-`gymnasium.spaces.Text` holds its characters one by one, three times, and copies them with each environment of a vector:
-right for the few hundred that a game emits, and 25 MB a space for all of Unicode. Here membership asks for the length
-alone; the characters given are those that samples are made of.
+`gymnasium.spaces.Text` stores every character three times and copies them with each environment of a vector. That is
+fine for the few hundred characters of a game, but takes 25 MB for all of Unicode. In an `AnyText` only the length
+decides what is a member; the characters are those of its samples.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import gymnasium
 
 
 class AnyText(gymnasium.spaces.Text):
-    """Strings of any characters, up to a length. It is built, sampled and copied as `gymnasium.spaces.Text` is.
+    """Strings of any characters, up to a length. It is made, sampled and copied like a `gymnasium.spaces.Text`.
 
     Example:
         >>> space = AnyText(5, min_length=0, charset="ab")
@@ -20,13 +20,13 @@ class AnyText(gymnasium.spaces.Text):
     """
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a string of a length within the bounds."""
+        """Whether `x` is a string whose length is within the bounds."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def __repr__(self) -> str:
-        """The bounds; the characters are only what samples are made of."""
+        """The bounds, without the characters of the samples."""
         return f"AnyText({self.min_length}, {self.max_length})"
 
     def __eq__(self, other: object, /) -> bool:
-        """Whether `other` is such a space with the same bounds and the same characters for samples."""
+        """Whether `other` is an `AnyText` with the same bounds and the same characters for samples."""
         return isinstance(other, AnyText) and super().__eq__(other)

@@ -1,8 +1,8 @@
-"""HTTP to a store: requests, what counts as a fault of the connection, and when to try again.
+"""HTTP to a store: requests, which errors are failures of the connection, and when to try again.
 
-Faults are tried again with growing waits; refusals (4xx) never are. Whether a request may be repeated as it is, or a
-whole session has to be, is `session`'s business. Left out: asynchronous requests (environments that wait are
-stepped in threads) and the classic HTML pages.
+A request that fails is tried again after growing waits; one that the store refuses (4xx) is not. `session` decides
+whether to repeat only a request or a whole session. Left out: asynchronous requests (environments that wait are stepped
+in threads) and the classic HTML pages.
 """
 
 import functools
@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 import httpx
 
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
-"""Seconds before each further attempt: long enough for a server of a few thousand products to start again."""
+"""Seconds before each new attempt: long enough to restart a server of a few thousand products."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
-IDLE_SECONDS = 60.0  # a connection is kept while a model thinks; the server gives it up after two minutes
+IDLE_SECONDS = 60.0  # a connection is kept while a model generates; the server closes it after two minutes
 
 _HEADERS = {"Content-Type": "application/json"}
 _NOT_NOW = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT}
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 
 class ShopServerError(RuntimeError):
-    """The store does not answer, or answers what no store of ours would; the message says what to do."""
+    """The store does not answer, or its answer is wrong; the message says what to do."""
 
 
 class ShopRequestError(ShopServerError):
@@ -38,31 +38,31 @@ class ShopRequestError(ShopServerError):
 
     Attributes:
         status: The HTTP status.
-        code: The store's name for what is wrong, or "".
+        code: The store's name for the error, or "".
     """
 
     def __init__(self, message: str, status: int, code: str) -> None:
-        """Keeps the two beside the message."""
+        """Keeps message, status and code."""
         super().__init__(message)
         self.status = status
         self.code = code
 
     def __reduce__(self) -> tuple[type["ShopRequestError"], tuple[str, int, str]]:
-        """Comes through a pipe whole: vector environments send errors from process to process."""
+        """Pickles with status and code: vector environments send errors from process to process."""
         return type(self), (str(self), self.status, self.code)
 
 
 class NoAnswerError(Exception):
-    """One attempt got no answer. `ShopConnection.patiently` makes another or a `ShopServerError` of it."""
+    """One attempt got no answer. `ShopConnection.patiently` tries again or raises a `ShopServerError`."""
 
 
 class ShopConnection:
-    """HTTP to one store. Opens when it is first used and again after a fork; pickles and copies come unopened.
+    """HTTP to one store. It opens at its first use, and again after a fork; pickles and copies are not open.
 
     Args:
         address: The store's URL, for messages.
-        connect: Makes the `httpx.Client`; can be pickled.
-        remedy: What to do when nobody answers.
+        connect: Makes the `httpx.Client`; it must be picklable.
+        remedy: What to do if there is no answer.
         waits: Seconds before the second attempt, the third, and so on.
         sleep: Waits so many seconds.
     """
@@ -81,7 +81,7 @@ class ShopConnection:
         self._remedy = remedy
         self._waits = tuple(waits)
         self._sleep = sleep
-        self._opened: tuple[int, httpx.Client, weakref.finalize] | None = None  # process that opened it; closes it
+        self._opened: tuple[int, httpx.Client, weakref.finalize] | None = None  # process, client, its closing
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the open connection."""
@@ -91,18 +91,18 @@ class ShopConnection:
         process = os.getpid()
         if self._opened is None or self._opened[0] != process:  # the parent's socket is not ours to write to
             client = self._connect()
-            # Copies of environments are dropped without a word; what they opened is closed then.
+            # Copies of environments are often dropped without `close`; their connection is closed then.
             self._opened = process, client, weakref.finalize(self, _close, process, client)
         return self._opened[1]
 
     def close(self) -> None:
-        """Closes the connection; the next request opens another."""
+        """Closes the connection; the next request opens a new one."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened[2]()
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Makes one attempt.
+        """Sends a request once.
 
         Args:
             method: "GET", "POST" or "DELETE".
@@ -110,11 +110,11 @@ class ShopConnection:
             body: Sent as JSON.
 
         Returns:
-            The body of the answer; empty if it has none.
+            The body of the answer; empty if there is none.
 
         Raises:
-            NoAnswerError: If there is no answer, or one that the store cannot answer now (502, 503, 504).
-            ShopRequestError: If the store refuses.
+            NoAnswerError: If there is no answer, or the store cannot answer now (502, 503, 504).
+            ShopRequestError: If the store refuses the request.
             ShopServerError: If the answer is not JSON.
         """
         content = None if body is None else json.dumps(body).encode()
@@ -136,20 +136,20 @@ class ShopConnection:
             status, code = response.status_code, str(refusal.get("error", ""))
             raise ShopRequestError(f"{method} {self.address}{path}: status {status}: {said}", status, code)
         if not isinstance(read, dict):
-            raise ShopServerError(f"{method} {self.address}{path} answers no JSON object; is it a webshop-server?")
+            raise ShopServerError(f"{method} {self.address}{path} returned no JSON object; is it a webshop-server?")
         return read
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
-        """Attempts again, with growing waits, as long as there is no answer.
+        """Calls `attempt` until there is an answer, with growing waits.
 
         Args:
-            attempt: Raises `NoAnswerError` if there is none.
+            attempt: Raises `NoAnswerError` if there is no answer.
 
         Returns:
             What `attempt` returned.
 
         Raises:
-            ShopServerError: If there is none in the end; names the address and the remedy.
+            ShopServerError: If the last attempt fails too; names the address and says what to do.
         """
         for wait in (*self._waits, None):
             try:
@@ -170,18 +170,18 @@ def _close(process: int, client: httpx.Client) -> None:
 
 
 def server_connection(base_url: str) -> ShopConnection:
-    """A connection to a server, not opened yet.
+    """A connection to a server; it is not open yet.
 
     Args:
         base_url: Such as "http://127.0.0.1:3000".
 
     Raises:
-        ValueError: If it is no URL.
+        ValueError: If it is not a URL.
     """
     url = base_url.rstrip("/")
     if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
-        raise ValueError(f"base_url={base_url!r} is no URL; write 'http://127.0.0.1:3000'")
-    remedy = "start `webshop-server` there, or leave base_url out to have the store in this process"
+        raise ValueError(f"base_url={base_url!r} is not a URL; write 'http://127.0.0.1:3000'")
+    remedy = "start `webshop-server` there, or leave base_url out to run the store in this process"
     if not _is_loopback(url):
         remedy += "; HTTP_PROXY, HTTPS_PROXY and ALL_PROXY send requests elsewhere, unless NO_PROXY has the host"
     return ShopConnection(url, functools.partial(_connect, url), remedy)
@@ -189,7 +189,7 @@ def server_connection(base_url: str) -> ShopConnection:
 
 def _connect(url: str) -> httpx.Client:
     limits = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE_SECONDS)
-    # No proxy reaches the loopback of this machine, whatever the environment variables say.
+    # A proxy cannot reach the loopback of this machine, so that the environment variables for proxies are ignored.
     return httpx.Client(base_url=url, timeout=TIMEOUT, limits=limits, trust_env=not _is_loopback(url))
 
 

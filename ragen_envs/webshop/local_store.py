@@ -1,7 +1,7 @@
-"""The store in this process: `webshop_server`'s own Flask app, made once for all environments that want the same one.
+"""The store in this process: the Flask app of `webshop_server`, made once for all environments with the same settings.
 
-The server's packages are imported here and nowhere else in this package, and only when a store is opened. Left out:
-closing it again. A store lives as long as its process: whoever opens many catalogues pays for all of them at once.
+Only this module imports `webshop_server`, and only when a store is opened. Left out: closing a store. It lives as long
+as its process, so that all catalogues that a process opens stay in memory.
 """
 
 import functools
@@ -22,8 +22,8 @@ class StoreSettings:
 
     Attributes:
         catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
-        human_goals: Goals that people wrote instead of generated ones.
-        nouns: Name of the noun tagger, see `webshop_server.nouns`; None for what suits the catalogue.
+        human_goals: Whether goals are those that people wrote, and not generated ones.
+        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue.
     """
 
     catalog: str
@@ -36,7 +36,7 @@ class StoreSettingsError(ValueError):
 
 
 class LocalStore:
-    """A store in this process. It is opened when it is first asked for anything, whichever thread comes first."""
+    """A store in this process. It is opened at its first use, once for all threads."""
 
     def __init__(self, settings: StoreSettings) -> None:
         """Opens nothing yet."""
@@ -48,7 +48,7 @@ class LocalStore:
         """The Flask app.
 
         Raises:
-            StoreSettingsError: If it cannot be made.
+            StoreSettingsError: If it cannot be made with these settings.
         """
         with self._lock:
             if self._app is None:
@@ -62,18 +62,18 @@ class LocalStore:
             return self._app
 
     def shop(self) -> Any:
-        """The app's shop, goals and all: a `webshop_server.shop.Shop`. For oracles."""
+        """The app's shop with its goals, a `webshop_server.store.shop.Shop`; for oracles."""
         return self.app().extensions["webshop"]
 
     def page(self, played: Iterable[str], parity: bool) -> Any:
-        """Where these actions lead from the first page: a `webshop_server.store.PageState`. For oracles."""
+        """The page to which these actions lead, a `webshop_server.store.state.PageState`; for oracles."""
         from webshop_server.store import START
 
         act = self.shop().store.act
         return functools.reduce(lambda state, action: act(state, action, parity=parity)[0], played, START)
 
     def options_for(self, goal: Any) -> Mapping[str, str]:
-        """Value by name that the product of a `webshop_server.goals.Goal` has to be bought with. For oracles."""
+        """The options to choose for a `webshop_server.goals.goals.Goal`, values by name; for oracles."""
         from webshop_server.winnable import own_options
 
         return own_options(self.shop().catalog.product(goal.asin), goal)
@@ -87,7 +87,7 @@ def _local_store(settings: StoreSettings, process: int) -> LocalStore:
 def local_store(settings: StoreSettings) -> LocalStore:
     """The store in this process that all environments with these settings share.
 
-    A process that was forked makes its own: locks and database connections must not be used on both sides of a fork.
+    A forked process makes its own: locks and database connections must not be used on both sides of a fork.
     """
     return _local_store(settings, os.getpid())
 
@@ -98,9 +98,8 @@ def _connect(settings: StoreSettings) -> httpx.Client:
 
 
 def local_connection(settings: StoreSettings) -> ShopConnection:
-    """A connection to the store in this process; neither is opened yet."""
+    """A connection to the store in this process; neither of them is open yet."""
     remedy = (
-        "no connection can fail here, so please report this; meanwhile start `webshop-server` and give its address as "
-        "base_url"
+        "this should never happen, please report it; until then start `webshop-server` and pass its address as base_url"
     )
     return ShopConnection("this process", functools.partial(_connect, settings), remedy)

@@ -1,9 +1,11 @@
-"""Policies for the store: one by rule, one at random, and an oracle that knows the goal.
+"""Policies for the store: a scripted rule, a random policy, and an oracle that knows the goal.
 
-The rule is the one that published numbers are read against: search for the instruction, open the first hit, choose
-every option that the instruction names, buy. It sees what a model sees. The oracle looks behind the counter: it needs
-the store in its own process, because no server tells a goal before the purchase, to anybody.
+The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
+every option that the instruction names, buy. It sees what a model sees. The oracle needs the store in this process,
+because a server never shows the goal before the purchase.
 Left out: reading descriptions, comparing products, a second search.
+
+All functions take an environment after `reset`, do not change it, and return an action.
 """
 
 import re
@@ -25,25 +27,17 @@ PAGE_SIZE = 10
 
 
 class HiddenGoalError(TypeError):
-    """The oracle is asked about a store that is not in this process."""
+    """The oracle cannot see the goal, because the store is not in this process."""
 
 
 def _labels(env: WebShop) -> list[str]:
-    """What can really be clicked: "search" is a button only to the eye, and a label with "[" ends an action early."""
+    """The labels that can be clicked. "search" is listed but cannot be; a label with "[" would end the action."""
     offered = env.session.answer.available_actions.clickables
     return [label for label in offered if label != "search" and "[" not in label]
 
 
 def random_shop_action(env: WebShop, rng: np.random.Generator) -> str:
-    """Uniform over what the page offers; a search is for one to four random words of the instruction.
-
-    Args:
-        env: After `reset`. It is not changed.
-        rng: Source of the choice.
-
-    Returns:
-        An action.
-    """
+    """Uniform over what the page offers; a search is for one to four random words of the instruction."""
     labels = _labels(env)
     has_search_bar = env.session.answer.available_actions.has_search_bar
     choice = int(rng.integers(len(labels) + has_search_bar)) if labels else 0
@@ -61,11 +55,7 @@ def _random_words(text: str, rng: np.random.Generator) -> str:
 def scripted_shop_action(env: WebShop) -> str:
     """Searches for the instruction, opens the first hit, chooses every option that the instruction names, buys.
 
-    Args:
-        env: After `reset`. It is not changed.
-
-    Returns:
-        An action; on a page that the rule does not lead to, one that leads back to it.
+    On a page to which the rule does not lead, it returns an action that leads back.
     """
     session, labels = env.session, _labels(env)
     products = [label for label in labels if label not in BUTTONS]
@@ -81,12 +71,12 @@ def scripted_shop_action(env: WebShop) -> str:
 
 
 def _names(instruction: str, value: str) -> bool:
-    """Whether an option value, in lower case, stands in the instruction as whole words."""
+    """Whether the instruction contains an option value, in lower case, as whole words."""
     return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", instruction.lower()) is not None
 
 
 def _choices(played: Sequence[str]) -> set[str]:
-    """Labels that were clicked since the last results page; that of the product itself is among them."""
+    """Labels that were clicked since the last results page, including that of the product."""
     chosen = set()
     for action in reversed(played):
         if not action.startswith("click["):
@@ -96,17 +86,12 @@ def _choices(played: Sequence[str]) -> set[str]:
 
 
 def best_shop_action(env: WebShop, actions_left: int) -> str:
-    """Searches so that the goal's own product comes up, opens it, chooses the options, buys.
+    """Searches so that the goal's product is found, opens it, chooses the options, buys.
 
-    Args:
-        env: After `reset`, with its store in this process. It is not changed.
-        actions_left: Not asked: the way is as short as the search allows.
-
-    Returns:
-        An action.
+    `actions_left` does not matter: the way is always as short as the search allows.
 
     Raises:
-        HiddenGoalError: If the store is elsewhere.
+        HiddenGoalError: If the store is not in this process.
     """
     local = _store_behind(env)
     shop = local.shop()
@@ -129,34 +114,26 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
 def _store_behind(env: WebShop) -> LocalStore:
     if env.base_url is not None:
         raise HiddenGoalError(
-            f"the goal is known to the server at {env.base_url} alone; make the environment without base_url, and with "
-            "the server's catalogue, to have the same goals in this process"
+            f"only the server at {env.base_url} knows the goal; make the environment without base_url, and with the "
+            "server's catalogue, to have the same goals in this process"
         )
     return local_store(env.settings)
 
 
 def _best_query(local: LocalStore, goal: Any) -> str:
-    """Of a few things one may look for, that which finds the goal's product first."""
+    """The one of a few queries that ranks the goal's product highest."""
     queries = (goal.name, f"{goal.name} {goal.instruction}", goal.instruction, goal.query)
     return min(queries, key=lambda query: _rank(local, query, goal.asin))
 
 
 def _rank(local: LocalStore, query: str, asin: str) -> int:
-    """Place of a product among the results of a search, from 0; behind any other if it is not among them."""
+    """Rank of a product in the results of a search, from 0; a very large number if it is not found."""
     results = list(local.shop().store.results(local.page([search_for(query)], parity=True)))
     return results.index(asin) if asin in results else sys.maxsize
 
 
 def random_toy_action(env: ToyShop, rng: np.random.Generator) -> str:
-    """Uniform over a search for random words of the instruction, and clicking and buying each result.
-
-    Args:
-        env: After `reset`. It is not changed.
-        rng: Source of the choice.
-
-    Returns:
-        An action.
-    """
+    """Uniform over a search for random words of the instruction, and clicking or buying each result."""
     hits = env.hits
     choice = int(rng.integers(1 + 2 * len(hits)))
     if choice == 0:
@@ -166,29 +143,17 @@ def random_toy_action(env: ToyShop, rng: np.random.Generator) -> str:
 
 
 def scripted_toy_action(env: ToyShop) -> str:
-    """Searches for the instruction and buys the first result.
-
-    Args:
-        env: After `reset`. It is not changed.
-
-    Returns:
-        An action.
-    """
+    """Searches for the instruction and buys the first result."""
     return f"buy:{env.hits[0].asin}" if env.hits else f"search:{env.session.instruction}"
 
 
 def best_toy_action(env: ToyShop, actions_left: int) -> str:
-    """Searches for size, color and kind of the wanted product, which no other product shares, and buys it.
+    """Searches for size, color and kind of the wanted product, which only this product has, and buys it.
 
-    Args:
-        env: After `reset`, with its store in this process. It is not changed.
-        actions_left: Not asked: there is no shorter way.
-
-    Returns:
-        An action.
+    `actions_left` does not matter: there is no shorter way.
 
     Raises:
-        HiddenGoalError: If the store is elsewhere.
+        HiddenGoalError: If the store is not in this process.
     """
     goal = _store_behind(env).shop().goal(env.session.goal)
     if any(hit.asin == goal.asin for hit in env.hits):
@@ -197,21 +162,18 @@ def best_toy_action(env: ToyShop, actions_left: int) -> str:
 
 
 def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) -> str:
-    """Searches like the oracle but for words that are mistaken, and buys the first result, whatever it is.
+    """Searches like the oracle, but with some wrong words, and buys the first result, even if it is wrong.
 
-    What to learn from: the words of a search are noisy one by one, so that a model sees what a search is made of, where
-    whole searches at random would show it that nothing is to be read from the request.
+    This is for demonstrations. Each word of a search is noisy by itself, so that a model sees what a search consists
+    of. From searches that are random as a whole, it would learn to ignore the request.
 
     Args:
-        env: After `reset`, with its store in this process. It is not changed.
+        env: The environment; its store is in this process.
         rng: Source of the mistakes.
-        noise: Probability that size, color or kind, each for itself, is that of a product at random.
-
-    Returns:
-        An action.
+        noise: Probability, separately for size, color and kind, that it is that of a random product.
 
     Raises:
-        HiddenGoalError: If the store is elsewhere.
+        HiddenGoalError: If the store is not in this process.
     """
     if env.hits:
         return f"buy:{env.hits[0].asin}"
@@ -226,6 +188,6 @@ def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) ->
 
 
 def _looks(title: str) -> tuple[str, str, str]:
-    """Size, color and kind in the title of a toy product; between them stands the material."""
+    """Size, color and kind in the title of a toy product; the material is before the kind."""
     size, color, _, kind = title.lower().split(maxsplit=3)
     return size, color, kind

@@ -1,9 +1,8 @@
-"""One episode in a store: a session that outlives the connection it is played over.
+"""One episode in a store: a session that survives a lost connection.
 
-What happens in the store follows from the goal and the actions alone. So a session knows both, and where the server
-lost it, or an answer was lost on the way and nobody can tell whether the action was carried out, it opens another
-session and plays the same actions there. Copies, pickles and forked processes do the same when they first use it; they
-share nothing.
+The goal and the actions decide everything that happens in the store, and a session remembers both. If the server has
+lost it, or an answer was lost so that it is unknown whether the action was carried out, it opens a new session and
+plays the same actions there. Copies, pickles and forked processes do the same at their first use; they share nothing.
 """
 
 import os
@@ -18,11 +17,11 @@ _GONE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 
 
 class AvailableActions(NamedTuple):
-    """What a page offers.
+    """The actions that a page offers.
 
     Attributes:
         has_search_bar: Whether the page has a search field.
-        clickables: What can be clicked, in lower case, in the order of the page.
+        clickables: The labels that can be clicked, in lower case, in the order of the page.
     """
 
     has_search_bar: bool
@@ -31,19 +30,19 @@ class AvailableActions(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the store says after an action, or at the start, where there was none.
+    """The store's answer to an action, or to the start of an episode.
 
     Attributes:
-        observation: The page in the mode that was asked for.
+        observation: The page in the requested mode.
         url: Its address.
-        reward: Credit of this action.
-        done: Something was bought.
-        valid: The action was carried out.
-        effective: It changed the page.
-        task_score: What the purchase is worth, in 0 to 1; 0 before.
-        success: The score is 1.
-        available_actions: What can be done next.
-        reward_parts: Names and values that the score is made of; empty before the purchase.
+        reward: Reward of this action.
+        done: Whether something was bought.
+        valid: Whether the action was carried out.
+        effective: Whether it changed the page.
+        task_score: Score of the purchase, from 0 to 1; 0 before the purchase.
+        success: Whether the score is 1.
+        available_actions: The next possible actions.
+        reward_parts: Names and values of the parts of the score; empty before the purchase.
     """
 
     observation: str
@@ -59,10 +58,10 @@ class Answer:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Answer":
-        """Reads the body of an answer; one to the opening of a session has fewer fields.
+        """Reads the body of an answer. At the start of a session it has fewer fields.
 
         Raises:
-            ShopServerError: If it is no such body.
+            ShopServerError: If a field is missing or wrong.
         """
         try:
             offered = body["available_actions"]
@@ -86,7 +85,7 @@ class Answer:
 
 
 def _frozen(value: Any) -> Any:
-    """The same without lists, so that infos can be kept and hashed."""
+    """The same value with tuples instead of lists, so that infos can be kept and hashed."""
     if isinstance(value, Mapping):
         return tuple((name, _frozen(part)) for name, part in value.items())
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
@@ -96,29 +95,29 @@ class ShopSession:
     """One episode in a store.
 
     Args:
-        connection: Where the store is.
-        request: What `POST /api/sessions` is sent: which goal, mode, reward.
+        connection: The connection to the store.
+        request: Body of `POST /api/sessions`: goal, mode, reward and so on.
 
     Raises:
         ShopServerError: If the store does not answer.
-        ShopRequestError: If it refuses, because there is no such goal for example.
+        ShopRequestError: If it refuses, for example because there is no such goal.
     """
 
     def __init__(self, connection: ShopConnection, request: Mapping[str, Any]) -> None:
         """Opens the session."""
         self._connection = connection
         self._request = dict(request)
-        self._opened: tuple[int, str] | None = None  # process that opened the session in the server, its token
+        self._opened: tuple[int, str] | None = None  # process, token of the session in the server
         self._played: tuple[str, ...] = ()
         opened = connection.patiently(self._open)
         self.goal = int(opened["goal"])
         self.instruction = str(opened["instruction"])
         self.answer = Answer.read(opened)
-        # A later session plays this goal, whichever way it was drawn.
+        # A new session must play the same goal, even if this one was drawn from a seed.
         self._request = {**self._request, "goal": self.goal, "split": "all", "index": None, "seed": None}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the session in the server: it is the original's, and a copy opens its own."""
+        """Without the session in the server, which belongs to the original; a copy opens its own."""
         return {**self.__dict__, "_opened": None}
 
     @property
@@ -136,7 +135,7 @@ class ShopSession:
             The store's answer, also kept as `answer`.
 
         Raises:
-            ShopServerError: If the store does not answer or is not the one it was.
+            ShopServerError: If the store does not answer, or has changed.
             ShopRequestError: If it refuses.
         """
         answer = self._connection.patiently(lambda: self._step(action))
@@ -146,7 +145,7 @@ class ShopSession:
         return answer
 
     def close(self) -> None:
-        """Lets the server forget the session. Never fails: a server that is gone has forgotten it."""
+        """Ends the session in the server. It never fails: a server that is gone has no session any more."""
         token, self._opened = self._token, None
         if token is not None:
             try:
@@ -156,7 +155,7 @@ class ShopSession:
 
     @property
     def _token(self) -> str | None:
-        """Names the session in the server; None if there is none, or it is the parent's of a forked process."""
+        """Token of the session in the server; None if there is none, or if it belongs to the parent of this process."""
         if self._opened is None or self._opened[0] != os.getpid():
             return None
         return self._opened[1]
@@ -169,7 +168,7 @@ class ShopSession:
         return opened
 
     def _step(self, action: str) -> Answer:
-        """One attempt, in a new session if the server knows the old one no more."""
+        """Sends an action once, in a new session if the server has lost the old one."""
         if self._token is not None:
             try:
                 return self._send(action)
@@ -183,11 +182,11 @@ class ShopSession:
         try:
             return Answer.read(self._connection.send("POST", f"/api/sessions/{self._token}/step", {"action": action}))
         except NoAnswerError:
-            self._opened = None  # carried out or not: who knows
+            self._opened = None  # unknown whether it was carried out
             raise
 
     def _play_again(self) -> None:
-        """Opens a session and brings it to where this one was."""
+        """Opens a new session and plays the same actions in it."""
         answer = Answer.read(self._open())
         for action in self._played:
             answer = self._send(action)

@@ -1,7 +1,7 @@
-"""A small shop as a text environment: the same store with 96 products, in actions and pages of a few words.
+"""A small shop as a text environment: the same store with 96 products, and with pages and actions of a few words.
 
-Its actions and observations are written here, on top of the store's own, so that a small model reads a hundred
-tokens a turn and not a thousand. Left out: pages of results beyond the first five, options, sub pages.
+It translates the store's actions and pages into shorter ones, so that a small model reads a hundred tokens a turn and
+not a thousand. Left out: results after the first five, options, sub pages.
 """
 
 import random
@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.client import ShopServerError
@@ -34,7 +35,7 @@ def evaluation_goals(goals: int) -> tuple[int, ...]:
         goals: Number of all goals.
 
     Returns:
-        256 numbers without repetition, in an order of their own; two thirds of the goals if there are fewer than 384.
+        256 different numbers in a random order; two thirds of the goals if there are fewer than 384.
     """
     return tuple(random.Random(EVALUATION_SEED).sample(range(goals), min(EVALUATION_PROMPTS, goals * 2 // 3)))
 
@@ -43,9 +44,9 @@ class Hit(NamedTuple):
     """One of the results.
 
     Attributes:
-        asin: Identifier.
-        title: Name.
-        price: As it is shown.
+        asin: Identifier of the product.
+        title: Its name.
+        price: Its price as shown.
     """
 
     asin: str
@@ -57,35 +58,35 @@ class ToyShop(WebShop):
     """Buy what is asked for in a shop of 96 products.
 
     ## Description
-    Backpacks, desk lamps and plant pots, each in 8 colors and 4 sizes: 96 products with ids that say nothing, and 384
-    tasks in different words. Color, size and material stand in a product's title, one more property on its page. 256
-    of the tasks, always the same, are for evaluation. Their texts are not those of the other 128, but their products
-    are: each product has four tasks, and all 96 are wanted in one that is for evaluation. What is measured there is how
-    new words are understood, not how unseen products are found. The store behind it is that of `ragen/WebShop-v0`.
+    Backpacks, desk lamps and plant pots, each in 8 colors and 4 sizes: 96 products with random ids, and 384 tasks in
+    different words. A product's title has its color, size and material; its page has one more property. 256 of the
+    tasks, always the same, are for evaluation. Their texts differ from those of the other 128, but their products do
+    not: each product has four tasks, at least one of them for evaluation. The evaluation therefore measures how new
+    words are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
 
     ## Action Space
-    AnyText: `search:words`, `click:id` to read about a product, `buy:id`. The ids are those of the last results, in any
+    AnyText: `search:words`, `click:id` to read about a product, `buy:id`. Ids are those of the last results, in any
     case. `search[words]`, `click[id]` and `buy[id]` mean the same.
 
     ## Observation Space
-    AnyText: the line ``Wanted: …``, then the five best results, a line each (``id | title | price``), or a product's
-    title, price and features, or what was bought and its score.
+    AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
+    product's title, price and features, or what was bought and its score.
 
     ## Starting State
-    A task of the split, uniformly. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` that
-    of the split; the 256 evaluation prompts are those of `evaluation_goals`, in their order.
+    A task of the split, uniformly. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task
+    number i of the split. The 256 evaluation prompts are those of `evaluation_goals`, in that order.
 
     ## Rewards
-    0, and for the purchase its score: the share of wanted properties and price that are met, times how well the kind
-    of product is met; 1 for the right product alone. With ``reward="tiered"`` credit on the way, too, as in WebShop.
+    0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
+    product matches. Only the right product gets 1. With ``reward="tiered"`` also rewards on the way, as in WebShop.
 
     ## Episode End
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
 
     ## Information
     `success`: the score is 1. `action_is_valid`: the action is one of the three, and the id was shown.
-    `action_is_effective`: the observation changed. `task_score`: score of the purchase, 0.0 before. `purchased`:
-    something was bought. `reward_parts`: pairs of names and values that the score is made of, () before.
+    `action_is_effective`: the observation changed. `task_score`: score of the purchase, 0.0 before it. `purchased`:
+    something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: a named tuple whose clickables are the ids that can be clicked and bought.
     `goal_id`: number of the task. `url`: address of the page in the store.
 
@@ -104,20 +105,19 @@ class ToyShop(WebShop):
         max_steps: int | None = 5,
         render_mode: str | None = None,
     ) -> None:
-        """Says how to play; the store is opened by the first `reset`.
+        """Sets the rules; the first `reset` opens the store.
 
         Args:
             split: "train" (128 tasks), "eval" (the 256 evaluation prompts) or "all".
             reward: "fixed", "webshop" or "tiered".
             base_url: A running server with the toy catalogue and its human goals.
-            max_steps: Valid actions after which an episode is truncated; None for no limit of its own.
+            max_steps: Valid actions after which an episode is truncated; None for no limit.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
             ValueError: If an argument is out of its range.
         """
-        if split not in SPLITS:
-            raise ValueError(f"split={split!r} is unknown; use one of {', '.join(SPLITS)}")
+        check_choice("split", split, SPLITS)
         here = base_url is None
         super().__init__(
             catalog="toy" if here else None,
@@ -129,11 +129,11 @@ class ToyShop(WebShop):
         )
         self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.split = split
-        self._goals: tuple[int, ...] = ()  # of the split; known when the store is
+        self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
 
     @property
     def instruction(self) -> str:
-        """The rules of any episode."""
+        """The rules of every episode."""
         return (
             "Find and buy the wanted product. search:words shows the five best results, click:id tells more about one "
             "of them, buy:id buys it and ends the episode. An id is the first word of a result's line.\n"
@@ -142,11 +142,11 @@ class ToyShop(WebShop):
 
     @property
     def hits(self) -> tuple[Hit, ...]:
-        """What the last search found, best first. Exists after `reset`."""
+        """The results of the last search, best first. Exists after `reset`."""
         return self._hits
 
     def count(self) -> int:
-        """Number of tasks of the split. Asks the store."""
+        """Number of tasks of the split. It asks the store."""
         return len(self._tasks())
 
     def _start(self, options: Mapping[str, Any]) -> str:
@@ -162,11 +162,11 @@ class ToyShop(WebShop):
             return asked
         index = asked.get("index", drawn % len(goals))
         if index >= len(goals):
-            raise ValueError(f"index={index} is not there; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
+            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
         return {"goal": goals[index]}
 
     def _tasks(self) -> tuple[int, ...]:
-        """Goals of the split, asked for once."""
+        """The goals of the split. The store is asked once."""
         if self._goals:
             return self._goals
         about = self.about()
@@ -218,7 +218,7 @@ class ToyShop(WebShop):
         return page, float(sum(answer.reward for answer in answers)), last.done, info
 
     def _moves(self, verb: str, what: str) -> list[str]:
-        """An action here in actions of the store."""
+        """The actions of the store that carry out an action of this environment."""
         if verb == "search":
             return [search_for(what)]
         to_results = [] if self._on_results else ["click[< prev]"]
@@ -226,21 +226,21 @@ class ToyShop(WebShop):
         return [*to_results, f"click[{what}]", *then]
 
     def _ids(self) -> tuple[str, ...]:
-        """What can be clicked and bought, in lower case."""
+        """The ids that can be clicked and bought, in lower case."""
         return tuple(hit.asin.lower() for hit in self._hits)
 
     def _page(self, *lines: str) -> str:
         return "\n".join([f"Wanted: {self.session.instruction}", *lines])
 
     def _idle(self) -> dict[str, Any]:
-        """Information in this environment's own actions."""
+        """The info of WebShop, but with the ids of this environment as available actions."""
         is_done = self.session.answer.done
         offered = AvailableActions(not is_done, () if is_done else self._ids())
         return super()._idle() | {"available_actions": offered}
 
 
 def _read_hits(answer: Answer) -> tuple[Hit, ...]:
-    """The first results on a page of them: after each id come title and price."""
+    """The first results on a results page: each id is followed by title and price."""
     ids = set(answer.available_actions.clickables) - _BUTTONS
     texts = _texts_after(answer.observation, "Back to Search")
     starts = [at for at, text in enumerate(texts) if text.lower() in ids]
@@ -248,6 +248,6 @@ def _read_hits(answer: Answer) -> tuple[Hit, ...]:
 
 
 def _texts_after(observation: str, mark: str) -> list[str]:
-    """The texts of a page behind the first one that is `mark`."""
+    """The texts of a page after the first one that is `mark`."""
     texts = observation.split(_SEPARATOR)
     return texts[texts.index(mark) + 1 :] if mark in texts else []

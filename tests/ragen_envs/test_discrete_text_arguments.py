@@ -35,7 +35,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
     ("arguments", "message"),
     [
         ({"describe": lambda seen: seen}, r"describe\(\(.*must return text"),
-        ({"describe": lambda seen: "♠"}, r"has \['♠'\], which the charset lacks; pass charset="),
+        ({"describe": lambda seen: "♠"}, r"has \['♠'\], which are not in the charset; pass charset="),
         ({"describe": lambda seen: "x" * 2000}, "pass max_observation_length=2000"),
     ],
 )

@@ -192,9 +192,9 @@ def test_list_has_a_line_for_each_environment(capsys: pytest.CaptureFixture[str]
         (["play", "ragen/FrozenLake-v7"], ["ragen/FrozenLake-v7", f"did you mean {LAKE}?"]),
         (["play", "zzz"], ["there is no environment 'zzz'; known: ragen/Bandit-v0"]),
         (["play", "no_such_module:me/Env-v0"], ["no_such_module"]),
-        (["play", "CartPole-v1"], ["CartPole-v1 is no TextEnv", "TextFromDiscrete"]),
-        (["play", LAKE, "--env_kwargs", "{size: 8}"], ["'{size: 8}' is no JSON", '{"size": 8}']),
-        (["play", LAKE, "--env_kwargs", "[8]"], ["'[8]' is no JSON object", '{"size": 8}']),
+        (["play", "CartPole-v1"], ["CartPole-v1 is not a TextEnv", "TextFromDiscrete"]),
+        (["play", LAKE, "--env_kwargs", "{size: 8}"], ["'{size: 8}' is not JSON", '{"size": 8}']),
+        (["play", LAKE, "--env_kwargs", "[8]"], ["'[8]' is not a JSON object", '{"size": 8}']),
         (["play", LAKE, "--env_kwargs", '{"sise": 8}'], ["no argument 'sise'", "it takes size, frozen_prob"]),
         (["play", LAKE, "--env_kwargs", '{"size": 1}'], ["size=1", "2 or more"]),
         (["play", LAKE, "--env_kwargs", '{"size": "a"}'], [LAKE, '{"size": "a"}']),
@@ -240,7 +240,7 @@ def test_an_environment_without_policies_is_told(capsys: pytest.CaptureFixture[s
     error = capsys.readouterr().err.splitlines()
     assert "@random_action.register(CartPoleEnv)" in error[0]
     assert "@best_action.register(CartPoleEnv)" in error[1]
-    assert error[2] == "error: nothing was measured, since no policy is known for what was named"
+    assert error[2] == "error: nothing was measured, because no policy is registered for these environments"
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,9 +156,9 @@ def test_levels_are_drawn_or_chosen(load) -> None:
 
 def test_a_level_that_is_not_there_is_named(load) -> None:
     env = load(CORRIDOR)
-    with pytest.raises(ValueError, match=re.escape("level=1 is not there; use an integer from 0 to 0")):
+    with pytest.raises(ValueError, match=re.escape("level=1 does not exist; use an integer from 0 to 0")):
         env.reset(options={"level": 1})
-    with pytest.raises(ValueError, match="pass levels= a file"):
+    with pytest.raises(ValueError, match="needs a file of levels"):
         Sokoban().reset(options={"level": 0})
 
 

@@ -43,11 +43,11 @@ def test_what_cannot_be_reached_is_wall(tmp_path: Path) -> None:
         ("hello\n", "has no level in the XSB format"),
         ("\n#####\n#@$.#\n#@  #\n#####", "line 2: 2 players; a level needs one '@' or '+'"),
         ("#####\n# $.#\n#####", "line 1: no players"),
-        ("#####\n#@$ #\n#####", "line 1: boxes: 1, targets: 0; a level needs as many of both"),
+        ("#####\n#@$ #\n#####", "line 1: boxes: 1, targets: 0; there must be equally many"),
         ("#####\n#@* #\n#####", "line 1: nothing to push"),
         ("#####\n#@$.\n#####", "line 1: the level is open at row 2, column 5; close its wall"),
         ("# ###\n#@$.#\n#####", "line 1: the level is open at row 1, column 2"),
-        ("########\n#@ #$ .#\n########", "line 1: the player cannot get to row 2, column 5, boxes put aside"),
+        ("########\n#@ #$ .#\n########", "line 1: the player cannot reach row 2, column 5, boxes ignored"),
     ],
 )
 def test_levels_that_cannot_be_played_are_named(tmp_path: Path, text: str, message: str) -> None:

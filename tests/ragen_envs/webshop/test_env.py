@@ -225,8 +225,8 @@ def test_wrong_arguments_are_named() -> None:
         ({"observation_mode": "image"}, "observation_mode='image' is unknown; use one of text, text_rich, html, url"),
         ({"reward": "dense"}, "reward='dense' is unknown; use one of webshop, fixed, tiered"),
         ({"max_steps": 0}, "max_steps=0 leaves nothing to play"),
-        ({"base_url": "http://x", "catalog": "toy"}, "are the server's where base_url= is given"),
-        ({"base_url": "localhost"}, "base_url='localhost' is no URL"),
+        ({"base_url": "http://x", "catalog": "toy"}, "are set by the server at base_url="),
+        ({"base_url": "localhost"}, "base_url='localhost' is not a URL"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             WebShop(**wrong)  # type: ignore[arg-type]

@@ -111,7 +111,7 @@ def test_the_oracle_turns_pages() -> None:
 
 def test_no_oracle_for_a_store_elsewhere() -> None:
     with pytest.raises(
-        HiddenGoalError, match=r"server at http://shop.test alone; make the environment without base_url"
+        HiddenGoalError, match=r"only the server at http://shop.test knows the goal; make the environment without"
     ):
         best_shop_action(WebShop(base_url="http://shop.test"), 3)
 

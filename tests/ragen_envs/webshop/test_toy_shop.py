@@ -131,7 +131,7 @@ def test_256_evaluation_prompts_are_always_the_same() -> None:
         assert evaluation.session.goal == kept[index]
     assert len(set(prompts)) == 256
     assert {training.reset(seed=seed)[1]["goal_id"] for seed in range(300)} <= set(range(384)) - set(kept)
-    with pytest.raises(ValueError, match="index=256 is not there; split 'eval' has the tasks 0 to 255"):
+    with pytest.raises(ValueError, match="index=256 does not exist; split 'eval' has the tasks 0 to 255"):
         evaluation.reset(options={"index": 256})
     with pytest.raises(ValueError, match="split='test' is unknown; use one of all, train, eval"):
         ToyShop(split="test")
