@@ -24,7 +24,8 @@ import numpy as np
 from measuring.real_products import PRODUCTS, real_products
 
 from ragen_envs import wilson_interval
-from ragen_envs.shop_policies import (
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.policies import (
     best_shop_action,
     best_toy_action,
     random_shop_action,
@@ -32,8 +33,6 @@ from ragen_envs.shop_policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
-from ragen_envs.toy_shop import ToyShop
-from ragen_envs.webshop import WebShop
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 

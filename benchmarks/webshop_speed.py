@@ -93,7 +93,7 @@ def measure(catalog: str, seconds: float, cpu: int, began: float) -> dict[str, f
     import numpy as np
 
     import ragen_envs  # noqa: F401  (registers the ids)
-    from ragen_envs.shop_policies import random_shop_action, scripted_shop_action
+    from ragen_envs.webshop.policies import random_shop_action, scripted_shop_action
 
     env = gymnasium.make("ragen/WebShop-v0", catalog=catalog)
     env.reset(seed=0)

@@ -31,10 +31,10 @@ EMPTY_NAMES = {"utils", "common", "helpers", "misc", "constants"}
 ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *sys.stdlib_module_names}
 # Inside a function, for those who ask for it: the store in the same process, the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
-    "local_store.py": {"webshop_server"},
-    "text_picture.py": {"PIL"},
-    "bandit_picture.py": {"PIL"},
-    "bridges.py": {"openenv"},
+    "ragen_envs/webshop/local_store.py": {"webshop_server"},
+    "ragen_envs/pictures/text.py": {"PIL"},
+    "ragen_envs/bandit/picture.py": {"PIL"},
+    "ragen_envs/bridges.py": {"openenv"},
 }
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
@@ -91,7 +91,7 @@ def test_environments_import_only_the_light_libraries(trees: dict[Path, ast.Modu
     offenders = []
     for path, tree in trees.items():
         if in_package(path, "ragen_envs"):
-            allowed_late = ENVIRONMENTS_MAY_IMPORT_LATE.get(path.name, set())
+            allowed_late = ENVIRONMENTS_MAY_IMPORT_LATE.get(path.as_posix(), set())
             now = {top(module) for module, _ in imports(tree, late=False)}
             late = {top(module) for module, _ in imports(tree)} - now
             wrong = (now | late - allowed_late) - ENVIRONMENTS_MAY_IMPORT - {""}

@@ -15,7 +15,7 @@ import numpy as np
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, NoOracleError, TextEnv, demonstration, plan
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.frozen_lake_maps import GOAL
+from ragen_envs.frozen_lake.maps import GOAL
 from ragen_envs.sokoban import Sokoban
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig

@@ -13,9 +13,9 @@ from tokenizers import AddedToken
 
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, best_action
-from ragen_envs.local_store import StoreSettings, local_store
-from ragen_envs.shop_policies import BUTTONS, scripted_shop_action
-from ragen_envs.webshop import WebShop, search_for
+from ragen_envs.webshop.env import WebShop, search_for
+from ragen_envs.webshop.local_store import StoreSettings, local_store
+from ragen_envs.webshop.policies import BUTTONS, scripted_shop_action
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
