@@ -31,7 +31,7 @@ from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, training_rows
-from ragen_trl.system.progress import heading
+from ragen_trl.system.terminal import heading
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trajectory import Trajectory
 

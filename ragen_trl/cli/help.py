@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.config import validation
-from ragen_trl.system.progress import heading
+from ragen_trl.system.terminal import heading
 
-_HERE = Path(__file__).parent
-# Module and class, in the order in which a reader wants them; a later class repeats none of an earlier one.
+_PACKAGE = Path(__file__).parents[1]
+# Path of the module and name of the class, in the order in which a reader wants them; a later class repeats none of an earlier one.
 _SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
     "train": (
-        ("experiment", "ModelArguments"),
-        ("experiment", "EvalArguments"),
-        ("experiment", "RunArguments"),
-        ("imitation", "WarmStartConfig"),
-        ("config", "StarPOConfig"),
-        ("astar_po_config", "AStarPOConfig"),
+        ("cli/training_run", "ModelArguments"),
+        ("cli/training_run", "EvalArguments"),
+        ("cli/training_run", "RunArguments"),
+        ("imitation/fine_tuning", "WarmStartConfig"),
+        ("config/starpo", "StarPOConfig"),
+        ("config/astar_po", "AStarPOConfig"),
     ),
-    "warm-start": (("experiment", "ModelArguments"), ("imitation", "WarmStartConfig"), ("config", "StarPOConfig")),
+    "warm-start": (("cli/training_run", "ModelArguments"), ("imitation/fine_tuning", "WarmStartConfig"), ("config/starpo", "StarPOConfig")),
     "eval": (
-        ("eval_options", "EvaluationArguments"),
-        ("eval_options", "ApiArguments"),
-        ("config", "StarPOConfig"),
+        ("cli/eval_options", "EvaluationArguments"),
+        ("cli/eval_options", "ApiArguments"),
+        ("config/starpo", "StarPOConfig"),
     ),
 }
 _PLAY = (
@@ -172,7 +172,7 @@ def options_of(command: str) -> list[tuple[str, Option]]:
     """Class name and option, for each option that this package adds to the command; each name once."""
     found: dict[str, tuple[str, Option]] = {}
     for module, name in _SOURCES[command]:
-        for option in _read_options(_HERE / f"{module}.py", name):
+        for option in _read_options(_PACKAGE / f"{module}.py", name):
             found.setdefault(option.name, (name, option))
     return list(found.values())
 

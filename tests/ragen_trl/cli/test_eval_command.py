@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 
 KEY = "sk-very-secret-0123456789"

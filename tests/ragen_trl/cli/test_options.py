@@ -53,7 +53,7 @@ def test_every_option_stands_on_the_page_once(command: str) -> None:
 
 
 def test_the_help_page_loads_no_torch_and_has_no_colour_in_a_pipe(root: Path) -> None:
-    code = "import sys; from ragen_trl.__main__ import main; main(['train', '--help']); print('torch' in sys.modules)"
+    code = "import sys; from ragen_trl.cli.main import main; main(['train', '--help']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: python -m ragen_trl train")
