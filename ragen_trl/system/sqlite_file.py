@@ -83,7 +83,7 @@ class SqliteFile:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self.error(
-                f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that program; "
+                f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that one; "
                 "if it is damaged or something else, name another file or move this one away"
             ) from error
 
