@@ -278,7 +278,7 @@ class AlertWatch:
         return found
 
     def _read(self, row: Mapping[str, Any]) -> set[str]:
-        """Append the row's values to their series; returns their names. Only a gradient norm may be infinite, a spike."""
+        """Append the row's values to their series; returns their names. Only a gradient norm may be infinite."""
         read = set()
         for metric in {*_KEYS, *(rule.metric for rule in ALERT_RULES)}:
             value = next((row[key] for key in _KEYS.get(metric, (metric,)) if row.get(key) is not None), None)
@@ -298,7 +298,7 @@ class AlertWatch:
         return not (rule.if_narrowed and spread) or fell_to(spread, NARROWED) is not None
 
     def _falling(self) -> bool:
-        """Whether success is below 90 % of its best; for a return, which may be negative, two standard deviations below."""
+        """Whether success is below 90 % of its best; a return, which may be negative, two standard deviations below."""
         if self._values.get("success"):
             return below_best(self._values["success"], 0.9, 8) is not None
         return far_below_best(self._values.get("return", []), 2.0, 8) is not None
@@ -343,8 +343,9 @@ def drop_step(steps: Sequence[int], success: Sequence[float], share: float = 0.8
         30
     """
     if len(steps) != len(success) or window % 2 == 0:
-        raise ValueError(f"{len(steps)} steps, {len(success)} rates, window {window}; give a rate for each step, and an
-        odd window")
+        raise ValueError(
+            f"{len(steps)} steps, {len(success)} rates, window {window}; give a rate for each step, and an odd window"
+        )
     half = window // 2
     around = [success[max(0, place - half) : place + half + 1] for place in range(len(success))]
     smooth = [sum(part) / len(part) for part in around]
