@@ -36,8 +36,8 @@ _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
         *_TRAINING,
     ),
     "eval": (
-        ("cli/eval_options", "EvaluationArguments"),
-        ("cli/eval_options", "ApiArguments"),
+        ("evaluation/plan", "EvaluationArguments"),
+        ("evaluation/plan", "ApiArguments"),
         *_TRAINING,
     ),
 }

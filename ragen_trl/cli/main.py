@@ -93,10 +93,10 @@ def _help(command: str, everything: bool) -> int:
     if not everything:
         print(help_page(command, min(120, shutil.get_terminal_size((100, 24)).columns)), end="")
         return 0
-    from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
     from ragen_trl.cli.options import OptionParser
     from ragen_trl.cli.training_run import ModelArguments, RunArguments
     from ragen_trl.config.astar_po import AStarPOConfig
+    from ragen_trl.evaluation.plan import ApiArguments, EvaluationArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
     own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
@@ -188,8 +188,8 @@ def _warm_start(argv: list[str]) -> int:
 
 
 def _eval(argv: list[str]) -> int:
-    from ragen_trl.cli.eval_command import EvaluationStopped, run_eval, unplayed
     from ragen_trl.cli.eval_plan import read_plan
+    from ragen_trl.evaluation.comparison import EvaluationStopped, run_eval, unplayed
     from ragen_trl.evaluation.tables import terminal
 
     plan = read_plan(*_yaml(argv))
