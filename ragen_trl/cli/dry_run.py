@@ -25,8 +25,8 @@ from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.transformers import ScriptedPolicy
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start, TurnEnv

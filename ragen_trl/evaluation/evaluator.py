@@ -21,7 +21,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
-from ragen_trl.policies.baselines import baseline_policy, in_single_actions
+from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
