@@ -10,7 +10,7 @@ PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
 MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
 
 # What a sound environment says of itself: Python's version and the folder. The stamp holds this line, so that one that
-# was moved, damaged or made by another Python than the one now asked for is made anew.
+# was moved, damaged or made by another Python than the one now asked for is made again.
 VERSION := *sys.version_info[:3]
 IDENTITY := -c 'import os, pip, sys; assert os.path.samefile(sys.prefix, "$(VENV)"); print($(VERSION), os.getcwd())'
 FOUND := $(shell $(RUN) $(IDENTITY) 2>/dev/null)
@@ -65,7 +65,7 @@ clean: ## Remove the virtual environment, caches and build output, but not runs/
 	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamp is removed first and written last: without it, what lies in the folder is an install that did not finish.
+# The stamp is removed first and written last: without it, what is in the folder is an install that did not finish.
 $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	@$(PYTHON) -c "import sys; sys.exit(list(sys.version_info[:2]) < [int(n) for n in '$(MIN_PYTHON)'.split('.')])" || { \
 	    echo "This project needs Python $(MIN_PYTHON) or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \

@@ -1,4 +1,4 @@
-"""How vanilla StarPO collapses, in its GRPO and its PPO form, and whether the warning signs come before.
+"""How does vanilla StarPO collapse, in its GRPO and its PPO form, and do the warning signs come first?
 
 Run it: ``python benchmarks/collapse.py``; ``--help`` lists the options. The thresholds of the signs
 (``ragen_trl/monitoring/known_alerts.py``) were chosen on other seeds: 0 to 2 of all questions, and 10 of this one.
@@ -28,25 +28,9 @@ VARIANTS = {
 QUESTION = Question(
     name="collapse",
     title="How does vanilla StarPO collapse, and do the warning signs come before?",
-    published=(
-        "RAGEN, Figures 5 and 6: the PPO form falls to 0.20 (bandit, from 0.75 at step 100) and to 0 (Sokoban, "
-        "FrozenLake by step 130), the GRPO form to 0 by step 70 (bandit) and 30 (Sokoban), and not on FrozenLake. The "
-        "std within groups falls before the reward does: on FrozenLake at step 40 against 90."
-    ),
-    reading=(
-        "The GRPO form collapses in both games, as in the paper; the PPO form, which was run on the bandit alone, "
-        "does not. On the bandit success is lost from the first rollout on, at 0 after 100 steps in all seeds: "
-        "divided by their std, groups in which the risky arm paid nothing teach to leave it. In Sokoban success "
-        "holds for 40 steps and falls from 0.40 to 0.30 until step 70: where both of a pair fail, the one that "
-        "walked less is made likelier, and the model learns to stand still. There the sign `actions_fall` comes "
-        "11 to 12 steps before the drop in all three seeds; the std within groups falls with success and not "
-        "before it. On the bandit the drop is over before any sign can speak. StarPO-S, the same but for the "
-        "filter, the KL term and the clip (and one pass in the place of four in the PPO form), loses nothing in "
-        "any of nine runs and sets off no sign: a dip of 0.05 in one of them heals by itself."
-    ),
     tasks={
-        # Pairs, and a small learning rate: where both fail, the one that walked less is made likelier, whatever that
-        # costs later, and slowly enough to watch.
+        # Pairs and a small learning rate: where both of a pair fail, training makes the one that walked less more
+        # likely, although that costs success later, and slowly enough to watch.
         "sokoban": replace(
             TASKS["sokoban"],
             variants=("grpo", "starpo_s"),

@@ -6,19 +6,20 @@
 
 Peers live in virtual environments of their own, because they want old packages: ``runs/peer-gym-sokoban`` (with
 ``gym-sokoban==0.0.6``) and ``runs/peer-gem`` (with ``gem-llm==0.1.0``). One that is missing is skipped, and the result
-says why. Every workload (env_workloads.py) runs in a process of its own, on one core; the rounds take turns, so that a
-slower minute of a shared machine slows all alike. Writes ``results/env_throughput.json`` with every round.
+says why. Every workload (``measuring/env_workloads.py``) runs in a process of its own, on one core. The rounds take
+turns, so that a slower minute of a shared machine slows all alike. Writes ``results/env_throughput.json`` with every
+round.
 """
 
 import argparse
 import json
 import os
-import statistics
-import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
+
+from measuring.env_workloads import WORKLOADS
+from measuring.processes import answer_of, install_peer, median_and_rounds, missing_peer, peer_python
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -43,9 +44,10 @@ def main() -> int:
     if options.smoke:
         options.rounds, options.seconds, options.output = 1, 0.02, Path("runs/benchmark-env-throughput-smoke.json")
     for peer, packages in PEERS.items() if options.install else ():
-        install(peer, packages)
-    skipped = {peer: reason for peer in PEERS if (reason := missing(peer, options.smoke))}
-    names = [name for name in workloads() if peer_of(name) not in skipped]
+        install_peer(peer, packages)
+    left_out = "left out of the smoke run" if options.smoke else None
+    skipped = {peer: reason for peer in PEERS if (reason := left_out or missing_peer(peer))}
+    names = [name for name in WORKLOADS if peer_of(name) not in skipped]
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for done in range(options.rounds):
         print(f"round {done + 1} of {options.rounds}", flush=True)
@@ -63,36 +65,6 @@ def main() -> int:
     return 0
 
 
-def python_of(peer: str | None) -> str:
-    """The interpreter that runs a workload."""
-    return sys.executable if peer is None else str(Path("runs") / f"peer-{peer}" / "bin" / "python")
-
-
-def install(peer: str, packages: list[str]) -> None:
-    """Make the virtual environment of a peer, unless it is there."""
-    if not Path(python_of(peer)).exists():
-        print(f"installing {peer}", flush=True)
-        venv.create(Path(python_of(peer)).parent.parent, with_pip=True)
-    subprocess.run([python_of(peer), "-m", "pip", "install", "--quiet", *packages], check=True)
-
-
-def missing(peer: str, smoke: bool) -> str | None:
-    """Why a peer cannot be measured; None if it can."""
-    if smoke:
-        return "left out of the smoke run"
-    if not Path(python_of(peer)).exists():
-        return f"{Path(python_of(peer)).parent.parent} is missing; --install makes it"
-    return None
-
-
-def workloads() -> list[str]:
-    """Their names, in the order they run."""
-    code = "import json, env_workloads; print(json.dumps(list(env_workloads.WORKLOADS)))"
-    listed = subprocess.run([sys.executable, "-c", code], cwd=HERE, check=True, capture_output=True, text=True)
-    names: list[str] = json.loads(listed.stdout)
-    return names
-
-
 def peer_of(workload: str) -> str | None:
     """Whose workload it is; None for what runs here, Gymnasium's own environments included."""
     return next((peer for peer in PEERS if workload.startswith(peer)), None)
@@ -100,19 +72,16 @@ def peer_of(workload: str) -> str | None:
 
 def measure(workload: str, seconds: float, cpu: int) -> dict[str, float]:
     """One round of one workload."""
-    command = [python_of(peer_of(workload)), str(HERE / "env_workloads.py"), workload, str(seconds), str(cpu)]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
-    if done.returncode:
-        raise SystemExit(f"workload {workload!r} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    peer = peer_of(workload)
+    python = sys.executable if peer is None else str(peer_python(peer))
+    script = str(HERE / "measuring" / "env_workloads.py")
+    found: dict[str, float] = answer_of([python, script, workload, str(seconds), str(cpu)], PYTHONWARNINGS="ignore")
     return found
 
 
 def summary(rounds: list[dict[str, float]]) -> dict[str, Any]:
     """Operations a second: the median of the rounds, and each of them."""
-    rates = [found["count"] / found["seconds"] for found in rounds]
-    return {"median": statistics.median(rates), "rounds": rates}
+    return median_and_rounds([found["count"] / found["seconds"] for found in rounds])
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Runs every benchmark, one after the other, and says which failed.
+"""Run every benchmark, one after the other, and say which failed.
 
     python benchmarks/everything.py --smoke        # seconds to a minute each, written to runs/ only (make bench-smoke)
-    python benchmarks/everything.py --questions    # the learning experiments, at most three hours on two cores
+    python benchmarks/everything.py --questions    # the training questions, at most three hours on two cores
     python benchmarks/everything.py --list
 
-What is finished is not run again where a script says so of itself. Left out: the load test and the comparisons with
-peers, which need what only their own commands can say (a server, data, other environments).
+A script that goes on where it stopped does not repeat what is finished. Left out: comparisons with peers and with
+recorded data, which need options of their own (``--install``, ``--data``).
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHARED = Path("runs") / "experiments-smoke"
-# Scripts that stand in this folder beside those that measure.
+# Scripts in this folder that measure nothing.
 _NO_BENCHMARK = {"everything", "tables"}
 _MARK = "\nQUESTION = "
 
@@ -26,7 +26,7 @@ def main() -> int:
     """Run them; 1 if any failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="each in a minute at most")
-    parser.add_argument("--questions", action="store_true", help="the learning experiments alone")
+    parser.add_argument("--questions", action="store_true", help="only the training questions")
     parser.add_argument("--list", action="store_true", help="name them and do nothing")
     options = parser.parse_args()
     if not (options.smoke or options.questions or options.list):
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def benchmarks() -> list[Path]:
-    """The scripts that take ``--smoke``: questions first."""
+    """The scripts that take ``--smoke``, training questions first."""
     scripts = sorted(path for path in HERE.glob("*.py") if path.stem not in _NO_BENCHMARK)
     return sorted((path for path in scripts if takes_smoke(path)), key=lambda path: not is_question(path))
 

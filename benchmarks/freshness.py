@@ -10,8 +10,8 @@ from learning.runner import ask
 from learning.spec import Question, Variant
 from learning.tasks import TASKS
 
-# A rollout k times as large is played at once, and each k-th of it is one update: the last one learns from
-# trajectories of the policy k - 1 updates before.
+# One rollout is k times as large, and each k-th of it is one update: the last update learns from trajectories of the
+# policy of k - 1 updates ago.
 _UPDATES = (1, 2, 5, 10)
 VARIANTS = {
     f"online_{updates}": Variant(
@@ -26,16 +26,6 @@ VARIANTS = {
 QUESTION = Question(
     name="freshness",
     title="What does it cost to make k updates with the trajectories of one rollout?",
-    published=(
-        "RAGEN, Figure 10 (after 200 updates): Sokoban online-1 about 0.19, online-2, 5 and 10 about 0.16 to 0.17; "
-        "FrozenLake online-1 has its peak of 0.21 at step 150, the others stay at 0.14 or below."
-    ),
-    reading=(
-        "It does not agree: online-1 is best by a hair (0.605), and online-2, 5 and 10 are within the range of "
-        "its seeds. Trajectories of a policy nine updates old are as good as fresh ones here, which is what a "
-        "clipped ratio and a small learning rate should give; the paper's FrozenLake loses a third. No claim for "
-        "larger models follows."
-    ),
     tasks={
         "frozenlake": replace(
             TASKS["frozenlake"], variants=tuple(VARIANTS), trajectories=64 * 80, evaluations_per_run=4

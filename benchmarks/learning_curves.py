@@ -12,7 +12,6 @@ from learning.tasks import TASKS, VARIANTS
 QUESTION = Question(
     name="learning_curves",
     title="Which variant learns, how fast, and which one keeps what it learnt?",
-    published="RAGEN, Figures 5 and 7: vanilla StarPO rises and collapses in all games, StarPO-S keeps what it has.",
     tasks=TASKS,
     variants=VARIANTS,
     curves=True,

@@ -26,16 +26,6 @@ VARIANTS = {
 QUESTION = Question(
     name="lora",
     title="Does LoRA learn as well as all weights do?",
-    published=(
-        "RAGEN, Appendix D: with r = 64, α = 64 and ten times the learning rate success is about 0.2, as with all "
-        "weights, at 23 % of the GPU's memory instead of 48 %; its scripts warn that rollouts may take twice as long."
-    ),
-    reading=(
-        "Success agrees roughly: with four times the learning rate LoRA ends 0.03 below all weights, whose seeds "
-        "spread as much. Ten times the rate, the paper's rule, is too much for this model (0.42, KL 8). Memory "
-        "does not agree: weights and optimiser states of half a million parameters are nothing beside "
-        "activations, and LoRA takes more. `train_step.py` has the same at 31 million parameters."
-    ),
     tasks={
         "frozenlake": replace(
             TASKS["frozenlake"], variants=tuple(VARIANTS), trajectories=128 * 22, evaluations_per_run=4

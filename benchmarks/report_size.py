@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from headless_chromium import Chromium, find_chromium
+from measuring.headless_chromium import Chromium, find_chromium
 
 from ragen_trl import StarPOConfig, Trajectory, Turn, make_turns
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer

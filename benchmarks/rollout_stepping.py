@@ -13,7 +13,6 @@ Rounds take turns. Writes ``results/rollout_stepping.json`` with all of them.
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring.processes import median_and_rounds
 
 from ragen_envs import AgentTurns, random_action
 from ragen_trl import StarPOConfig
@@ -87,7 +87,7 @@ class Rehearsal(Policy):
         self._random: list[np.random.Generator] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """As the model, with dice for the actions."""
+        """As the model, and a random generator for the actions of each row."""
         self._random = [np.random.default_rng(seed) for seed in seeds]
         self._model.begin(seeds)
 
@@ -107,8 +107,8 @@ class Rehearsal(Policy):
 
     def _text(self, request: Request) -> str:
         assert isinstance(request.env, AgentTurns)
-        count, dice = request.env.max_actions_per_turn, self._random[request.row]
-        return request.env.format_reply([random_action(request.env, dice) for _ in range(count)])
+        count, random = request.env.max_actions_per_turn, self._random[request.row]
+        return request.env.format_reply([random_action(request.env, random) for _ in range(count)])
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def main() -> None:
 
 def measure_waiting(rounds: int, count: int) -> dict[str, Any]:
     """Seconds a turn of environments that wait; one by one they need only one round."""
-    policy = ScriptedPolicy(lambda env, dice: "go")
+    policy = ScriptedPolicy(lambda env, random: "go")
     seconds: dict[str, list[float]] = {"side by side": [], "one by one": []}
     executor = EnvExecutor()
     for done in range(rounds):
@@ -149,7 +149,7 @@ def measure_waiting(rounds: int, count: int) -> dict[str, Any]:
         "environments": count,
         "wait": WAIT,
         "workers": DEFAULT_WORKERS,
-        "seconds_a_turn": {name: summary(values) for name, values in seconds.items()},
+        "seconds_a_turn": {name: median_and_rounds(values) for name, values in seconds.items()},
     }
 
 
@@ -181,14 +181,9 @@ def measure_computing(env: str, rounds: int, rows: int | None) -> dict[str, Any]
         "turns": sum(len(trajectory.turns) for trajectory in played) / count,
         "tokens": sum(len(trajectory.token_ids) for trajectory in played) / count,
         "reply_tokens": sum(trajectory.num_reply_tokens for trajectory in played) / count,
-        "seconds": {name: summary(values) for name, values in seconds.items()},
-        "share": {name: summary(values) for name, values in share.items()},
+        "seconds": {name: median_and_rounds(values) for name, values in seconds.items()},
+        "share": {name: median_and_rounds(values) for name, values in share.items()},
     }
-
-
-def summary(rounds: list[float]) -> dict[str, Any]:
-    """The median of the rounds, and each of them."""
-    return {"median": statistics.median(rounds), "rounds": rounds}
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
-"""How many trajectories a second does sampling give, next to TRL's own loop and to what one writes first?
+"""How many trajectories a second does sampling give, next to TRL's own loop and to the first code one would write?
 
     python benchmarks/rollout_throughput.py            # some minutes on a CPU
     python benchmarks/rollout_throughput.py --smoke    # one short round, written to runs/ only
     python benchmarks/rollout_throughput.py --gpu      # only on a GPU: a model of the size of Qwen2.5-0.5B in bf16
 
-The same model, environments, start states, turns and tokens a turn for all (rollout_candidates.py): `ours` keeps the KV
-cache between turns, `generate` calls ``model.generate`` on the whole history in every turn (in our loop, so that only
-generation differs), `trl` is ``GRPOTrainer(environment_factory=…)`` from its first token to its last, resets and
-scores left out. They take turns in every round, and ratios are taken within rounds. Writes
-``results/rollout_throughput.json``; what it holds of the other kind of machine stays.
+All play the same model, environments, start states, turns and tokens a turn (``measuring/rollout_candidates.py``).
+`ours` keeps the KV cache between turns. `generate` calls ``model.generate`` on the whole history in every turn, in our
+loop, so that only generation differs. `trl` is ``GRPOTrainer(environment_factory=…)`` from its first token to its last,
+without its resets and scores. They take turns in every round, and ratios are taken within rounds. Writes
+``results/rollout_throughput.json``; the part of the other kind of machine stays.
 
-On a CPU, seconds are those of the process, with one thread: what a rollout takes on a core of its own.
+On a CPU, seconds are CPU time of the process, which has one thread: what a rollout takes on a core of its own.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from rollout_candidates import (
+from measuring.rollout_candidates import (
     Endless,
     FullHistory,
     Metronome,

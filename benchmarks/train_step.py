@@ -4,9 +4,9 @@
     python benchmarks/train_step.py --gpu      # the shape of Qwen2.5-0.5B, 128 trajectories of 5 turns of 100 tokens
     python benchmarks/train_step.py --smoke    # two settings, some seconds, written to runs/ only
 
-Full fine-tuning against LoRA, with and without gradient checkpointing, micro-batches of like lengths against TRL's, and
-the forms of credit against each other. Every measurement is a process of its own (``update_measures.py``); each setting
-is measured three times, in turns. Seconds on the CPU are those of one thread's work. Writes
+Full fine-tuning against LoRA, with and without gradient checkpointing, micro-batches of similar lengths against TRL's,
+and the forms of credit against each other. Every measurement is a process of its own (``measuring/updates.py``). Each
+setting is measured three times; the settings take turns. Seconds on the CPU are CPU time of one thread. Writes
 ``results/train_step.json``, of which ``--gpu`` replaces only its own part.
 """
 
@@ -22,7 +22,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from update_measures import Setting, Workload
+from measuring.processes import ONE_THREAD
+from measuring.updates import Setting, Workload
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -134,9 +135,10 @@ def measured_alone(setting: Setting, workload: Workload) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
         asked.write_text(json.dumps({"setting": asdict(setting), "workload": asdict(workload)}), encoding="utf-8")
-        command = [sys.executable, "-W", "ignore", str(HERE / "update_measures.py"), str(asked), str(answered)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        command = [sys.executable, "-W", "ignore", "-m", "measuring.updates", str(asked), str(answered)]
+        path = os.pathsep.join([str(HERE), str(HERE.parent)])
+        surroundings = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
+        done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{setting} failed:\n{done.stderr[-3000:]}")
         result: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))

@@ -1,19 +1,18 @@
 """How far do a random policy, a rule and an oracle get in the store? The rows to read every result against.
 
     python benchmarks/webshop_baselines.py                 # bundled catalogues, and the real one if it is found
-    python benchmarks/webshop_baselines.py --data FOLDER   # the public 1000-product set; see benchmarks/README.md
+    python benchmarks/webshop_baselines.py --data FOLDER   # the public 1000-product set; see measuring/real_products.py
     python benchmarks/webshop_baselines.py --smoke         # a few episodes of each, written to runs/ only
 
-A row is a policy on the first goals of a split: the mean score of its purchases and the share of those that score 1,
-each with its 95 % interval. Rules "fixed" are the defaults; "original" is parity mode with the original's formula, and
-every word of a title taken for a noun, as in the reference. The scripted policy sees what a model sees, and nothing
-more; the oracle knows the goal. Writes ``results/webshop_baselines.json``.
+A row is a policy on the first goals of a split: the mean score of its purchases and the share of purchases that score
+1, each with its 95 % interval. Rules "fixed" are the defaults. "original" is parity mode with the original's formula;
+every word of a title counts as a noun, as in the reference. The scripted policy sees only what a model sees; the oracle
+knows the goal. Writes ``results/webshop_baselines.json``.
 """
 
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 import time
@@ -22,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring.real_products import PRODUCTS, real_products
 
 from ragen_envs import wilson_interval
-from ragen_envs.shop_policies import (
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.policies import (
     best_shop_action,
     best_toy_action,
     random_shop_action,
@@ -32,13 +33,10 @@ from ragen_envs.shop_policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
-from ragen_envs.toy_shop import ToyShop
-from ragen_envs.webshop import WebShop
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
-PRODUCTS = "webshop1k_products.jsonl"
 SPLITS = ("test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
 Z = 1.959963984540054  # 97.5 % point of the normal distribution
 Policy = Callable[[Any, np.random.Generator], str]
@@ -80,12 +78,6 @@ def main() -> int:
     write_atomically(options.output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
     print(f"written: {options.output}")
     return 0
-
-
-def real_products(named: Path | None) -> Path | None:
-    """The file of the real products, if it is there."""
-    folder = named or Path(os.environ.get("RAGEN_WEBSHOP_DATA", HERE.parent.parent / "shared" / "data" / "webshop1k"))
-    return folder / PRODUCTS if (folder / PRODUCTS).exists() else None
 
 
 def workloads(data: Path | None) -> Iterator[tuple[dict[str, str], WebShop, dict[str, Policy]]]:

@@ -5,7 +5,7 @@
 
 Three phases, each with a server of its own: `load` (every client plays its episodes as fast as it is answered), `kill`
 (the same, and in the middle one worker is killed with SIGKILL), `memory` (short sessions that nobody deletes). Every
-answer to every action is compared, byte for byte, with a serial run in this process (webshop_shoppers.py). Exits 1
+answer to every action is compared, byte for byte, with a serial run in this process (measuring/shoppers.py). Exits 1
 where one differs, is refused, or is a 5xx. Writes ``results/webshop_load.json``.
 """
 
@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from webshop_shoppers import Shopper, Visit, serial_visit
+from measuring.processes import ONE_THREAD, resident
+from measuring.shoppers import Shopper, Visit, serial_visit
 
-from webshop_server.app import open_shop
-from webshop_server.shop import Shop
+from webshop_server.server.app import open_shop
+from webshop_server.store.shop import Shop
 
 HERE = Path(__file__).parent
 SAMPLES = 20  # of memory, over the phase
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 def load(options: argparse.Namespace, shop: Shop) -> dict[str, Any]:
-    """All clients, each one visit after the other."""
+    """All clients; each makes one visit after the other."""
     count = options.clients * options.visits
     with server(options) as process:
         before = worker_memory(process.pid)
@@ -106,7 +107,7 @@ def kill(options: argparse.Namespace, shop: Shop) -> dict[str, Any]:
 
 
 def memory(options: argparse.Namespace, shop: Shop) -> dict[str, Any]:
-    """Short sessions, each left behind by its client, and what the workers weigh on the way."""
+    """Short sessions, which their clients do not delete, and the memory of the workers on the way."""
     samples: list[dict[str, Any]] = []
     with server(options) as process:
         file = session_file(process.pid) if options.workers > 1 else None
@@ -126,12 +127,10 @@ def memory(options: argparse.Namespace, shop: Shop) -> dict[str, Any]:
 
 @contextmanager
 def server(options: argparse.Namespace) -> Iterator[subprocess.Popen[str]]:
-    """A server that is ready; its address stands in the `args` of the process. Stopped afterwards."""
+    """A server that is ready; its address is in the `args` of the process. It is stopped afterwards."""
     command = [sys.executable, "-m", "webshop_server", "--catalog", options.catalog, "--port", "0"]
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--workers", str(options.workers)], stdout=subprocess.PIPE, text=True, env={**os.environ, **threads}
-    )
+    command += ["--workers", str(options.workers)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD})
     try:
         assert process.stdout is not None
         ready = READY.search(process.stdout.readline())
@@ -158,11 +157,7 @@ def workers_of(process: int) -> list[int]:
 
 def worker_memory(process: int) -> dict[int, float]:
     """Resident memory of each worker in MiB, by process."""
-    found = {}
-    for worker in workers_of(process):
-        lines = Path(f"/proc/{worker}/status").read_text()
-        found[worker] = int(re.findall(r"VmRSS:\s+(\d+) kB", lines)[0]) / 1024
-    return found
+    return {worker: resident(worker) for worker in workers_of(process)}
 
 
 def cpu_seconds(process: int) -> dict[int, float]:
@@ -194,7 +189,7 @@ def visits(
     watch: Callable[[int], None] = lambda begun: None,
     short: bool = False,
 ) -> tuple[list[Shopper], dict[str, float]]:
-    """Lets the clients make `count` visits and tells `watch` now and then how many have begun."""
+    """Lets the clients make `count` visits, and tells `watch` every 20 ms how many have begun."""
     host, _, port = str(process.args).partition(":")
     shoppers = [Shopper((host, int(port)), len(shop.goals), short) for _ in range(options.clients)]
     numbers = iter(range(count))

@@ -1,17 +1,16 @@
 """Does the store do what the original did? Replays everything recorded of it and counts what is the same.
 
     python benchmarks/webshop_parity.py                 # looks for the public 1000-product set where tests do
-    python benchmarks/webshop_parity.py --data FOLDER   # its folder; benchmarks/README.md says what is in it
+    python benchmarks/webshop_parity.py --data FOLDER   # its folder; see measuring/real_products.py
 
 Tokens of every document, every ranking with its printed scores, every recorded purchase, every page of every episode,
-and the goals: how many there are and how many can be won. Where the folder is missing it says so and exits 0; it exits
+and the goals: how many there are and how many can be won. If the folder is missing, it says so and exits 0; it exits
 1 if anything differs. Writes counts, and nothing else of the data, to ``results/webshop_parity.json``.
 """
 
 import argparse
 import json
 import math
-import os
 import sys
 import tempfile
 from collections import Counter
@@ -20,22 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring.real_products import PRODUCTS, real_folder
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
-from webshop_server.analyzer import tokens
 from webshop_server.catalog import Catalog, open_catalog
-from webshop_server.goals import Goal, make_goals
-from webshop_server.nouns import EveryWord, RuleNouns
-from webshop_server.pages import PageText, observation, url
-from webshop_server.reward import RewardMode, purchase_price, score
-from webshop_server.search import SearchIndex
-from webshop_server.search_build import document_text
-from webshop_server.store import START, ProductSource, Store
-from webshop_server.winnable import winnable_check
+from webshop_server.goals.goals import Goal, make_goals
+from webshop_server.goals.nouns import EveryWord, RuleNouns
+from webshop_server.goals.reward import RewardMode, purchase_price, score
+from webshop_server.search.build import document_text
+from webshop_server.search.index import SearchIndex
+from webshop_server.store.page_text import PageText, observation, url
+from webshop_server.store.state import START, ProductSource, Store
+from webshop_server.store.winnable import winnable_check
+from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
-PRODUCTS = "webshop1k_products.jsonl"
 START_URL = "http://127.0.0.1:3000/{session}"
 GOALS, HUMAN_GOALS, WINNABLE = 6910, 13, 6452  # of the original, on this set
 Counts = dict[str, list[int]]
@@ -51,8 +50,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.output = Path("runs/benchmark-webshop-parity-smoke.json")
-    beside = os.environ.get("RAGEN_WEBSHOP_DATA", HERE.parent.parent / "shared" / "data" / "webshop1k")
-    folder = options.data or Path(beside)
+    folder = real_folder(options.data)
     if not (folder / PRODUCTS).exists():
         print(f"nothing was compared: there is no {PRODUCTS} in {folder}; name its folder with --data")
         return 0
@@ -136,7 +134,7 @@ def as_printed(scores: Sequence[float]) -> list[str]:
 
 
 class OneNoun:
-    """Finds the same noun in all titles: the recorded parts are those that hang on no tagger, with r_type = 1."""
+    """Finds the same noun in all titles: the recorded parts are those that depend on no tagger, with r_type = 1."""
 
     name = "one"
 
@@ -168,7 +166,7 @@ def compare_purchases(folder: Path, catalog: Catalog) -> Counts:
 
 
 def recorded_goal(catalog: ProductSource, record: dict[str, Any]) -> Goal:
-    """A goal as the original had it; its price bound was drawn anew by each process of the original."""
+    """A goal as the original had it; each process of the original drew a new price bound."""
     own = catalog.product(record["asin"])
     options = record["goal_options"]
     return Goal(
@@ -211,7 +209,7 @@ def compare_episodes(folder: Path, store: Store) -> Counts:
             for name, (ours, recorded) in pairs.items():
                 tally.add(f"steps with the same {name}", ours, recorded)
             whole = whole and all(ours == recorded for ours, recorded in pairs.values())
-            # Of another product the recorded score hangs on the tagger.
+            # The recorded score of another product depends on the tagger.
             if step.get("done") and state.asin == episode["goal"]["asin"]:
                 bought, chosen = store.catalog.product(state.asin), dict(state.options)
                 goal = recorded_goal(store.catalog, episode["goal"])

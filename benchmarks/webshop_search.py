@@ -1,11 +1,11 @@
-"""How fast is the search, and how near does a plain search library come to it?
+"""How fast is the search, and how close does a plain search library come to Lucene's ranking?
 
     python benchmarks/webshop_search.py                 # generated catalogues of 1000 and 200,000 products; minutes
     python benchmarks/webshop_search.py --data FOLDER   # also the real products, against what Lucene answered
     python benchmarks/webshop_search.py --install       # first makes a venv for the peer (bm25s) in runs/
     python benchmarks/webshop_search.py --smoke         # 200 products, written to runs/ only
 
-Each catalogue is measured in processes of its own, on one thread, in rounds that take turns. Queries are titles and
+Each catalogue is measured in processes of its own, with one thread, in rounds that take turns. Queries are titles and
 instructions of products. The peer lives in ``runs/peer-bm25s``; where it or FOLDER is missing, the result says so.
 FOLDER holds ``webshop1k_products.jsonl`` and ``lucene_golden_top50_500q.tsv``. Writes ``results/webshop_search.json``
 with every round.
@@ -20,17 +20,19 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import Any
 
-from webshop_server.analyzer import tokens
+from measuring.processes import answer_of, install_peer, medians, missing_peer, peer_python
+from measuring.real_products import PRODUCTS
+
 from webshop_server.catalog import open_catalog
-from webshop_server.search import LIMIT, SearchIndex
-from webshop_server.search_build import document_text
+from webshop_server.search.build import document_text
+from webshop_server.search.index import LIMIT, SearchIndex
+from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
-PEER = Path("runs") / "peer-bm25s"
+PEER = "bm25s"
 PEER_PACKAGES = ["bm25s==0.3.16"]
 QUERIES = 200  # of each kind
 
@@ -51,13 +53,12 @@ def main() -> int:
     if options.smoke:
         options.rounds, options.output = 1, Path("runs/benchmark-webshop-search-smoke.json")
     if options.install and not options.smoke:
-        venv.create(PEER, with_pip=True)
-        subprocess.run([str(PEER / "bin" / "python"), "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+        install_peer(PEER, PEER_PACKAGES)
     specs = ["synthetic:200"] if options.smoke else ["synthetic:1000", "synthetic:200000"]
     rounds: dict[str, list[dict[str, float]]] = {spec: [] for spec in specs}
     for _ in range(options.rounds):
         for spec in specs:
-            rounds[spec].append(in_own_process(spec))
+            rounds[spec].append(answer_of([sys.executable, __file__, "--measure", spec]))
     results: dict[str, Any] = {"speed": {spec: {**medians(rows), "rounds": rows} for spec, rows in rounds.items()}}
     for spec, row in results["speed"].items():
         print(f"{spec:20} {row['mean_ms']:6.2f} ms a query, built in {row['build_s']:.1f} s, {row['peak_mib']:.0f} MiB")
@@ -73,26 +74,10 @@ def main() -> int:
     return 0
 
 
-def in_own_process(spec: str) -> dict[str, float]:
-    """What `measure` finds in a new interpreter with one thread."""
-    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--measure", spec]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **threads})
-    if done.returncode:
-        raise SystemExit(f"measuring {spec} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
-
-
-def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
-    """The median of each figure."""
-    return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
-
-
 def measure(spec: str) -> dict[str, float]:
     """Time to build and to open, time of a query, memory."""
     with tempfile.TemporaryDirectory() as folder:
-        # In a file whatever the size, so that building and opening are what a large catalogue has.
+        # In a file, as a large catalogue is, so that building and opening can be compared.
         catalog = open_catalog(spec, cache_dir=folder, max_in_memory=100)
         start = time.perf_counter()
         SearchIndex.open(catalog)
@@ -126,27 +111,27 @@ def agreement(data: Path | None, smoke: bool) -> dict[str, Any] | str:
     """How often each engine ranks as Lucene did on the real products, or why that is not known."""
     if data is None or smoke:
         return "not measured: --data FOLDER gives the real products and Lucene's rankings"
-    catalog = open_catalog(data / "webshop1k_products.jsonl")
+    catalog = open_catalog(data / PRODUCTS)
     lines = (data / "lucene_golden_top50_500q.tsv").read_text(encoding="utf-8").splitlines()
     queries = [line.split("\t")[0] for line in lines]
     wanted = [[hit.split(":")[0] for hit in line.split("\t")[1].split()] for line in lines]
     index = SearchIndex.build(catalog)
     times = [seconds(index, query) for query in queries]
     rows = {"ours": row([index.search(query.split(" ")) for query in queries], wanted, times)}
-    if (PEER / "bin" / "python").exists():
+    if (reason := missing_peer(PEER)) is None:
         documents = [document_text(product) for product in catalog.products()]
         for name, found in run_peer(documents, queries).items():
             rankings = [[catalog.asins[number] for number in ranking] for ranking in found["rankings"]]
             rows[name] = row(rankings, wanted, found["seconds"])
     else:
-        print(f"skipped: bm25s: {PEER} is missing; --install makes it")
+        print(f"skipped: {PEER}: {reason}")
     for name, figures in rows.items():
         print(f"{name:40}" + "".join(f" {key} {value:.3f}" for key, value in figures.items()))
     return rows
 
 
 def run_peer(documents: list[str], queries: list[str]) -> dict[str, Any]:
-    """What webshop_search_peer.py writes."""
+    """What measuring/search_peer.py writes."""
     work = {
         "documents": documents,
         "document_tokens": [tokens(text) for text in documents],
@@ -157,7 +142,7 @@ def run_peer(documents: list[str], queries: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         names = [str(Path(folder, name)) for name in ("work.json", "result.json")]
         Path(names[0]).write_text(json.dumps(work), encoding="utf-8")
-        command = [str(PEER / "bin" / "python"), str(HERE / "webshop_search_peer.py"), *names]
+        command = [str(peer_python(PEER)), str(HERE / "measuring" / "search_peer.py"), *names]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         results: dict[str, Any] = json.loads(Path(names[1]).read_text(encoding="utf-8"))
     return results

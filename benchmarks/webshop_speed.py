@@ -1,12 +1,12 @@
-"""How soon is the store there, how much memory does it take, and how fast do its environments step?
+"""How soon is the store ready, how much memory does it take, and how fast do its environments step?
 
     python benchmarks/webshop_speed.py                 # 1000 and 200,000 generated products; some minutes
     python benchmarks/webshop_speed.py --data FOLDER   # also the public 1000-product set
     python benchmarks/webshop_speed.py --smoke         # 200 products, one short round, written to runs/ only
 
-Of each catalogue, in rounds that take turns: `env` is ``gymnasium.make("ragen/WebShop-v0")`` in text mode, with the
-Flask app in its process, on one core; `server` is ``webshop-server`` with one worker, until /healthz answers. Files
-that the first round makes of a large catalogue are there for the others; both are told apart. Writes
+For each catalogue, in rounds that take turns: `env` is ``gymnasium.make("ragen/WebShop-v0")`` in text mode, with the
+Flask app in its process, on one core; `server` is ``webshop-server`` with one worker, until /healthz answers. The
+first round makes files of a large catalogue, which the other rounds use; its figures are reported separately. Writes
 ``results/webshop_speed.json``.
 """
 
@@ -16,7 +16,6 @@ import os
 import re
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from measuring.processes import ONE_THREAD, answer_of, medians, resident
+from measuring.real_products import PRODUCTS
+
 HERE = Path(__file__).parent
-PRODUCTS = "webshop1k_products.jsonl"
 
 
 def main() -> int:
@@ -54,7 +55,7 @@ def main() -> int:
             if not (options.data / PRODUCTS).exists():
                 print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
                 return 2
-            # A copy, because files made from a catalogue are put beside it.
+            # A copy, because files made from a catalogue are put next to it.
             for file in (options.data / PRODUCTS, *options.data.glob("items_ins_v2*.json")):
                 shutil.copy(file, folder)
             catalogs["real 1000"] = str(Path(folder, PRODUCTS))
@@ -68,7 +69,7 @@ def main() -> int:
     from ragen_trl.system.atomic import write_atomically
     from ragen_trl.system.provenance import provenance
 
-    rows = {name: {**found, "median": medians(found)} for name, found in results.items()}
+    rows = {name: {**found, "median": medians_of(found)} for name, found in results.items()}
     command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")
     write_atomically(options.output, json.dumps({**provenance(), "command": command, "catalogs": rows}, indent=1))
     for name, row in rows.items():
@@ -77,19 +78,11 @@ def main() -> int:
     return 0
 
 
-def surroundings(folder: str) -> dict[str, str]:
-    """The environment of a measured process: one thread, and caches in a folder of this run."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
-
-
 def in_own_process(catalog: str, options: argparse.Namespace, folder: str) -> dict[str, float]:
-    """What `measure` finds in a new interpreter."""
+    """What `measure` finds in a new interpreter; caches are in a folder of this run."""
     command = [sys.executable, __file__, "--measure", catalog, "--seconds", str(options.seconds)]
     command += ["--cpu", str(options.cpu), "--began", str(time.time())]
-    done = subprocess.run(command, capture_output=True, text=True, env=surroundings(folder))
-    if done.returncode:
-        raise SystemExit(f"measuring {catalog} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = answer_of(command, XDG_CACHE_HOME=folder)
     return found
 
 
@@ -100,7 +93,7 @@ def measure(catalog: str, seconds: float, cpu: int, began: float) -> dict[str, f
     import numpy as np
 
     import ragen_envs  # noqa: F401  (registers the ids)
-    from ragen_envs.shop_policies import random_shop_action, scripted_shop_action
+    from ragen_envs.webshop.policies import random_shop_action, scripted_shop_action
 
     env = gymnasium.make("ragen/WebShop-v0", catalog=catalog)
     env.reset(seed=0)
@@ -118,7 +111,7 @@ def measure(catalog: str, seconds: float, cpu: int, began: float) -> dict[str, f
 
 
 def play(env: Any, policy: Callable[[], str], seconds: float) -> dict[str, float]:
-    """Whole episodes until their steps have taken so long. What the policy takes is not in it."""
+    """Whole episodes until their steps have taken so many seconds; the time of the policy does not count."""
     steps = episodes = 0
     stepping = resetting = 0.0
     while stepping < seconds:
@@ -137,16 +130,12 @@ def play(env: Any, policy: Callable[[], str], seconds: float) -> dict[str, float
     return {"steps_per_s": steps / stepping, "resets_per_s": episodes / resetting}
 
 
-def resident(process: int | str) -> float:
-    """Resident memory of a process in MiB."""
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())[0]) / 1024
-
-
 def start_server(catalog: str, folder: str) -> dict[str, float]:
     """Seconds from the command until /healthz answers, and memory then."""
     command = [sys.executable, "-m", "webshop_server", "--catalog", catalog, "--port", "0"]
     began = time.perf_counter()
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings(folder))
+    surroundings = {**os.environ, **ONE_THREAD, "XDG_CACHE_HOME": folder}
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=surroundings)
     try:
         assert server.stdout is not None
         ready = re.search(r" at (http://\S+),", server.stdout.readline())
@@ -160,13 +149,12 @@ def start_server(catalog: str, folder: str) -> dict[str, float]:
         server.wait(30)
 
 
-def medians(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
-    """Of all rounds; of starts and peaks without the first round, which makes files and stands beside them."""
+def medians_of(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
+    """Of all rounds; of starts and peaks without the first round, which makes files and has figures of its own."""
     rounds = [env | server for env, server in zip(found["env"], found["server"], strict=True)]
-    again = rounds[1:] or rounds
-    result = {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
+    result, later = medians(rounds), medians(rounds[1:] or rounds)
     for name in ("start_s", "server_start_s", "peak_mib"):
-        result |= {name: statistics.median(row[name] for row in again), f"first_{name}": rounds[0][name]}
+        result |= {name: later[name], f"first_{name}": rounds[0][name]}
     return result
 
 

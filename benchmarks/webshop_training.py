@@ -57,17 +57,6 @@ def question(data: str | None) -> Question:
     return Question(
         name="webshop_training",
         title="Does a small model learn to shop in WebShop?",
-        published=(
-            "WebShop's own models reach, after imitation and reinforcement learning, a score of 62.4 and 28.7 % "
-            "success on its test goals, expert people 82.1 and 59.6 %. RAGEN's README has no figure for WebShop."
-        ),
-        reading=(
-            "No. After imitating 500 careless shoppers, whose episodes have about 1,150 tokens, the embedded "
-            "model writes readable replies and buys nothing: its return is below that of random play, StarPO-S "
-            "finds no group with anything to teach in two rollouts, and A*-PO refuses, rightly, since none of 592 "
-            "episodes of its reference succeeds. A warm start of 1,500 episodes was given up after ten minutes. "
-            "What so small a model can learn of shopping is in ToyShop; this script is for larger ones."
-        ),
         tasks={"synthetic": _task(CATALOG), **({"official": _task(data)} if data else {})},
         variants={name: VARIANTS[name] for name in _NAMES},
     )

@@ -1,12 +1,12 @@
 """How Sphinx builds these pages: `make docs`, every warning an error.
 
-The pages need no network: formulas become MathML, which browsers draw themselves, by docutils' own converter, for which
-Sphinx has no renderer (`tests/test_docs.py` pins both). Left out: MathJax and KaTeX, which come from a server, and
+The pages need no network. Formulas become MathML, which browsers draw themselves, by docutils' own converter; Sphinx
+has no renderer for it (`tests/test_docs.py` checks both). Left out: MathJax and KaTeX, which come from a server, and
 intersphinx, which asks other sites while building.
 
-The front page of the repository and that of the benchmarks are pages here, too: they are read from where they lie, and
-links are rewritten to match. Docstrings are Google's style with some Markdown in them (headings, tables), which autodoc
-does not know; and the options of a configuration have their help in the field, not in a docstring.
+The front page of the repository and that of the benchmarks are pages here, too. They are read from where they are, and
+links are rewritten to match. Docstrings are in Google's style with some Markdown in them (headings, tables), which
+autodoc does not know. The options of a configuration have their help in the field, not in a docstring.
 """
 
 import os
@@ -46,13 +46,13 @@ suppress_warnings = ["misc.highlighting_failure"]  # an example may say "…"
 # Types and errors of this project that are not promised, and those of libraries: named, not linked.
 nitpick_ignore_regex = [("py:(class|exc)", ".*")]
 
-# Pages that lie elsewhere, by the name that they have here.
-ELSEWHERE = {"readme": ROOT / "README.md", "measurements": ROOT / "benchmarks" / "README.md"}
+# Pages that are in other folders, by the name that they have here.
+ELSEWHERE = {"readme": ROOT / "README.md", "experiments/index": ROOT / "benchmarks" / "README.md"}
 LINK = re.compile(r"(?<=\]\()(?P<path>[\w./-]+\.\w+)(?=[#)])")
 
 
 def read_page(app: Any, docname: str, source: list[str]) -> None:
-    """Takes a page from where it lies, and points its links to the pages as they are called here."""
+    """Reads a page from where it is, and points its links to the pages as they are called here."""
     path = ELSEWHERE.get(docname, DOCS / f"{docname}.md")
     names = {place: f"/{name}.md" for name, place in ELSEWHERE.items()}
 
@@ -103,7 +103,7 @@ def options_of(kind: Any) -> list[str]:
 
 
 def write_inline(self: Any, node: Any) -> None:
-    """Writes a formula in a line."""
+    """Writes a formula within a line."""
     self.body.append(tex2mathml(node.astext()))
     raise SkipNode
 
@@ -115,7 +115,7 @@ def write_block(self: Any, node: Any) -> None:
 
 
 def setup(app: Any) -> None:
-    """Registers what stands above."""
+    """Registers the functions above."""
     app.add_html_math_renderer("mathml", (write_inline, None), (write_block, None))
     app.connect("source-read", read_page)
     app.connect("autodoc-process-signature", short_signature)

@@ -1,7 +1,11 @@
 """Text environments for language-model agents, as plain Gymnasium environments.
 
-Importing this package registers the ``ragen/...`` ids (Gymnasium 1.x loads no plug-ins by itself;
-``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports it for you). Nothing here imports torch.
+Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not load plug-ins by itself;
+``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
+
+Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `consistency` and
+`pictures`; `text_env`; `turns` and `discrete_text`; a folder for each family of environments; `oracles`; `vector`,
+`baselines` and `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium
@@ -16,10 +20,9 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
-from ragen_envs.toy_shop import ToyShop
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
-from ragen_envs.webshop import WebShop
+from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
     "AgentTurns",
@@ -76,4 +79,4 @@ gymnasium.register(
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
 gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
-gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.toy_shop:ToyShop")
+gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")

@@ -1,4 +1,6 @@
-"""Checks of the arguments that environments share, with errors that name the value and the remedy."""
+"""Checks of arguments that several environments take. Each error names the value and says what to do."""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -6,7 +8,7 @@ PRINTABLE = frozenset(map(chr, range(32, 127)))
 
 
 def check_integer(name: str, value: object, least: int, why: str) -> None:
-    """Refuses anything but a whole number that is large enough.
+    """Raises an error unless the value is an integer of at least `least`.
 
     Args:
         name: Name of the argument.
@@ -15,7 +17,7 @@ def check_integer(name: str, value: object, least: int, why: str) -> None:
         why: What a smaller number would do, as in "leaves nothing to push".
 
     Raises:
-        ValueError: If the value is no integer (True and False are none), or too small.
+        ValueError: If the value is not an integer (True and False are not), or is too small.
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ValueError(f"{name}={value!r} is a {type(value).__name__}; use an integer, {least} or more")
@@ -23,8 +25,18 @@ def check_integer(name: str, value: object, least: int, why: str) -> None:
         raise ValueError(f"{name}={value} {why}; use {least} or more")
 
 
+def check_limit(name: str, value: object) -> None:
+    """Raises an error unless the value is None, for no limit, or an integer of at least 1.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if value is not None:
+        check_integer(name, value, 1, "leaves nothing to play")
+
+
 def checked_number(name: str, number: object) -> int:
-    """A number given as an option of `reset`: a seed, or the index of something.
+    """Reads a number that was given as an option of `reset`: a seed or an index.
 
     Raises:
         ValueError: If it is not an integer of at least 0.
@@ -35,20 +47,37 @@ def checked_number(name: str, number: object) -> int:
 
 
 def check_probability(name: str, value: object) -> None:
-    """Refuses anything but a number from 0 to 1.
+    """Raises an error unless the value is a number from 0 to 1.
 
     Raises:
-        ValueError: If the value is none.
+        ValueError: If it is not.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0.0 <= value <= 1.0:
         raise ValueError(f"{name}={value!r} is not a probability; use a number from 0 to 1")
 
 
-def check_action_name(name: object) -> None:
-    """Refuses what cannot be the name of an action: it is matched stripped, and shown in one line.
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Raises an error unless the value is one of the choices.
 
     Raises:
-        ValueError: If the name is not printable ASCII text, is empty, or has blanks at its ends.
+        ValueError: If it is not; names the choices.
     """
-    if not isinstance(name, str) or not name or name != name.strip() or not set(name) <= PRINTABLE:
-        raise ValueError(f"the name {name!r} of an action must be printable ASCII text without blanks at its ends")
+    listed = tuple(choices)
+    if value not in listed:
+        raise ValueError(f"{name}={value!r} is unknown; use one of {', '.join(listed)}")
+
+
+def check_action_names(names: Sequence[object]) -> None:
+    """Raises an error unless the names can be the actions of one environment.
+
+    Actions are matched without surrounding blanks and whatever their case, and they are shown in one line.
+
+    Raises:
+        ValueError: If a name is not printable ASCII text, is empty, or starts or ends with a blank; or if two names
+            differ only in case.
+    """
+    for name in names:
+        if not isinstance(name, str) or not name or name != name.strip() or not set(name) <= PRINTABLE:
+            raise ValueError(f"the name {name!r} of an action must be printable ASCII text without blanks at its ends")
+    if len({str(name).casefold() for name in names}) < len(names):
+        raise ValueError(f"the names {', '.join(map(repr, names))} of actions must differ in more than case")

@@ -1,8 +1,8 @@
-"""Baselines: how often the random policy and the oracle succeed, with intervals and where the numbers come from.
+"""Baselines: how often the random policy and the oracle succeed, with intervals and the origin of the numbers.
 
-A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. These are the two rows to
-put next to it. An episode of a seed here is the very episode that `ragen_trl.evaluate` plays with that seed: the same
-start state, the same luck, the same dice. Left out: learned policies (`ragen_trl.evaluate`) and plots.
+A success rate by itself says little: RAGEN's published 0.5B rates are those of a random policy. These are the two rows
+to compare it with. A seed gives the same episode here as in `ragen_trl.evaluate`: the same start state, the same
+outcome seed, the same sampling seed. Left out: learned policies (`ragen_trl.evaluate`) and plots.
 """
 
 import json
@@ -22,6 +22,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.oracles import TextGym, best_action, random_action
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
@@ -37,29 +38,29 @@ HORIZONS = {
     "ragen/ToyShop-v0": 5,
     "ragen/WebShop-v0": 15,
 }
-"""Actions an episode may take in RAGEN (``max_actions_per_traj`` of its configurations); in the shops, by default."""
+"""Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops, their defaults."""
 
 LEVEL_HORIZON = 200
 
 Policy = Callable[[TextGym, int, np.random.Generator], str]
-"""Chooses the next action, given the environment, the number of actions left and the episode's dice."""
+"""Chooses the next action from the environment, the number of actions left and the episode's random generator."""
 
 POLICIES: Mapping[str, Policy] = {
-    "random": lambda env, actions_left, dice: random_action(env, dice),
-    "oracle": lambda env, actions_left, dice: best_action(env, actions_left),
+    "random": lambda env, actions_left, rng: random_action(env, rng),
+    "oracle": lambda env, actions_left, rng: best_action(env, actions_left),
 }
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What came out of ``n`` episodes of one policy.
+    """The results of ``n`` episodes of one policy.
 
     Attributes:
         env: Gymnasium id, as given.
-        env_kwargs: Keyword arguments it was made with.
+        env_kwargs: Keyword arguments of the environment.
         policy: A key of `POLICIES`.
-        horizon: Most actions of an episode.
-        first_seed: The episodes are those of the ``n`` seeds from here on.
+        horizon: The most actions of an episode.
+        first_seed: The first of the ``n`` seeds, which are consecutive.
         n: Number of episodes.
         successes: How many succeeded.
         success: Their share; ``low`` and ``high`` are its Wilson 95 % interval.
@@ -115,7 +116,7 @@ def wilson_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def wilson_score(share: float, n: float) -> tuple[float, float]:
-    """Wilson score interval (95 %) of a share of an effective number ``n`` of trials, at least 1, maybe not whole."""
+    """Wilson score interval (95 %) of a share of ``n`` trials, at least 1. It may be an effective number, not whole."""
     centre = share + _Z**2 / (2 * n)
     spread = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
     scale = 1 + _Z**2 / n
@@ -123,25 +124,25 @@ def wilson_score(share: float, n: float) -> tuple[float, float]:
 
 
 def episode_seeds(seed: int) -> tuple[int, int]:
-    """What an evaluated episode draws its luck from, besides the start state: both a function of its seed alone.
+    """The other two seeds of an evaluated episode, which depend only on the seed of its start state.
 
     Args:
         seed: Seed of the start state.
 
     Returns:
-        The outcome seed for ``reset(options=...)``, and the seed of the policy's dice.
+        The outcome seed for ``reset(options=...)``, and the sampling seed for the policy.
     """
-    outcome, dice = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
-    return outcome, dice
+    outcome_seed, sampling_seed = np.random.SeedSequence((seed, 1)).generate_state(2).tolist()
+    return outcome_seed, sampling_seed
 
 
 def default_horizon(spec: EnvSpec) -> int:
     """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
 
-    RAGEN's number is for RAGEN's rooms: levels of another origin get 200.
+    RAGEN's number is for RAGEN's rooms: levels from a file get 200.
 
     Raises:
-        ValueError: If there is neither.
+        ValueError: If neither exists.
     """
     if spec.kwargs.get("levels") is not None:
         return LEVEL_HORIZON
@@ -163,66 +164,65 @@ def measure(
 
     Args:
         env_id: A Gymnasium id with text observations and actions.
-        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``: the best action each time.
-        horizon: Most actions of an episode; None takes `default_horizon`.
+        policy: ``"random"``, uniform over the valid actions, or ``"oracle"``, the best action each time.
+        horizon: The most actions of an episode; None for `default_horizon`.
         episodes: Number of episodes.
         env_kwargs: Keyword arguments of the environment.
         first_seed: Seed of the first episode; ``ragen_trl`` keeps 0 to 7999 for evaluation.
 
     Returns:
-        The row. Everything in it but ``seconds`` is the same in every process.
+        The row. Everything in it except ``seconds`` is the same in every process.
 
     Raises:
         ValueError: If the policy is unknown, a number is out of its range, or there is no default horizon.
-        NoOracleError: If no such policy is known for the environment.
+        NoOracleError: If the policy is not registered for the environment.
         gymnasium.error.Error: If the id is unknown.
     """
-    _check(policy, horizon, episodes)
-    kwargs = dict(env_kwargs or {})
+    check_choice("policy", policy, POLICIES)
+    check_integer("episodes", episodes, 1, "leaves nothing to measure")
+    check_limit("horizon", horizon)
     began = time.perf_counter()
-    env = gymnasium.make(env_id, disable_env_checker=True, **kwargs)
+    env = gymnasium.make(env_id, disable_env_checker=True, **(env_kwargs or {}))
     assert env.spec is not None  # gymnasium.make sets it
     horizon = default_horizon(env.spec) if horizon is None else horizon
     played = [_play(env, POLICIES[policy], seed, horizon) for seed in range(first_seed, first_seed + episodes)]
     env.close()
-    successes = sum(success for success, _, _ in played)
-    returns = [episode_return for _, episode_return, _ in played]
-    low, high = wilson_interval(successes, episodes)
     return Baseline(
         env=env_id,
-        env_kwargs=kwargs,
+        env_kwargs=dict(env_kwargs or {}),
         policy=policy,
         horizon=horizon,
         first_seed=first_seed,
-        n=episodes,
-        successes=successes,
-        success=successes / episodes,
-        low=low,
-        high=high,
-        mean_return=float(np.mean(returns)),
-        return_stderr=float(np.std(returns, ddof=1) / math.sqrt(episodes)) if episodes > 1 else 0.0,
-        mean_length=float(np.mean([length for _, _, length in played])),
+        **_summary(played),
         seconds=time.perf_counter() - began,
     )
 
 
-def _check(policy: str, horizon: int | None, episodes: int) -> None:
-    if policy not in POLICIES:
-        raise ValueError(f"policy {policy!r} is unknown; use one of {', '.join(POLICIES)}")
-    if episodes < 1:
-        raise ValueError(f"episodes={episodes} leaves nothing to measure; use 1 or more")
-    if horizon is not None and horizon < 1:
-        raise ValueError(f"horizon={horizon} leaves no action to take; use 1 or more")
+def _summary(played: Sequence[tuple[bool, float, int]]) -> dict[str, Any]:
+    """The numbers of a `Baseline`, from success, return and length of each episode."""
+    solved, returns, lengths = zip(*played, strict=True)
+    n, successes = len(played), sum(solved)
+    low, high = wilson_interval(successes, n)
+    return {
+        "n": n,
+        "successes": successes,
+        "success": successes / n,
+        "low": low,
+        "high": high,
+        "mean_return": float(np.mean(returns)),
+        "return_stderr": float(np.std(returns, ddof=1) / math.sqrt(n)) if n > 1 else 0.0,
+        "mean_length": float(np.mean(lengths)),
+    }
 
 
 def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, float, int]:
     """Success, return and length of one episode."""
-    outcome_seed, dice_seed = episode_seeds(seed)
+    outcome_seed, sampling_seed = episode_seeds(seed)
     _, info = env.reset(seed=seed, options={"outcome_seed": outcome_seed})
-    dice = np.random.default_rng(dice_seed)
+    rng = np.random.default_rng(sampling_seed)
     total = 0.0
     for taken in range(1, horizon + 1):
-        _, reward, terminated, truncated, info = env.step(policy(env, horizon - taken + 1, dice))
+        _, reward, terminated, truncated, info = env.step(policy(env, horizon - taken + 1, rng))
         total += float(reward)
         if terminated or truncated:
             break
@@ -232,12 +232,12 @@ def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, 
 def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
     """Writes rows as JSON, with command, commit, time, versions and seeds. A reader never sees half a file.
 
-    What is no ordinary file, such as ``/dev/stdout``, is written to as it is.
+    A path that is not an ordinary file, such as ``/dev/stdout``, is written to directly.
 
     Args:
         path: The file; its folder is made if it is missing.
-        rows: What `measure` returned.
-        command: The command line that did it.
+        rows: Results of `measure`.
+        command: The command line that was run.
 
     Raises:
         OSError: If the file cannot be written.
@@ -250,7 +250,7 @@ def write_results(path: Path, rows: Sequence[Baseline], command: str) -> None:
         "rows": [row.as_dict() for row in rows],
     }
     text = json.dumps(results, indent=2) + "\n"
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a link stays a link
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
@@ -272,16 +272,16 @@ def _versions() -> dict[str, str]:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            continue  # a copy of the source that was never installed
+            continue  # source code that was never installed
     return found
 
 
 def _commit() -> str | None:
-    """Commit of the checkout this file is tracked in, with ``+changes`` if it has any; None outside of one."""
+    """The commit of the checkout that tracks this file, with ``+changes`` if files have changed; else None."""
     here = Path(__file__)
     git = ["git", "-C", str(here.parent)]
     try:
-        # An installed copy may lie in the checkout of another project, whose commit would say nothing.
+        # An installed copy may be inside the checkout of another project, whose commit would be misleading.
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
         status = [*git, "status", "--porcelain=v2", "--branch"]
         lines = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()

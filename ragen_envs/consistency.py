@@ -1,14 +1,14 @@
-"""How well an action follows from the thought before it: a small bonus that a trainer may add, never part of success.
+"""How well an action follows from the thought before it: a small bonus that a trainer may add. Success ignores it.
 
-A model that is paid only for actions may write anything as its thought. This looks, by words alone, whether the end of
-the thought speaks of what is then done. Only the last `LAST_WORDS` words count, because a decision stands at the end,
-and a thought that lists every action must not fit them all. Left out: any judgement of whether the thought is right.
+A model that is rewarded only for actions may write anything as its thought. This function compares words: does the end
+of the thought mention what is then done? Only the last `LAST_WORDS` words count, because a decision comes at the end,
+and a thought that lists every action must not match them all. Left out: any judgement of whether the thought is right.
 """
 
 import re
 
 MAX_BONUS = 0.2
-TARGET_SHARE = 0.75  # of the bonus: what is acted upon is named; the rest: what is done with it
+TARGET_SHARE = 0.75  # of the bonus, for naming the target of the action; the rest is for announcing the action
 LAST_WORDS = 40
 
 _ACTION = re.compile(r"\s*(search|click|filter|buy)\s*(?:\[(.*)\]|:(.*))\s*", re.DOTALL | re.IGNORECASE)
@@ -18,7 +18,7 @@ _NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn'
 _FILLERS = frozenset(
     "a an and are as at by for from i in is it me my of on or some that the this to under with".split()
 )
-# Words that announce an action, by what is done. Buttons of the shop have lists of their own.
+# Words that announce each kind of action. The buttons of the shop have their own lists.
 _INTENTS: dict[str, frozenset[str]] = {
     "search": frozenset("search searching find look looking query results".split()),
     "filter": frozenset("filter filtering narrow limit only below under".split()),
@@ -33,17 +33,17 @@ _BUTTONS = {"buy now": "buy", "back to search": "back", "next >": "page", "< pre
 def consistency(thought: str, action: str) -> float:
     """Rates one reply.
 
-    Three quarters of the bonus go by the share of the action's words (a query's, a product id, an option value) that
-    the end of the thought names, one quarter to a word that announces this kind of action. A clause with a negation
-    ("not the red one") counts for nothing. The buttons of the shop (buy now, back to search, next, prev) have no words
-    of their own and go by the announcing word alone.
+    Three quarters of the bonus are multiplied by the share of the action's words (of a query, a product id or an option
+    value) that the end of the thought names. One quarter is for a word that announces this kind of action. A clause
+    with a negation ("not the red one") does not count. The buttons of the shop (buy now, back to search, next, prev)
+    have no words to name, so that only the announcing word counts.
 
     Args:
         thought: What the model wrote before the action; may be empty.
         action: `search[...]`, `click[...]`, `filter[...]` or `search:...`, `click:...`, `buy:...`.
 
     Returns:
-        0 to `MAX_BONUS`; 0 for what is no action. A bonus for each turn: average it over an episode, do not add it up.
+        From 0 to `MAX_BONUS`; 0 if the text is not an action. The bonus is for one turn: average it over an episode.
 
     >>> consistency("The price fits. I will buy it now.", "click[Buy Now]")
     0.2
@@ -66,8 +66,8 @@ def consistency(thought: str, action: str) -> float:
 
 
 def _said(thought: str) -> set[str]:
-    """The words of the thought's end, without those of clauses that deny something."""
-    clauses = [clause for clause in _CLAUSE_END.split(thought.replace("’", "'"))]
+    """The words at the end of the thought, without those of clauses with a negation."""
+    clauses = _CLAUSE_END.split(thought.replace("’", "'"))
     spoken: list[str] = []
     for clause in reversed(clauses):
         if len(spoken) >= LAST_WORDS:

@@ -1,9 +1,9 @@
-"""TextFromDiscrete: an environment with numbered actions, played by their names.
+"""TextFromDiscrete: a text environment made from one with numbered actions.
 
-Gymnasium has many environments with a `Discrete` action space that can show themselves as text (Taxi, CliffWalking,
-Blackjack). This makes a `TextEnv` of one, so that turns, seeding, baselines and trainers need to know nothing new. It
-owns the environment rather than being a `Wrapper` around it, because a `TextEnv` promises more than a wrapper can
-pass on: outcomes with a seed of their own, the info keys, and what happens after the end. Left out: a guess at what
+Gymnasium has many environments with a `Discrete` action space that can be shown as text (Taxi, CliffWalking,
+Blackjack). `TextFromDiscrete` makes a `TextEnv` from one, so that turns, seeding, baselines and trainers work as they
+do elsewhere. It owns the environment and is not a `Wrapper` around it, because a `TextEnv` promises more than a wrapper
+can pass on: a separate seed for outcomes, the info keys, and what happens after the end. Left out: a guess at what
 success is, and hiding the actions that an action mask rules out.
 """
 
@@ -16,7 +16,7 @@ import gymnasium
 from gymnasium.spaces import Discrete, Text
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs.arguments import check_action_name
+from ragen_envs.arguments import check_action_names
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
@@ -26,8 +26,8 @@ _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 def spell_out_colours(text: str) -> str:
     r"""Writes a terminal's colours as words: red S becomes ``[red:S]``.
 
-    They cannot just be taken out, since Taxi and FrozenLake show where the player is by a colour alone. What is
-    coloured twice is in two brackets; bold alone reads ``[marked:…]``; other escape codes are dropped.
+    They cannot simply be removed, since Taxi and FrozenLake show the player's place only by a colour. Text with two
+    colours is in two brackets. Text that is only bold becomes ``[marked:…]``. Other escape codes are dropped.
 
     Example:
         >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
@@ -40,7 +40,7 @@ def spell_out_colours(text: str) -> str:
         if code[2] != "m":
             return ""
         numbers = [int(number) for number in code[1].split(";") if number.isdigit()]
-        if not any(numbers):  # "0", or nothing: back to plain text
+        if not any(numbers):  # "0" or nothing: plain text from here on
             closing, depth = "]" * (depth > 0), max(0, depth - 1)
             return closing
         depth += 1
@@ -51,7 +51,7 @@ def spell_out_colours(text: str) -> str:
 
 
 class TextFromDiscrete(TextEnv):
-    """A text environment made of one with a `Discrete` action space.
+    """A text environment made from one with a `Discrete` action space.
 
     ```python
     TextFromDiscrete(
@@ -63,8 +63,8 @@ class TextFromDiscrete(TextEnv):
     ```
 
     ## Description
-    The name of an action is sent on as its number. With ``describe="ansi"`` the environment's own rendering is the
-    observation, its colours spelled out by `spell_out_colours`, blank lines around it taken off.
+    The name of an action is passed on as its number. With ``describe="ansi"`` the environment's own rendering is the
+    observation: `spell_out_colours` writes its colours as words, and blank lines around it are removed.
 
     ## Action Space
     Text: one of `actions`, in any case.
@@ -73,10 +73,10 @@ class TextFromDiscrete(TextEnv):
     Text: what `describe` makes of an observation.
 
     ## Starting State
-    ``reset(seed=s)`` starts as the environment does with seed `s`. Later resets without a seed go on from there.
-    What happens after the start is drawn from the outcomes' own stream, by the usual ``np_random``; an
-    environment with randomness of another kind starts by the seed and ignores ``outcome_seed``. A card that is dealt
-    at reset, face down or not, belongs to the start.
+    ``reset(seed=s)`` starts as the environment does with seed `s`. Later resets without a seed continue from there.
+    What happens after the start is drawn from the separate stream of outcomes, which replaces the environment's
+    ``np_random``. An environment with another kind of randomness starts by the seed and ignores ``outcome_seed``. A
+    card that is dealt at reset, face down or not, belongs to the start.
 
     ## Rewards
     The environment's.
@@ -85,12 +85,13 @@ class TextFromDiscrete(TextEnv):
     The environment's end and its limits, such as the `TimeLimit` that `gymnasium.make` puts around it.
 
     ## Information
-    `success`: what the function of that name says of the last action. `action_is_valid`: it has one of the names; an
-    action that the environment's mask rules out is valid, and does there what it does. `action_is_effective`: the
-    environment's observation changed, or the episode ended. `env_info`: the environment's own last info.
+    `success`: what the function `success` returned for the last action. `action_is_valid`: the action has one of the
+    names; an action that the environment's mask rules out is valid, and the environment decides what it does.
+    `action_is_effective`: the environment's observation changed, or the episode ended. `env_info`: the environment's
+    own last info.
 
     ## Arguments
-    See `__init__`. Registered, it is made by id everywhere:
+    See `__init__`. Register it, and it can be made by its id:
 
     ```python
     gymnasium.register("my/Cliff-v0", "ragen_envs.discrete_text:TextFromDiscrete", kwargs={"env": "CliffWalking-v1", …})
@@ -118,35 +119,29 @@ class TextFromDiscrete(TextEnv):
         """Takes over an environment.
 
         Args:
-            env: Its Gymnasium id, or the environment itself, which is then played from here only.
+            env: Its Gymnasium id, or the environment itself, which must then not be played elsewhere.
             actions: A name for each action, in the order of their numbers.
             instruction: The task and the legend of its symbols.
             env_kwargs: Keyword arguments for the environment, if `env` is an id.
-            success: Whether the task is solved, from reward, terminated and info of a step. It has no default,
-                because no rule suits all: reaching the end is success in Taxi, but not in Blackjack.
-            describe: "ansi", or a function that makes text of an observation.
+            success: Says whether the task is solved, from reward, terminated and info of a step. It has no default,
+                because no rule suits all environments: reaching the end is success in Taxi, but not in Blackjack.
+            describe: "ansi", or a function that turns an observation into text.
             render_mode: One of ``metadata["render_modes"]`` or None; both modes show the observation's text.
             max_observation_length: Longest observation, in characters.
-            charset: Every character that observations may hold.
+            charset: Every character that observations may contain.
 
         Raises:
             ValueError: If the actions are not `Discrete`, the names do not fit them, or there is no text to show.
         """
         if describe != "ansi" and not callable(describe):
-            raise ValueError(f"describe={describe!r} must be 'ansi' or a function that makes text of an observation")
-        if isinstance(env, str):
-            env = gymnasium.make(env, render_mode="ansi" if describe == "ansi" else None, **(env_kwargs or {}))
-        if not isinstance(env.action_space, Discrete):
-            raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
-        if describe == "ansi" and "ansi" not in env.metadata["render_modes"]:
-            raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
-        if describe == "ansi" and env.render_mode != "ansi":
-            raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
+            raise ValueError(f"describe={describe!r} must be 'ansi' or a function that turns an observation into text")
+        mode = "ansi" if describe == "ansi" else None
+        env = gymnasium.make(env, render_mode=mode, **(env_kwargs or {})) if isinstance(env, str) else env
+        _check_env(env, in_ansi=describe == "ansi")
+        assert isinstance(env.action_space, Discrete)
         names = _checked_names(actions, env.action_space)
         longest = max(64, *map(len, names))
-        super().__init__(
-            render_mode=render_mode, max_observation_length=max_observation_length, max_action_length=longest
-        )
+        super().__init__(render_mode=render_mode, max_action_length=longest)
         self.observation_space = Text(max_observation_length, min_length=0, charset=charset)
         self.env = env
         self._names = names
@@ -169,12 +164,12 @@ class TextFromDiscrete(TextEnv):
         return self._names
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode as `TextEnv.reset` does; the environment itself gets the same seed, and no options."""
+        """Starts an episode as `TextEnv.reset` does. The environment gets the same seed, and no options."""
         self._seed = seed
         return super().reset(seed=seed, options=options)
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        # Always a seed, so that neither play nor randomness of another kind can reach a later start.
+        # Always a seed, so that neither actions nor another kind of randomness can change a later start.
         seed = int(self.np_random.integers(2**31)) if self._seed is None else self._seed
         self._seen, self._env_info = self.env.reset(seed=seed)
         return self._text()
@@ -189,7 +184,7 @@ class TextFromDiscrete(TextEnv):
         info = {
             "success": bool(self._is_success(float(reward), bool(terminated), self._env_info)),
             "action_is_effective": over or not data_equivalence(before, self._seen, exact=True),
-            "env_info": copy.deepcopy(self._env_info),  # whoever gets it may change it
+            "env_info": copy.deepcopy(self._env_info),  # the caller may change it
         }
         return self._text(), float(reward), bool(terminated), info
 
@@ -206,21 +201,28 @@ class TextFromDiscrete(TextEnv):
             raise ValueError(f"describe({self._seen!r}) returned {text!r}; it must return text")
         strange = set(text) - set(self.observation_space.character_set)
         if strange:
-            raise ValueError(f"{text!r} has {sorted(strange)}, which the charset lacks; pass charset= with them")
+            raise ValueError(f"{text!r} has {sorted(strange)}, which are not in the charset; pass charset= with them")
         if len(text) > self.observation_space.max_length:
             raise ValueError(f"an observation has {len(text)} characters; pass max_observation_length={len(text)}")
         return text
 
     def close(self) -> None:
-        """Closes the environment within."""
+        """Closes the environment that this one owns."""
         self.env.close()
+
+
+def _check_env(env: gymnasium.Env[Any, Any], in_ansi: bool) -> None:
+    """Raises an error unless the environment has `Discrete` actions and, if asked for, renders itself as text."""
+    if not isinstance(env.action_space, Discrete):
+        raise ValueError(f"{env} takes {env.action_space}; wrap an environment with Discrete actions")
+    if in_ansi and "ansi" not in env.metadata["render_modes"]:
+        raise ValueError(f"{env} cannot show itself as text; pass describe=, a function of its observation")
+    if in_ansi and env.render_mode != "ansi":
+        raise ValueError(f"{env} has render_mode={env.render_mode!r}; make it with 'ansi', or pass describe=")
 
 
 def _checked_names(actions: Sequence[str], space: Discrete) -> tuple[str, ...]:
     if isinstance(actions, str) or len(actions) != space.n:
         raise ValueError(f"actions={actions!r} must be {space.n} names, one for each action of {space}")
-    for name in actions:
-        check_action_name(name)
-    if len({name.casefold() for name in actions}) < len(actions):
-        raise ValueError(f"actions={actions!r} must differ in more than case")
+    check_action_names(actions)
     return tuple(actions)

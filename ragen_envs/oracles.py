@@ -1,8 +1,9 @@
 """Policies that know the environment: the best action, a uniformly random one, and plans made of both.
 
-They give the two rows that every result is read against, data for a warm start, and proofs of solvability.
-They are `functools.singledispatch` functions on the type of the unwrapped environment: a new environment joins with
-``@best_action.register``, beside it or here. Left out: learned or approximate policies.
+They give the two rows that every result is compared with, data for a warm start, and proofs that tasks can be solved.
+They are `functools.singledispatch` functions on the type of the unwrapped environment: register a policy for a new
+environment with ``@best_action.register``. How a family is solved is in its own folder; here is only the register.
+Left out: learned or approximate policies.
 """
 
 import copy
@@ -12,39 +13,32 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
-from ragen_envs.arithmetic import random_expression, solve
 from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
+from ragen_envs.countdown.arithmetic import random_expression, solve
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.frozen_lake_maps import ACTIONS, GOAL, Lake
-from ragen_envs.shop_policies import (
+from ragen_envs.frozen_lake.oracle import best_lake_action
+from ragen_envs.sokoban import Sokoban
+from ragen_envs.sokoban.solver import solver_for
+from ragen_envs.text_env import TextEnv
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.policies import (
     best_shop_action,
     best_toy_action,
     careless_toy_action,
     random_shop_action,
     random_toy_action,
 )
-from ragen_envs.sokoban import Sokoban
-from ragen_envs.sokoban_solver import solver_for
-from ragen_envs.text_env import TextEnv
-from ragen_envs.toy_shop import ToyShop
-from ragen_envs.webshop import WebShop
 
 TextGym = gymnasium.Env[str, str]
 
-# Horizons are rounded up to a multiple of this, so that one table serves every step of an episode.
-HORIZON_STEP = 16
-# Two policies whose values differ by less are equally good: the difference is rounding.
-TIE = 1e-12
-
 
 class NoOracleError(TypeError):
-    """No policy is known for this type of environment."""
+    """No policy is registered for this type of environment."""
 
     def __init__(self, policy: str, env: object) -> None:
-        """Names the policy, the environment and the remedy."""
+        """Names the policy and the environment, and says what to do."""
         name = type(env).__name__
         super().__init__(f"{policy} knows no {name}; write one and register it with @{policy}.register({name})")
 
@@ -55,7 +49,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
 
     Args:
         env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
-        actions_left: How many actions the episode still allows, this one included; at least 1.
+        actions_left: Number of actions that the episode still allows, including this one; at least 1.
 
     Returns:
         The name of an action.
@@ -63,7 +57,7 @@ def best_action(env: TextGym, actions_left: int) -> str:
     Raises:
         NoOracleError: If no policy is registered for the environment.
         ValueError: If `actions_left` is below 1 where it matters.
-        sokoban_solver.SearchLimitError: If a Sokoban level is too large for the solver.
+        sokoban.solver.SearchLimitError: If a Sokoban level is too large for the solver.
     """
     if env.unwrapped is env:
         raise NoOracleError("best_action", env)
@@ -83,18 +77,10 @@ def _(env: Countdown, actions_left: int) -> str:
 
 
 @best_action.register
-def _(env: FrozenLake, actions_left: int) -> str:
-    if actions_left < 1:
-        raise ValueError(f"actions_left={actions_left}; an oracle needs at least 1 action")
-    horizon = -(-actions_left // HORIZON_STEP) * HORIZON_STEP
-    return ACTIONS[lake_policy(env.lake, horizon)[actions_left - 1, env.position]]
-
-
-@best_action.register
 def _(env: Sokoban, actions_left: int) -> str:
     room = env.room
     move = solver_for(room.board).best_move(room.player, room.boxes)
-    return move or env.actions[0]  # where nothing can be solved any more, all actions are as good
+    return move or env.actions[0]  # where nothing can be solved any more, all actions are equally good
 
 
 @functools.singledispatch
@@ -128,6 +114,7 @@ def _(env: Countdown, rng: np.random.Generator) -> str:
     return random_expression(env.numbers, rng)
 
 
+best_action.register(FrozenLake, best_lake_action)
 best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
 random_action.register(WebShop, random_shop_action)
@@ -137,14 +124,14 @@ random_action.register(ToyShop, random_toy_action)
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
-    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment
-    the plan is thus imagined, never foreseen: the first action is the best there is, later ones are best for an
-    imagined course of events. In a deterministic one the plan is exact.
+    They are chosen on a copy of the environment whose outcomes are drawn from `rng`. In a stochastic environment the
+    plan therefore cannot see what will happen: the first action is the best one, later actions are best for outcomes
+    that are only imagined. In a deterministic environment the plan is exact.
 
     Args:
         env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
-        actions_left: How many actions the episode still allows.
-        length: The most actions to plan; fewer come back if the copy ends or `actions_left` is smaller.
+        actions_left: Number of actions that the episode still allows.
+        length: The most actions to plan; there are fewer if the copy ends or `actions_left` is smaller.
         rng: Source of the imagined outcomes and of the noise.
         noise: Probability, in [0, 1], that an action is uniformly random.
 
@@ -152,21 +139,21 @@ def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator,
         Names of actions, in order.
 
     Raises:
-        TypeError: If the unwrapped environment is no `TextEnv`.
-        ValueError: If `noise` is no probability.
+        TypeError: If the unwrapped environment is not a `TextEnv`.
+        ValueError: If `noise` is not a probability.
         NoOracleError: If no policy is registered for the environment.
     """
     return _planned(env, actions_left, length, rng, noise, uniformly_noisy_action)
 
 
 def uniformly_noisy_action(env: TextGym, actions_left: int, rng: np.random.Generator, noise: float) -> str:
-    """The best action or, with probability `noise`, a uniformly random one; arguments and errors as those of both."""
+    """The best action or, with probability `noise`, a uniformly random one; arguments and errors are those of both."""
     at_random = noise > 0.0 and rng.random() < noise
     return random_action(env, rng) if at_random else best_action(env, actions_left)
 
 
-# What demonstrations are made of. An environment whose actions are texts registers noise of its own: where whole
-# searches are at random, a model learns that nothing is to be read from the request.
+# The actions of demonstrations. An environment whose actions are free text registers its own noise: from searches that
+# are random as a whole, a model learns to ignore the request.
 demonstrated_action = functools.singledispatch(uniformly_noisy_action)
 
 
@@ -178,12 +165,12 @@ def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
-    """The next few actions of somebody to learn from: `plan`, with the noise that suits the environment.
+    """The next few actions of a demonstration: `plan`, with the noise that suits the environment.
 
-    That is `demonstrated_action`: in general the best action or a uniformly random one; in ToyShop a search some of
-    whose words are mistaken, each with probability `noise`, and the purchase of the first result.
+    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In ToyShop
+    it is a search, each of whose words is wrong with probability `noise`, and then the purchase of the first result.
 
-    Arguments, value and errors are those of `plan`.
+    Arguments, return value and errors are those of `plan`.
     """
     return _planned(env, actions_left, length, rng, noise, demonstrated_action)
 
@@ -196,7 +183,7 @@ def _planned(
     noise: float,
     choose: Callable[[TextEnv, int, np.random.Generator, float], str],
 ) -> list[str]:
-    """Actions chosen one after the other on a copy."""
+    """Actions that are chosen one after the other on a copy."""
     if not 0.0 <= noise <= 1.0:
         raise ValueError(f"noise={noise} is not a probability; use a number from 0 to 1")
     imagined = _imagine(env.unwrapped, rng)
@@ -209,50 +196,14 @@ def _planned(
 
 
 def _imagine(env: TextGym, rng: np.random.Generator) -> TextEnv:
-    """A copy with luck of its own.
+    """A copy with separate outcomes.
 
-    Spaces, spec and the start-state generator are shared: play changes none of them, and copying them would take
+    Spaces, spec and the generator of start states are shared: actions do not change them, and copying them would take
     twelve times as long as the rest.
     """
     if not isinstance(env, TextEnv):
-        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(env).__name__} is none")
+        raise TypeError(f"plan needs a TextEnv to re-seed its outcomes; {type(env).__name__} is not one")
     shared = (env.observation_space, env.action_space, env.spec, env.np_random)
     memo: dict[int, Any] = {id(part): part for part in shared}
     memo[id(env.outcome_random)] = np.random.default_rng(rng.integers(2**63))
     return copy.deepcopy(env, memo)
-
-
-@functools.lru_cache(maxsize=4096)
-def lake_policy(lake: Lake, horizon: int) -> NDArray[np.int8]:
-    """Optimal play on a frozen lake by value iteration over a finite horizon.
-
-    Maximises the probability of reaching the goal in time; among equals, minimises the expected length of the
-    successful paths; among equals again, takes the first of `ACTIONS`. Without slipping, and with time enough,
-    this walks a shortest path.
-
-    Args:
-        lake: The map and its physics.
-        horizon: Largest number of actions left.
-
-    Returns:
-        Index into `ACTIONS`, shape (horizon, size²): row h is for h + 1 actions left.
-    """
-    outcomes = [[lake.transitions(tile, action) for action in ACTIONS] for tile in range(len(lake.tiles))]
-    # A tile without slipping or at its end has fewer outcomes than others: pad them with probability 0.
-    most = max(len(each) for row in outcomes for each in row)
-    padded = np.array([[each + [(0.0, 0)] * (most - len(each)) for each in row] for row in outcomes])
-    probability, reached = padded[..., 0], padded[..., 1].astype(np.intp)  # each (size², 4, outcomes)
-    success = np.array([float(tile == GOAL) for tile in lake.tiles])  # with no actions left
-    length = np.zeros_like(success)  # E[actions taken · success]
-    on_goal = success == 1.0
-    policy = np.empty((horizon, len(success)), dtype=np.int8)
-    for row in policy:
-        action_success = (probability * success[reached]).sum(-1)  # (size², 4)
-        action_length = (probability * length[reached]).sum(-1) + action_success
-        best = action_success >= action_success.max(-1, keepdims=True) - TIE
-        shortest = np.where(best, action_length, np.inf)
-        row[:] = (shortest <= shortest.min(-1, keepdims=True) + TIE).argmax(-1)
-        success = np.take_along_axis(action_success, row[:, None].astype(np.intp), -1)[:, 0]
-        length = np.take_along_axis(action_length, row[:, None].astype(np.intp), -1)[:, 0]
-        length[on_goal] = 0.0  # the walk is over, time no longer counts
-    return policy

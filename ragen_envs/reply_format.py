@@ -1,8 +1,8 @@
-"""The grammar of a model's reply: what writes it, what reads it, and the tags both share.
+"""The format of a model's reply: how it is written, how it is read, and the tags.
 
-``<think>…</think><answer>Left || Down</answer>``, or the answer alone. The first match counts, text around it is
-ignored, and blanks may stand between thought and answer. Left out: repairing a reply that is nearly right, because
-a trainer must score what was sampled.
+A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer. The first match counts. Text around it
+is ignored, and there may be whitespace between thought and answer. Left out: repairing a reply that is nearly right,
+because a trainer must score what was sampled.
 """
 
 import re
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS
-# It starts with a literal and repeats only blanks, so a search takes linear time whatever the reply.
+# It starts with a literal and repeats only whitespace, so that a search takes linear time for any reply.
 _THOUGHT_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
 
 
@@ -25,38 +25,38 @@ class ReplyFormat:
 
     Attributes:
         think: Whether a thought precedes the answer.
-        separator: Text between two actions.
+        separator: The text between two actions.
     """
 
     think: bool
     separator: str
 
     def __post_init__(self) -> None:
-        """Refuses a separator that would make replies ambiguous.
+        """Checks the separator.
 
         Raises:
-            ValueError: If the separator is empty or has blanks or a tag in it.
+            ValueError: If it is empty, or contains whitespace or a tag, which would make replies ambiguous.
         """
         if not self.separator or re.search(r"\s", self.separator) or _has_tag(self.separator):
             raise ValueError(f"action separator {self.separator!r} must be text without blanks and tags")
 
     @property
     def prefix(self) -> str:
-        """What every reply starts with."""
+        """The tag that every reply starts with."""
         return THINK if self.think else ANSWER
 
     def write(self, actions: Sequence[str], thought: str = "") -> str:
         """Writes the reply that `read` reads back as `actions`.
 
         Args:
-            actions: At least one action, none blank or with blanks at its ends.
-            thought: Put before the answer, or left out if `think` is off.
+            actions: At least one action; none is empty, or starts or ends with whitespace.
+            thought: Comes before the answer; left out if `think` is False.
 
         Returns:
             The text of the reply.
 
         Raises:
-            ValueError: If there is no action, or a text that the grammar cannot carry.
+            ValueError: If there is no action, or if a text cannot be written in this format.
         """
         if isinstance(actions, str) or not actions:
             raise ValueError(f"a reply needs a sequence of at least one action; got {actions!r}")
@@ -75,7 +75,7 @@ class ReplyFormat:
             reply: Any string.
 
         Returns:
-            The stripped, non-empty actions as written, valid or not; None if the tags are not readable.
+            The stripped, non-empty actions as the model wrote them, valid or not; None if the tags cannot be read.
         """
         start = reply.find(self.prefix)
         if start < 0:

@@ -1,9 +1,9 @@
 """TextEnv: the base class of every environment here. Primitive action text in, observation text out.
 
-It holds what all of them share and nobody should write twice: text spaces with an explicit charset, matching
-of action names, seeding with a separate stream for outcomes, the info keys, and rendering. It knows nothing of
-turns, prompts or models; `AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human"
-render mode (`python -m ragen_envs play` shows the text in a terminal).
+It has what all environments share: text spaces with an explicit charset, matching of action names, seeding with a
+separate stream for outcomes, the info keys, and rendering. It knows nothing about turns, prompts or models;
+`AgentTurns` does. Left out: a step limit (Gymnasium's `TimeLimit` has it) and a "human" render mode (`python -m
+ragen_envs play` shows the text in a terminal).
 """
 
 import abc
@@ -17,10 +17,10 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import checked_number
-from ragen_envs.text_picture import draw_text
+from ragen_envs.pictures.text import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
-"""Every character our own environments emit: printable ASCII, newline, and Sokoban's and FrozenLake's tick."""
+"""Every character that our environments write: printable ASCII, newline, and the tick of Sokoban and FrozenLake."""
 
 
 class TextEnv(gymnasium.Env[str, str], abc.ABC):
@@ -28,38 +28,38 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     A subclass provides `instruction`, `actions`, `_start` and `_act`; it inherits the whole Gymnasium API.
 
-    `step` takes any string. What is not a valid action changes nothing, earns 0 and is reported as
-    ``info["action_is_valid"] = False``; it is never an exception. After the end of an episode no action is
-    valid any more: `step` then repeats the final observation with reward 0 and ``terminated`` still true. The same
-    goes for ``truncated`` of an environment with a limit of its own, whose `_act` sets ``self._truncated``.
+    `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
+    ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
+    `step` repeats the final observation with reward 0, and ``terminated`` stays true. The same holds for ``truncated``
+    in an environment with its own limit, whose `_act` sets ``self._truncated``.
 
     Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the
     start state of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group
-    can share its start and not its luck. Neither this option nor anything done in an episode moves
-    `np_random`: the start states of later unseeded resets stay the same.
+    can share its start state but not its outcomes. Neither this option nor any action moves `np_random`: the start
+    states of later unseeded resets stay the same.
 
     In an `AsyncVectorEnv` pass ``shared_memory=False``: Gymnasium reads text from shared memory only once.
 
-    Information, the same keys from `reset` and `step`:
+    The info dict has the same keys from `reset` and `step`:
 
     | key | meaning |
     |---|---|
     | `success` | the task is solved |
     | `action_is_valid` | the action was understood and carried out; False at reset, where there was none |
     | `action_is_effective` | the action changed the state; False at reset |
-    | more | documented by each environment, see `idle_info` |
+    | others | documented by each environment, see `idle_info` |
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed",)
-    """Keys that `reset(options=...)` understands; a subclass with more of them extends the tuple."""
+    """Keys that `reset(options=...)` understands. A subclass with more options extends the tuple."""
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
-    """Environment-specific info keys with their values when no action was carried out. Immutable values only."""
+    """Info keys of this environment, with their values when no action was carried out. Values must be immutable."""
 
     outcome_random: np.random.Generator
-    """Source of everything random after the start state. Exists from the first `reset` on."""
+    """Source of everything random after the start state. Exists after the first `reset`."""
 
     def __init__(
         self, *, render_mode: str | None = None, max_observation_length: int = 1024, max_action_length: int = 64
@@ -69,7 +69,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         Args:
             render_mode: One of ``metadata["render_modes"]`` or None.
             max_observation_length: Longest observation, in characters.
-            max_action_length: Longest action that `action_space` declares, in characters. `step` takes longer ones.
+            max_action_length: Longest action that `action_space` declares, in characters. `step` accepts longer ones.
 
         Raises:
             ValueError: If the render mode is unknown.
@@ -92,11 +92,11 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
     @property
     def actions(self) -> tuple[str, ...] | None:
-        """Names of the valid actions, matched whatever their case; None means free-form text."""
+        """Names of the valid actions, matched in any case; None means free-form text."""
         return None
 
     def about(self) -> dict[str, Any]:
-        """What a summary of results should say of it besides its arguments, for JSON; may ask a server."""
+        """Facts for a summary of results, in addition to the arguments, as JSON values. It may ask a server."""
         return {}
 
     @abc.abstractmethod
@@ -112,7 +112,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Returns:
             Observation, reward, terminated, and an info dict with `success`, `action_is_effective` and every
-            key of `idle_info`; with `action_is_valid` False if the action turned out to be none.
+            key of `idle_info`; also with `action_is_valid` False if the action turned out to be invalid.
         """
 
     def _parse_action(self, text: str) -> str | None:
@@ -134,7 +134,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Starts an episode.
 
         Args:
-            seed: Seed of `np_random`, hence of the start state and, by default, of the outcomes. None continues
+            seed: Seed of `np_random`, which draws the start state and, by default, the outcomes. None continues
                 the current stream.
             options: ``{"outcome_seed": int}`` draws the outcomes from this non-negative seed instead.
 
@@ -143,7 +143,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
-            TypeError: If a subclass returned no text, or says nothing of its actions.
+            TypeError: If a subclass did not return text, or does not say what its actions are.
         """
         options = {} if options is None else options
         for key in options:
@@ -172,10 +172,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
             action: Any string.
 
         Returns:
-            Observation, reward, terminated, truncated (by a limit of the environment's own), info.
+            Observation, reward, terminated, truncated (by the environment's own limit), info.
 
         Raises:
-            TypeError: If `action` is not a string, or a subclass returned something else than `_act` should.
+            TypeError: If `action` is not a string, or `_act` of a subclass returned something wrong.
             gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._observation is None:
@@ -196,7 +196,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return self._observation, reward, self._terminated, self._truncated, info
 
     def _idle(self) -> dict[str, Any]:
-        """Info of a reset, or of a step that carried nothing out."""
+        """The info of a reset, or of a step that carried out nothing."""
         return {
             "success": self._success,
             "action_is_valid": False,
@@ -222,6 +222,6 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return self._picture() if self.render_mode == "rgb_array" else self._observation
 
     def _picture(self) -> NDArray[np.uint8]:
-        """The current state for "rgb_array". A subclass may draw more than its text."""
+        """The current state for "rgb_array". A subclass may draw more than the text."""
         assert self._observation is not None
         return draw_text(self._observation)

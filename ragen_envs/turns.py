@@ -1,10 +1,12 @@
 """AgentTurns: one model reply in, the next user message out.
 
-Every message is written here, and the reply format it shows is the one that parses the reply (`reply_format`): the two
-cannot drift apart. Left out: chat templates and tokens, and echoing a wrong reply (a small model copies what it reads).
+Every message is written here. The reply format that a message shows is the one that parses the reply (`reply_format`),
+so that the two always agree. Left out: chat templates and tokens, and repeating a wrong reply to the model (a small
+model copies what it reads).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
@@ -13,44 +15,62 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_integer
 from ragen_envs.reply_format import ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.turn_record import TurnRecord
 
-MAX_REPLY_LENGTH = 8192  # what action_space declares; step reads longer replies all the same
-MESSAGE_ROOM = 2048  # characters of a message besides instruction, action names and observation
+MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
+MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation
+
+
+@dataclass
+class TurnRecord:
+    """What happened to one reply: the notes that `AgentTurns` takes during a turn."""
+
+    actions: list[str] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    env_reward: float = 0.0
+    is_readable: bool = False
+    is_effective: bool = False
+    penalty: float = 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the turn has no penalty: the reply is readable, with a valid action and no invalid one."""
+        return self.is_readable and bool(self.actions) and not self.invalid
 
 
 class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
     """Lets a language model play a text environment in turns of several primitive actions.
 
-    A reply reads ``<think>…</think><answer>Left || Down</answer>``, or the answer alone (see `reply_format`). The
-    first `max_actions_per_turn` of its actions are kept; unknown ones among them are dropped, valid ones executed
-    in order until the environment ends or `max_actions` are used up. A turn is bad, and costs `format_penalty`
-    once, if the reply is not readable, has no valid action, or has an invalid one. Valid actions that a limit or
-    the end left unexecuted are surplus, which costs nothing.
+    A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer (see `reply_format`). Its first
+    `max_actions_per_turn` actions are kept. Unknown actions among them are dropped; valid ones are executed in order
+    until the environment ends or `max_actions` are used up. A turn is bad, and gets `format_penalty` once, if the
+    reply is not readable, has no valid action, or has an invalid one. Valid actions that were not executed because of
+    a limit or the end are surplus; they have no penalty.
 
-    ``terminated`` is the environment's. ``truncated`` is the environment's too, or, unless terminated, a limit
-    of turns or actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
+    ``terminated`` comes from the environment. ``truncated`` comes from the environment too or, unless terminated, from
+    a limit of turns or actions. After the end, `step` repeats the last message with reward 0 and changes nothing.
 
-    Information, the same keys from `reset` (no turn taken: empty, zero, False) and `step`:
+    The info dict has the same keys from `reset` (where no turn was taken: empty, zero, False) and `step`:
 
     | key | meaning |
     |---|---|
-    | `success` | the environment's; False if it reports none |
+    | `success` | from the environment; False if it does not report it |
     | `turn` | number of turns taken |
     | `actions` | executed actions of this turn, as the environment spells them |
     | `invalid_actions` | actions that are unknown or that the environment called invalid, as written |
     | `surplus_actions` | actions past a limit or past the end, as written |
     | `num_actions` | length of `actions` |
-    | `actions_left` | how many actions the episode still allows |
+    | `actions_left` | number of actions that the episode still allows |
     | `format_is_valid` | the tags were readable |
     | `action_is_valid` | format valid, at least one action executed, none invalid |
-    | `action_is_effective` | an action changed the state (the observation, if the environment does not tell) |
-    | `env_reward` | what the environment paid in this turn, without penalty |
+    | `action_is_effective` | an action changed the state (or the observation, if the environment does not say) |
+    | `env_reward` | sum of the environment's rewards in this turn, without penalty |
     | `format_penalty` | 0.0, or the penalty; the turn's reward is the sum of the two |
     | `action_rewards` | the environment's reward of each of `actions` |
     | `limit` | what truncated the episode: "turns", "actions", "env", or "" |
-    | `state` | the environment's observation alone, as the message shows it |
-    | others | of the environment's last info |
+    | `state` | only the environment's observation, as the message shows it |
+    | others | from the environment's last info |
 
     Args:
         env: The environment; its observations and actions are text.
@@ -59,13 +79,13 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         max_actions: Actions executed per episode, at least 1.
         think: Whether a reply has a thought before its answer.
         format_penalty: Reward added to a bad turn, at most 0.
-        action_separator: Put between actions; no blanks in it, no tags.
+        action_separator: Text between two actions, without whitespace and tags.
         instruction: Task shown in the first message; by default the environment's own.
         actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
 
     Raises:
-        ValueError: If a number is out of range, the separator unusable, a space not text, or if `env` is no
-            `TextEnv` and `instruction` or `actions` is missing.
+        ValueError: If a number is out of range, the separator cannot be used, a space is not text, or if `env` is not
+            a `TextEnv` and `instruction` or `actions` is missing.
     """
 
     def __init__(
@@ -83,14 +103,14 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     ) -> None:
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env):
-            raise ValueError(f"env={env!r} is no environment; pass what gymnasium.make returns")
+            raise ValueError(f"env={env!r} is not an environment; pass what gymnasium.make returns")
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         for limit, number in limits.items():
             check_integer(limit, number, 1, "leaves nothing to play")
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
-            raise ValueError(f"{env.unwrapped} is no TextEnv; pass instruction= and actions= (() for free text)")
+            raise ValueError(f"{env.unwrapped} is not a TextEnv; pass instruction= and actions= (() for free text)")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=False,
@@ -118,9 +138,9 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
         names = ", ".join(self.actions or ())
         charset = space.character_set.union(TEXT_CHARSET, self.instruction, names, action_separator)
-        # The names are listed once and perhaps shown in examples.
+        # The names are listed once and may be shown in examples.
         room = MESSAGE_ROOM + len(self.instruction) + 4 * len(names)
-        return type(space)(space.max_length + room, min_length=0, charset=charset)  # `AnyText` stays one
+        return type(space)(space.max_length + room, min_length=0, charset=charset)  # an `AnyText` stays an `AnyText`
 
     @property
     def instruction(self) -> str:
@@ -128,11 +148,11 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         if self._instruction is not None:
             return self._instruction
         assert isinstance(self.unwrapped, TextEnv)
-        return self.unwrapped.instruction  # read live: it may differ from one episode to the next
+        return self.unwrapped.instruction  # it may differ from one episode to the next
 
     @property
     def actions(self) -> tuple[str, ...] | None:
-        """Names of the valid actions; None if any text may be one."""
+        """Names of the valid actions; None for free text."""
         if self._actions is not None:
             return self._actions or None
         assert isinstance(self.unwrapped, TextEnv)
@@ -140,24 +160,24 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def actions_left(self) -> int:
-        """How many actions the episode still allows."""
+        """Number of actions that the episode still allows."""
         return self.max_actions - self._actions_used
 
     @property
     def reply_prefix(self) -> str:
-        """What every well-formed reply starts with; a rollout may force it."""
+        """The start of every well-formed reply; a rollout may force it."""
         return self.reply_format.prefix
 
     @property
     def opening(self) -> str:
-        """The last message as the first of a conversation, behind the rules: for contexts that begin at this turn.
+        """The rules and the last message, as the first message of a context that begins at this turn.
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first `reset`.
         """
         if self._message is None:
             raise ResetNeeded("AgentTurns.opening was read before reset; call reset first")
-        return "\n".join([*self._rules(), "", self._latest])
+        return self._opening()
 
     def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
         """Writes the canonical reply with these actions; see `ReplyFormat.write`."""
@@ -174,7 +194,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self._terminated = self._env_truncated = self._truncated = False
         self._limit = ""
         self._latest = "\n".join([f"Turn 1 of {self.max_turns}", *self._state()])
-        self._message = "\n".join([*self._rules(), "", self._latest])
+        self._message = self._opening()
         return self._message, self._info(TurnRecord())
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -224,7 +244,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         return turn
 
     def _match(self, text: str) -> str | None:
-        """The action's own spelling, so that an unknown one never costs a step of the environment's time limit."""
+        """The action as the environment spells it; None if it is unknown, so that it costs no step of a `TimeLimit`."""
         if self.actions is None:
             return text
         wanted = text.casefold()
@@ -249,10 +269,13 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             return "actions"
         return "turns" if self._turns_taken == self.max_turns else ""
 
+    def _opening(self) -> str:
+        return "\n".join([*self._rules(), "", self._latest])
+
     def _rules(self) -> list[str]:
         listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []
         if self.actions:
-            self.format_reply(self.actions)  # refuses a name that no reply can carry
+            self.format_reply(self.actions)  # raises an error for a name that cannot be written in a reply
         per_turn = min(self.max_actions_per_turn, self.max_actions)
         limits = f"Limits: actions per turn {per_turn}, actions in all {self.max_actions}, turns {self.max_turns}"
         return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
@@ -266,7 +289,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         return ["State:", self._observation, f"Actions left: {self.actions_left}"]
 
     def _problem(self, turn: TurnRecord) -> list[str]:
-        """One line that lets a model recover from a bad turn; it never repeats what the model wrote."""
+        """One line that helps a model recover from a bad turn. It never repeats what the model wrote."""
         if turn.is_good:
             return []
         if not turn.is_readable:

@@ -1,10 +1,10 @@
-"""Many environments of one kind in one process, without the wrappers' share of the time.
+"""Many environments of one kind in one process, without the time that wrappers take.
 
-`gymnasium.make_vec(id, n, "sync")` does the same with three wrappers around every environment and an info dict
-merged key by key; here one loop steps the bare environments, counts the steps of `TimeLimit` and gathers each info
-key at once. The results are the same, seed for seed. Left out: NumPy physics for all environments at once. Observations
-are still strings, and random outcomes must come from each environment's own generator, so that even the best case (a
-lake without slipping, no invalid action) was less than twice as fast, for a second copy of the physics.
+`gymnasium.make_vec(id, n, "sync")` puts three wrappers around every environment and merges info dicts key by key. Here
+one loop steps the bare environments, counts the steps of `TimeLimit` and gathers each info key at once. The results are
+the same, seed for seed. Left out: NumPy physics for all environments at once. Observations are strings, and random
+outcomes must come from each environment's own generator. Even the best case (a lake without slipping, no invalid
+action) was therefore less than twice as fast, and needs a second copy of the physics.
 """
 
 import functools
@@ -16,6 +16,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 
+from ragen_envs.arguments import check_integer, check_limit
 from ragen_envs.bandit import Bandit
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.sokoban import Sokoban
@@ -33,10 +34,10 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
     and `final_info` of the episodes that ended.
 
     It differs from a `SyncVectorEnv` in three things. `step` checks all actions before it carries out the first.
-    With ``AutoresetMode.DISABLED``, stepping an ended episode is a `ResetNeeded` that names it. `reset` leaves the
-    options it is given as they are.
+    With ``AutoresetMode.DISABLED``, stepping an ended episode raises a `ResetNeeded` that names it. `reset` does not
+    change the options that it is given.
 
-    Any environment joins by an entry point of its own: ``functools.partial(TextVectorEnv, MyEnv)``, as below.
+    For your own environment use ``functools.partial(TextVectorEnv, MyEnv)`` as vector entry point, as below.
     """
 
     def __init__(
@@ -53,19 +54,18 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         Args:
             env_type: Class of the environments.
             num_envs: How many, at least 1.
-            autoreset_mode: When an ended episode is followed by a new one: at the next step, at once or by `reset`.
-            max_episode_steps: Steps, invalid actions among them, after which an episode is truncated; None or, as in
-                `gymnasium.make`, -1 for no limit besides the environment's own.
+            autoreset_mode: When a new episode follows one that ended: at the next step, at once, or after `reset`.
+            max_episode_steps: Steps, including invalid actions, after which an episode is truncated; None or, as in
+                `gymnasium.make`, -1 for no limit except the environment's own.
             **arguments: Arguments of `env_type`.
 
         Raises:
             ValueError: If a number is out of its range, or the autoreset mode or an argument's value is unknown.
             TypeError: If `env_type` does not take an argument.
         """
-        if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs} leaves nothing to step; use 1 or more")
-        if max_episode_steps is not None and max_episode_steps != -1 and max_episode_steps < 1:
-            raise ValueError(f"max_episode_steps={max_episode_steps} leaves nothing to play; use 1 or more, or None")
+        check_integer("num_envs", num_envs, 1, "leaves nothing to step")
+        if max_episode_steps != -1:
+            check_limit("max_episode_steps", max_episode_steps)
         make = functools.partial(env_type, **arguments)
         super().__init__([make] * num_envs, autoreset_mode=autoreset_mode)
         self._max_steps = float("inf") if max_episode_steps in (None, -1) else max_episode_steps
@@ -79,9 +79,9 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         """Starts an episode in every environment, or in those of a mask.
 
         Args:
-            seed: ``seed + i`` for environment i; or a sequence with one seed, or None, for each.
+            seed: Environment i gets ``seed + i``; or a sequence with one seed, or None, for each environment.
             options: Passed on to each `TextEnv.reset`, except ``"reset_mask"``: a bool array of shape (num_envs,)
-                that tells which environments are reset; the others go on and keep their observation.
+                that says which environments are reset; the others continue and keep their observation.
 
         Returns:
             The observations of all environments and the infos of those that were reset.
@@ -101,16 +101,16 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         """Carries out one action in every environment.
 
         Args:
-            actions: One string for each environment. With ``AutoresetMode.NEXT_STEP``, that of an ended episode is
-                not used: the environment is reset instead.
+            actions: One string for each environment. With ``AutoresetMode.NEXT_STEP``, an environment whose episode
+                has ended is reset instead, and its action is not used.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos, as the class docstring has them.
+            Observations, rewards, terminated, truncated and infos, as in the class docstring.
 
         Raises:
             ValueError: If there is not one action for each environment.
             TypeError: If an action is not a string.
-            gymnasium.error.ResetNeeded: Before the first `reset`, or, with ``AutoresetMode.DISABLED``, after an end.
+            gymnasium.error.ResetNeeded: Before `reset`; with ``AutoresetMode.DISABLED`` also after an end.
         """
         self._check(actions)
         texts, steps_taken, has_ended, max_steps = self._texts, self._steps_taken, self._has_ended, self._max_steps
@@ -170,7 +170,7 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         return info
 
     def _restart_ended(self, infos: list[dict[str, Any]]) -> dict[str, Any]:
-        """Starts an episode wherever one has ended, puts its info into `infos` and returns what the old one left."""
+        """Starts new episodes where one has ended, puts their infos into `infos`, returns the final ones."""
         rows = [row for row, has_ended in enumerate(self._has_ended) if has_ended]
         if not rows:
             return {}
@@ -182,10 +182,10 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         return final
 
     def _gather(self, rows: Sequence[int], infos: list[dict[str, Any]]) -> dict[str, Any]:
-        """Merges the infos of some environments, as `VectorEnv._add_info` would one after the other.
+        """Merges the infos of some environments, with the result that `VectorEnv._add_info` gives one by one.
 
-        At once for what `TextEnv` promises: the same keys everywhere, with immutable values. Gymnasium's types are
-        kept: numbers by the type of the first one, everything else as objects.
+        Infos as `TextEnv` promises them, with the same keys everywhere and immutable values, are merged at once.
+        Gymnasium's types are kept: numbers by the type of the first one, everything else as objects.
         """
         first = infos[0]
         is_flat = not any(isinstance(value, dict | np.ndarray) for value in first.values())
@@ -207,7 +207,7 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         return gathered
 
 
-# Entry points of the registered ids. Named, because a callable in its place would make `EnvSpec.to_json` fail.
+# Entry points of the registered ids. They are registered by name, because `EnvSpec.to_json` fails for a callable.
 bandit_vector = functools.partial(TextVectorEnv, Bandit)
 frozen_lake_vector = functools.partial(TextVectorEnv, FrozenLake)
 sokoban_vector = functools.partial(TextVectorEnv, Sokoban)

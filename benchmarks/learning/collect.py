@@ -1,4 +1,4 @@
-"""From single results to what a question's JSON holds: pure but for reading files."""
+"""From single results to what a question's JSON holds: pure, except that it reads files."""
 
 import argparse
 import sys
@@ -34,7 +34,7 @@ def results(question: Question, task: str, options: argparse.Namespace) -> dict[
 
 
 def missing(question: Question, options: argparse.Namespace) -> list[str]:
-    """What the command asked for and did not get."""
+    """What the command asked for and is not there."""
     return [
         f"{task}/{variant}/seed{seed}"
         for task in options.tasks
@@ -50,7 +50,7 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
     content: dict[str, Any] = {
         **provenance(),
         "command": " ".join([f"python benchmarks/{question.name}.py", *sys.argv[1:]]),
-        "question": {name: getattr(question, name) for name in ("name", "title", "published", "reading", "curves")},
+        "question": {name: getattr(question, name) for name in ("name", "title", "curves")},
         "tasks": {},
     }
     for name, task in question.tasks.items():

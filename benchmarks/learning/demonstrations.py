@@ -1,4 +1,4 @@
-"""Lessons: what the warm starts of some questions learn from, where one environment and one limit are not enough.
+"""Lessons: what the warm starts of some questions learn from, if one environment and one limit are not enough.
 
 A lesson is a function of the task's environment, the options of its play and those of its warm start; it returns the
 tokenizer and the episodes to learn from. Every episode has a start state of its own. Left out: lessons by a model.
@@ -77,7 +77,7 @@ def played(
         env: A Gymnasium id or a function, as for the trainer.
         args: Limits and format.
         tokenizer: Of the model.
-        reply: Answers the environment, with dice that depend on the seed alone.
+        reply: Answers the environment; its random generator depends only on the seed.
         seeds: Start states.
     """
 
@@ -92,7 +92,7 @@ def played(
 
 
 def changed(args: StarPOConfig, options: Mapping[str, Any]) -> StarPOConfig:
-    """The configuration with other values; it is not made anew, since TRL derives fields that it then refuses."""
+    """The configuration with other values; a copy, since TRL derives fields that it would refuse as arguments."""
     other = copy(args)
     for name, value in options.items():
         setattr(other, name, value)
@@ -116,8 +116,8 @@ def every_limit(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson
     """Episodes under all limits of actions per turn: 1 to 7, of 10 actions in all and of 5 turns.
 
     The limits are in the first message, so that one model can learn to fill its turns under all of them. What a message
-    says of them is one token, however many digits it has: a map is then as far from its answer under all limits. Each
-    of the 13 kinds (two actions a turn are 10 in 5 turns either way) has the same number of episodes.
+    says about limits is one token, for any number of digits: a map is equally far from its answer under all limits.
+    Each of the 13 kinds (two actions a turn are 10 in 5 turns either way) has the same number of episodes.
 
     Args:
         env: Gymnasium id.
@@ -134,7 +134,7 @@ def every_limit(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson
 
 
 def lines_about_limits() -> list[str]:
-    """All that `AgentTurns` writes about limits under those of `FIXED_TOTAL` and `FIVE_TURNS`."""
+    """All lines that `AgentTurns` writes about the limits of `FIXED_TOTAL` and `FIVE_TURNS`."""
     limits = [*FIXED_TOTAL.values(), *FIVE_TURNS.values()]
     lines = {
         f"Limits: actions per turn {limit['max_actions_per_turn']}, actions in all {limit['max_actions']}, "
@@ -149,8 +149,8 @@ def lines_about_limits() -> list[str]:
 def several_games(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
     """Episodes of small rooms, and a tenth each of other symbols, of larger rooms, of two boxes, and of lakes.
 
-    A model that has never seen the other symbols cannot know what they mean: it would be tested whether it guesses.
-    After this, what is tested is whether training in one game makes another one better or worse.
+    A model that has never seen the other symbols cannot know what they mean; the test would be how well it guesses.
+    After this lesson the test is whether training in one game makes another one better or worse.
 
     Args:
         env: Gymnasium id, of the tokenizer.

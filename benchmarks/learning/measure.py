@@ -1,7 +1,7 @@
-"""What one training run is measured by: its curve, its distance from the reference, its memory.
+"""What is measured in one training run: its curve, its distance from the reference, its memory.
 
-The curve's horizontal axis is the number of sampled trajectories, because that is what variants can be compared at: an
-update of one uses 128 of them, of another 32. Times are without evaluations.
+The curve's horizontal axis is the number of sampled trajectories, because variants can be compared at equal
+numbers of them: an update of one variant uses 128, of another 32. Times are without evaluations.
 """
 
 import math
@@ -46,8 +46,8 @@ class Curve(TrainerCallback):
         steps_per_rollout: Updates on one rollout; nothing is measured between them.
 
     Attributes:
-        rows: Figures of the evaluations, each with what was spent up to there. Trajectories of a reference policy are
-            in ``trajectories`` and, alone, in ``reference_trajectories``.
+        rows: Figures of the evaluations, each with what was spent up to there. Trajectories of a reference policy count
+            in ``trajectories``; ``reference_trajectories`` counts only them.
         steps: What each update logged.
     """
 
@@ -78,7 +78,7 @@ class Curve(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Count what an update sampled; evaluate when it is time, stop when it was enough."""
+        """Count what an update sampled; evaluate when that is due, and stop at the number of trajectories."""
         if logs is None or "train_runtime" in logs:
             return
         self._played += round(logs.get("filter/trajectories_sampled", 0))
@@ -178,6 +178,6 @@ def peak_memory() -> float:
 
 
 def reset_peak_memory() -> None:
-    """Count the peak anew from here: evaluations are played and scored, too, and are no part of a method."""
+    """Count the peak from here: evaluations use memory too, and are no part of a method."""
     if _RESET.exists():
         _RESET.write_text("5")

@@ -1,7 +1,8 @@
 """The pictures of a question: success at the end, a row a variant, and learning curves, a panel a variant.
 
-Eight lines in one panel cover each other. There each variant has its own, with all others' means in grey behind it, on
-the same axes. Left out: single seeds (bars and bands are their range) and what needs a second scale; the table has it.
+Eight lines in one panel cover each other. So each variant has a panel of its own, with the means of all others in grey,
+on the same axes. Left out: single seeds (bars and bands are their range) and what needs a second scale; the table has
+it.
 """
 
 import textwrap
@@ -54,7 +55,7 @@ def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[P
 
 
 def draw_ends(title: str, tasks: Mapping[str, Any], path: Path) -> None:
-    """Success at the end of every variant with the range of its seeds, a panel a task; where it began, beside it."""
+    """Success at the end of every variant with the range of its seeds, a panel a task, with a line where it began."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)

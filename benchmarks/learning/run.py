@@ -1,11 +1,11 @@
-"""The training runs behind a question, each call of this script a process of its own.
+"""The training runs of a question; each call of this module is a process of its own.
 
     cd benchmarks
     python -m learning.run QUESTION FOLDER --tasks TASK                                 # warm start and baselines
     python -m learning.run QUESTION FOLDER --tasks TASK --variants astar_po --seeds 0   # one run
 
-A process with one thread and one run in it has times and a peak of memory that are the run's own. What is finished is
-not done again (``store.py``). Left out: checkpoints; a run takes minutes, and one that was killed begins anew.
+A process with one thread and one run has times and a peak of memory that are the run's own. What is finished is not
+done again (``store.py``). Left out: checkpoints. A run takes minutes, and one that was killed starts again.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from ragen_trl.trajectory import Trajectory
 
 
 def main() -> None:
-    """Do what is asked for and is not there yet."""
+    """Do what was asked for and has no result yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", help="module under benchmarks/ with a QUESTION")
     parser.add_argument("folder", type=Path)
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Namespace) -> None:
-    """One run, unless it is there."""
+    """One run, unless its result is there."""
     path = run_file(options.folder, task, name, variant, seed)
     if finished(path) is not None:
         return
@@ -75,13 +75,13 @@ def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Na
     except ReferenceNeverSucceedsError as refusal:
         if not options.smoke:
             raise
-        print(f"{name}, seed {seed}: {refusal}")  # rightly: after so short a warm start
+        print(f"{name}, seed {seed}: {refusal}")  # as it should after so short a warm start
     else:
         write_atomically(path, json.dumps(content, indent=1))
 
 
 def prepare(task: Task, folder: Path) -> None:
-    """The warm start, unless another task has had it, and how it, random play and the oracle fare."""
+    """The warm start, unless another task has made it, and the success of it, of random play and of the oracle."""
     began, cpu_began = time.perf_counter(), time.process_time()
     model = task.model or str(model_folder(folder, task))
     if task.model is None and not Path(model).exists():

@@ -1,12 +1,12 @@
-"""Asks a question: runs what has no result yet, collects what is there, draws it.
+"""Ask a question: run what has no result yet, collect what is there, draw it.
 
     python benchmarks/QUESTION.py                # goes on where it stopped
     python benchmarks/QUESTION.py --tasks frozenlake --variants starpo_s --seeds 0
     python benchmarks/QUESTION.py --smoke        # two rollouts of everything, written to runs/ only
     python benchmarks/QUESTION.py --paper --model Qwen/Qwen2.5-0.5B-Instruct      # at the paper's scale, on a GPU
 
-Every run (task, variant, seed) is a process of its own with one thread; its result in ``runs/experiments`` is used
-again as long as its settings stay; a run that was killed begins anew. Options choose what is run.
+Every run (task, variant, seed) is a process of its own with one thread. Its result in ``runs/experiments`` is used
+again as long as its settings stay the same; a run that was killed starts again. Options choose what is run.
 ``results/QUESTION.json`` and the pictures are written from all results that are there, each with the commit that it was
 made with.
 """
@@ -46,7 +46,7 @@ class Job:
 
     Attributes:
         tasks: Names of the tasks.
-        variants: Runs of these variants; without any, the warm starts alone.
+        variants: Runs of these variants; without any, only the warm starts.
         seed: Of the runs.
     """
 
@@ -122,7 +122,8 @@ def runs_in(path: Path) -> int:
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; a mistake ends the process with status 2."""
     parser = argparse.ArgumentParser(
-        description=f"{question.title}\n\n{question.published}", formatter_class=argparse.RawDescriptionHelpFormatter
+        description=f"{question.title}\n\nWhat is published, and what came out: docs/experiments/{question.name}.md",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
     parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))

@@ -1,10 +1,10 @@
 """A scratchpad for a model without language: demonstrations whose thoughts say where things are.
 
-The embedded model cannot reason in words. What it can do is write a few tokens that make the next ones easier: the
-places of player and goal as digits, from which the direction follows in one more step. `places` shows the episodes of
-`imitation.demonstrate`, action for action; only the thoughts are more. `free` has thoughts of three lengths, so that
-training can change how long they are. What this can show is whether tokens before the answer help a small network;
-that language does, as in RAGEN's Table 4, it cannot. Left out: thoughts that are wrong, and plans under slipping.
+The embedded model cannot reason in words. It can write a few tokens that make the next ones easier: the places of
+player and goal as digits, from which the direction follows in one more step. `places` shows the episodes of
+`imitation.demonstrate`, action for action, and adds thoughts. `free` has thoughts of three lengths, so that training
+can change how long they are. This can show whether tokens before the answer help a small network. It cannot show that
+language helps, as in RAGEN's Table 4. Left out: thoughts that are wrong, and plans for lakes that slip.
 """
 
 import functools
@@ -15,14 +15,14 @@ import numpy as np
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, NoOracleError, TextEnv, demonstration, plan
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.frozen_lake_maps import GOAL
+from ragen_envs.frozen_lake.maps import GOAL
 from ragen_envs.sokoban import Sokoban
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.rollout.seeds import WARM_START
 
-# Ten moves in words behind a note with three places, and two actions.
+# A note with three places, ten moves in words, and two actions.
 LONGEST_REPLY = 40
 
 
@@ -54,7 +54,7 @@ def _noted(symbol: str, squares: Sequence[int], width: int) -> str:
 
 
 def with_note(noise: float, actions_per_turn: int, free: bool = False) -> Reply:
-    """Replies with noisy actions behind a note that is right.
+    """Replies with noisy actions after a note that is right.
 
     Args:
         noise: Probability that an action is random.

@@ -1,9 +1,9 @@
 """WebShop for the embedded model: a small made-up store, and a careless shopper to learn from.
 
-A page of results is 450 to 530 tokens of the small tokenizer and an episode of the oracle about 1150, so the store is
-small and an episode has few turns. The shopper searches for words that stand side by side in the request, whichever;
-opens the wanted product or, by mistake, any of the page; chooses the options that the request names or, by mistake,
-buys at once. Its mistakes are what training can undo. Left out: sub pages, further pages of results, and filters.
+A page of results is 450 to 530 tokens of the small tokenizer, and an episode of the oracle about 1150, so the store is
+small and an episode has few turns. The shopper searches for any few neighbouring words of the request. It opens the
+wanted product or, by mistake, any product of the page. It chooses the options that the request names or, by mistake,
+buys at once. Training can undo its mistakes. Left out: sub pages, further pages of results, and filters.
 """
 
 from typing import Any
@@ -13,9 +13,9 @@ from tokenizers import AddedToken
 
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, best_action
-from ragen_envs.local_store import StoreSettings, local_store
-from ragen_envs.shop_policies import BUTTONS, scripted_shop_action
-from ragen_envs.webshop import WebShop, search_for
+from ragen_envs.webshop.env import WebShop, search_for
+from ragen_envs.webshop.local_store import StoreSettings, local_store
+from ragen_envs.webshop.policies import BUTTONS, scripted_shop_action
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
@@ -23,7 +23,7 @@ from ragen_trl.rollout.seeds import WARM_START
 
 CATALOG = "synthetic:60"
 MOST_TOKENS = 2000  # products of a larger store are spelled
-SEARCHED = 3  # words side by side
+SEARCHED = 3  # neighbouring words
 # The model has 2048 positions. It sees all pages of an episode: A*-PO takes no window of turns.
 PLAY: dict[str, Any] = {
     "max_turns": 6,
@@ -77,14 +77,14 @@ def careless_action(env: WebShop, actions_left: int, random: np.random.Generator
 
 
 def some_words(request: str, random: np.random.Generator) -> str:
-    """A few words that stand side by side in the request."""
+    """A few neighbouring words of the request."""
     words = request.split()
     first = int(random.integers(max(1, len(words) - SEARCHED + 1)))
     return " ".join(words[first : first + SEARCHED])
 
 
 def shopping(env: str, args: StarPOConfig, config: WarmStartConfig) -> Lesson:
-    """Lesson: the careless shopper in the store of ``args.env_kwargs``, whose identifiers are tokens if they are few.
+    """Lesson: the careless shopper in the store of ``args.env_kwargs``. Identifiers are tokens if there are few.
 
     Args:
         env: Gymnasium id.

@@ -20,7 +20,7 @@ class PromptsByNumber(gymnasium.Wrapper):
     """Seed i plays prompt number i of the split, so that the first 256 evaluation seeds are the 256 fixed prompts."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode; without a seed, of a prompt that is drawn."""
+        """Starts an episode; without a seed, the prompt is drawn."""
         number = {} if seed is None else {"index": seed}
         return self.env.reset(seed=seed, options={**(options or {}), **number})
 
@@ -82,7 +82,7 @@ class Task:
         smoke_demonstrations: Of the smoke run's warm start; few where none would make its episodes succeed.
         evaluations_per_run: Evaluations after the one before training, equally spaced in sampled trajectories.
         seeds: Of the runs, where the command line names none.
-        model: Folder or hub id of a pretrained model, in the place of the embedded one and its warm start.
+        model: Folder or hub id of a pretrained model, instead of the embedded one and its warm start.
         temperature: Of the evaluations.
         paper: Options at the paper's scale, over those of ``PAPER``.
         paper_env_kwargs: Keyword arguments of the environment there; unset: the defaults, which are RAGEN's.
@@ -120,12 +120,12 @@ class Variant:
         reward_funcs: ``module:function`` of further reward functions.
         lora: Arguments of ``LoraConfig``; without any, all weights are trained.
         smoke: Options of a smoke run, over all others.
-        paper: Options at the paper's scale, in the place of ``options``; unset: the same.
+        paper: Options at the paper's scale, instead of ``options``; unset: the same.
     """
 
     label: str
-    config: str = "ragen_trl.config.starpo:StarPOConfig"
-    trainer: str = "ragen_trl.trainers.starpo:StarPOTrainer"
+    config: str = "ragen_trl:StarPOConfig"
+    trainer: str = "ragen_trl:StarPOTrainer"
     options: Mapping[str, Any] = field(default_factory=dict)
     trajectories: int | None = None
     reward_funcs: tuple[str, ...] = ()
@@ -139,25 +139,22 @@ class Question:
     """What a script asks.
 
     Attributes:
-        name: The script's, and that of its results.
+        name: Of the script, of its results, and of its page in ``docs/experiments/``, which says what is published and
+            what agrees.
         title: The question.
-        published: What the paper shows, with its numbers, in Markdown.
         tasks: By name.
         variants: By name; every task says which of them it has.
-        reading: What agrees with the paper and what does not, in Markdown; written when the results were there.
-        curves: Whether a picture of the learning curves is drawn for each task, besides that of the final success.
+        curves: Whether a picture of the learning curves is drawn for each task, as well as that of the final success.
     """
 
     name: str
     title: str
-    published: str
     tasks: Mapping[str, Task]
     variants: Mapping[str, Variant]
-    reading: str = ""
     curves: bool = False
 
     def scaled(self, smoke: bool, model: str | None) -> "Question":
-        """As the command line wants it asked: with a pretrained model at the paper's scale; in a minute."""
+        """As the command line asks it: at the paper's scale with a pretrained model, or in a minute, or both."""
         question = self if model is None else self.at_paper_scale(model)
         return question.small() if smoke else question
 
@@ -175,7 +172,7 @@ class Question:
         tasks: dict[str, Task] = {}
         for name, task in self.tasks.items():
             scaled = at_paper_scale(task, model)
-            if scaled not in tasks.values():  # some differ in their warm start alone
+            if scaled not in tasks.values():  # some differ only in their warm start
                 tasks[name] = scaled
         return replace(self, tasks=tasks, variants=variants)
 
@@ -199,7 +196,7 @@ PAPER: dict[str, Any] = {
 
 
 def training_options(task: Task, variant_name: str, variant: Variant) -> dict[str, Any]:
-    """All training options of a run but for seed and folder; the number of steps follows from that of trajectories."""
+    """All training options of a run except seed and folder; the number of steps follows from that of trajectories."""
     options = {
         **play_options(task),
         **variant.options,

@@ -1,7 +1,7 @@
-"""Where results are kept: by what they depend on, so that a run that two questions share is made once.
+"""Where results are: by what they depend on, so that a run that two questions share is made once.
 
 A result's file is named after a digest of its settings. Nothing is overwritten: changed settings have another name, and
-what was made with the old ones stays until somebody deletes the folder.
+what was made with the old settings stays until the user deletes the folder.
 """
 
 import hashlib
@@ -13,13 +13,26 @@ from typing import Any
 
 from learning.spec import Task, Variant, play_options, run_trajectories, training_options
 
-# What demonstrations and evaluations depend on, of a task's options.
+# The options of a task that demonstrations and evaluations depend on.
 _PLAY = (
     *("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length"),
     "window_turns",
 )
 # Fields of a variant that name it, or that are for other scales.
 _APART = ("label", "smoke", "paper")
+# A digest holds the name that a class had when the first results were made, so that these are still found after the
+# class has moved. Specs use the public name of a class where it has one; a class that moves gets a line here.
+RECORDED_NAMES = {
+    "ragen_trl:StarPOConfig": "ragen_trl.config:StarPOConfig",
+    "ragen_trl:StarPOSConfig": "ragen_trl.config:StarPOSConfig",
+    "ragen_trl:StarPOTrainer": "ragen_trl.starpo_trainer:StarPOTrainer",
+    "ragen_trl:AStarPOConfig": "ragen_trl.astar_po_config:AStarPOConfig",
+    "ragen_trl:AStarPOTrainer": "ragen_trl.astar_po_trainer:AStarPOTrainer",
+    "learning.student_reports:FirstReportConfig": "ragen_trl.student_reports:FirstReportConfig",
+    "learning.student_reports:FirstReportTrainer": "ragen_trl.student_reports:FirstReportTrainer",
+    "learning.student_reports:SecondReportConfig": "ragen_trl.student_reports:SecondReportConfig",
+    "learning.student_reports:SecondReportTrainer": "ragen_trl.student_reports:SecondReportTrainer",
+}
 
 
 def lesson_settings(task: Task) -> dict[str, Any]:
@@ -48,7 +61,8 @@ def prepare_settings(task: Task) -> dict[str, Any]:
 def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> dict[str, Any]:
     """What a run depends on."""
     fields = {name: value for name, value in asdict(variant).items() if name not in _APART}
-    if not variant.lora:  # not there when the first results were made
+    fields |= {name: RECORDED_NAMES.get(fields[name], fields[name]) for name in ("config", "trainer")}
+    if not variant.lora:  # this field did not exist when the first results were made
         del fields["lora"]
     return {
         "prepared": prepare_settings(task),
@@ -61,18 +75,18 @@ def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> 
 
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """A name for settings: equal ones, in whatever order, have the same."""
+    """A name for settings; equal settings have the same name, in any order."""
     text = json.dumps(settings, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def model_folder(folder: Path, task: Task) -> Path:
-    """Where the model is that a task's warm start made; whole if it is there."""
+    """Where the model of a task's warm start is; if it is there, it is complete."""
     return folder / "models" / digest(lesson_settings(task))
 
 
 def baselines_file(folder: Path, task: Task) -> Path:
-    """Where it says how that model, random play and the oracle fare."""
+    """Where the success of that model, of random play and of the oracle is."""
     return folder / "baselines" / f"{digest(prepare_settings(task))}.json"
 
 
@@ -82,7 +96,7 @@ def run_file(folder: Path, task: Task, variant_name: str, variant: Variant, seed
 
 
 def finished(path: Path) -> dict[str, Any] | None:
-    """What a former process wrote to its end, if there is any."""
+    """The result that an earlier process wrote, if there is one."""
     if not path.exists():
         return None
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """What several seeds of a variant say together: pure functions on the JSON of ``run.py``.
 
-Three seeds are too few for an interval of their mean that anyone should trust; shown are the mean and the range.
+Three seeds are too few for an interval of their mean that anyone should trust, so there are the mean and the range.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 Run = Mapping[str, Any]
-_STEP = 0.05  # to which an equal success is rounded down
+_STEP = 0.05  # an equal success is rounded down to a multiple of it
 
 
 def summary(runs: Sequence[Run], level: float) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def summary(runs: Sequence[Run], level: float) -> dict[str, Any]:
         level: The success to be reached.
 
     Returns:
-        Spreads over the seeds of what the run ends with; ``kept``, final success in parts of the best evaluation's, a
+        Spreads over the seeds of what the run ends with; ``kept``, final success as a share of the best evaluation's, a
         number a seed; ``reached``, what each seed had spent at the first evaluation at ``level`` (``None``: never).
     """
     finals = [run["curve"][-1] for run in runs]
@@ -68,9 +68,9 @@ def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] 
         theirs: Runs of the other.
 
     Returns:
-        That ``level`` and, of each quantity, the means over seeds and ours in parts of theirs: ``trajectories`` of all
-        stages, ``policy_trajectories`` without those of a reference, times, ``kl``, and the peak of memory. ``None`` if
-        the level is not above where both began.
+        That ``level`` and, of each quantity, the means over seeds and the ratio of ours to theirs: ``trajectories`` of
+        all stages, ``policy_trajectories`` without those of a reference, times, ``kl``, and the peak of memory.
+        ``None`` if the level is not above where both began.
     """
     reached = min(max(row["success"] for row in run["curve"]) for run in (*ours, *theirs))
     level = round(int(reached / _STEP + 1e-9) * _STEP, 2)

@@ -1,6 +1,6 @@
 """The tasks and variants that several questions share, as data; see ``spec.py`` for what the words mean.
 
-Left out: variants that differ in one number only. They are in the scripts that ask for that number.
+Left out: variants that differ in one number only; they are in the scripts that ask about that number.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ def words_of_the_page(trajectory: Sequence[Trajectory], **_: Any) -> list[float]
     return [fmean(fmean(consistency(page, action) for action in done) for page, done in episode) for episode in turns]
 
 
-STARPO_S = "ragen_trl.config.starpo:StarPOSConfig"
+STARPO_S = "ragen_trl:StarPOSConfig"
 CRITIC = {"critic_learning_rate": 1e-3}
 # Four passes over a rollout in four mini-batches each: what PPO codes do by default, under the symmetric clip of 0.2.
 _VANILLA = {"per_device_train_batch_size": 32, "steps_per_generation": 4, "num_iterations": 4, "delta": None}
-_REPORTS = "ragen_trl.student_reports"
+_REPORTS = "learning.student_reports"
 
 VARIANTS: dict[str, Variant] = {
     "vanilla": Variant(
@@ -42,8 +42,8 @@ VARIANTS: dict[str, Variant] = {
     "gigpo": Variant("GiGPO", options={"advantage": "gigpo"}),
     "astar_po": Variant(
         "A*-PO",
-        "ragen_trl.config.astar_po:AStarPOConfig",
-        "ragen_trl.astar_po.trainer:AStarPOTrainer",
+        "ragen_trl:AStarPOConfig",
+        "ragen_trl:AStarPOTrainer",
         {
             "num_generations": 1,
             "num_train_seeds": 128,
@@ -53,8 +53,8 @@ VARIANTS: dict[str, Variant] = {
         },
         smoke={"num_train_seeds": 16, "max_reference_samples": 4, "num_generations": 1},
     ),
-    # As reported but for the learning rate, which was that of a model 5000 times as large: one trajectory an update and
-    # 100 updates (the 80 episodes behind its V* are not counted); two groups of four and 300 updates.
+    # As reported, except the learning rate, which was that of a model 5000 times as large: one trajectory an update and
+    # 100 updates (the 80 episodes for its V* are not counted); two groups of four and 300 updates.
     "first_report": Variant(
         "first report",
         f"{_REPORTS}:FirstReportConfig",
@@ -79,7 +79,7 @@ VARIANTS: dict[str, Variant] = {
 _GROUPS = ("starpo", "starpo_s", "gigpo")
 _ALL = ("starpo", "starpo_gae", "starpo_s", "starpo_s_gae", "bi_level", "gigpo", "astar_po", "vanilla")
 LAKE = {"is_slippery": False, "frozen_prob": 0.9}
-# In rooms of 6 by 6 the small model's imitation of 12,000 episodes was at the level of random play (0.11 and 0.13).
+# In rooms of 6 by 6 the small model imitated 12,000 episodes and was at the level of random play (0.11 and 0.13).
 ROOM = {"dim_room": [5, 5]}
 _EVERY_PAIR = [list(pair) for pair in (*TRAIN_PAIRS, *TEST_PAIRS, DEFAULT_NAMES)]
 
@@ -93,7 +93,7 @@ TASKS: dict[str, Task] = {
             "other pairs": Evaluation("ragen/Bandit-v0", {"names": "ragen2-test"}),
             "BanditRev": Evaluation("ragen/BanditRev-v0"),
         },
-        # Noise 1: both arms alike, of all pairs, so that nothing is known but the form of an answer.
+        # Noise 1: both arms equally often, of all pairs, so that only the form of an answer is learnt.
         warm_start=WarmStart(
             {"demonstrations": 4000, "noise": 1.0, "demo_epochs": 2.0},
             {"names": _EVERY_PAIR},
@@ -106,7 +106,7 @@ TASKS: dict[str, Task] = {
         options={"per_device_train_batch_size": 32},
         changes={
             "vanilla": {"per_device_train_batch_size": 8},
-            # Luck decides what an arm pays: a V* near the mean is the better baseline (large β₁).
+            # What an arm pays is random: a V* near the mean is the better baseline (large β₁).
             "astar_po": {"beta1": 5.0},
             **dict.fromkeys(_GROUPS, {"scale_rewards": "none"}),
         },
@@ -134,10 +134,10 @@ TASKS: dict[str, Task] = {
         smoke_demonstrations=256,
         options={"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10, "learning_rate": 4e-4},
         changes={
-            # Where all of a group fail, returns differ by how far each one walked: divided by their std, that teaches
+            # Where all of a group fail, returns differ by how far each one walked. Divided by their std, that teaches
             # to stand still (docs/decisions.md). StarPO-S keeps the std, as its filter leaves such groups out.
             **dict.fromkeys(("starpo", "gigpo"), {"scale_rewards": "none"}),
-            # With the default most trajectories are below V*, and whatever was sampled becomes less likely.
+            # With the default most trajectories are below V*, and most sampled replies become less likely.
             "astar_po": {"beta1": 5.0},
         },
     ),

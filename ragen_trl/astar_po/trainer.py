@@ -104,7 +104,7 @@ class AStarPOTrainer(StarPOTrainer):
         """
         if self.use_vllm:
             self.reference.check_sendable()
-        self._last_loaded_step = -1  # vLLM has the policy's weights: it gets the reference's, and then those again
+        self.forget_sent_weights()  # vLLM has the policy's weights: it gets the reference's, and then those again
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint = self.reference.fingerprint()
         cache = ValueCache(path) if self.accelerator.is_main_process else None
@@ -113,7 +113,7 @@ class AStarPOTrainer(StarPOTrainer):
             for task, seeds in self._tasks.starts().items():
                 self._estimate(task, seeds, cache, fingerprint, progress)
         finally:
-            self._last_loaded_step = -1
+            self.forget_sent_weights()
             if cache is not None:
                 cache.close()
         return self.values
@@ -132,7 +132,7 @@ class AStarPOTrainer(StarPOTrainer):
         )
         rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
-        key = value_key(args, spec, task, rewards, prefix, str(self._tokenizer.chat_template), fingerprint)
+        key = value_key(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), fingerprint)
         size = args.per_device_train_batch_size * args.steps_per_generation
         player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
         try:
@@ -180,7 +180,7 @@ class AStarPOTrainer(StarPOTrainer):
         columns = (rollout.returns / units, soft_values / units, errors / units, places)
         self._window.append(tuple(column.cpu() for column in columns))
         advantages = (rollout.returns - soft_values) / units
-        self._record(
+        self.record(
             "train",
             {
                 "astar/value": (soft_values / units).mean().item(),
@@ -212,8 +212,8 @@ class AStarPOTrainer(StarPOTrainer):
         kl = kl_penalty(logprobs.masked_fill(off, 0.0), reference.masked_fill(off, 0.0), "k3")
         per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
         per_row = {f"astar/{name}": column for name, column in per_row.items()}
-        self._record("train", self._means(per_row, mask.any(dim=1)))
-        self._record("train", self._means({"kl": kl, "entropy": entropies}, mask))
+        self.record("train", self._means(per_row, mask.any(dim=1)))
+        self.record("train", self._means({"kl": kl, "entropy": entropies}, mask))
         if self.args.kl_coef:
             unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
             loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
@@ -221,19 +221,19 @@ class AStarPOTrainer(StarPOTrainer):
 
     # What happens between them
 
-    def _before_training(self) -> None:
+    def before_training(self) -> None:
+        """Stage 1, unless a checkpoint brought its values."""
         if not self.values:
             self.estimate_values()
 
-    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        if not self.model.training:
-            return super()._generate_and_score_completions(inputs)
+    def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """As in `TrajectoryTrainer`, from start states that have something to teach, after a refresh if one is due."""
         if self._refresh_is_due():
             self.reference.reanchor()
             self._last_refresh = self.state.global_step
             self._window.clear()
             self.estimate_values()
-        return super()._generate_and_score_completions(self._with_trainable_starts(inputs))
+        return super().training_batch(self._with_trainable_starts(rows))
 
     def _refresh_is_due(self) -> bool:
         """Decided on what all processes know alike."""
@@ -252,7 +252,7 @@ class AStarPOTrainer(StarPOTrainer):
             values = self.values[self._tasks.index(row)]
             if values.of(row["seed"]).zero_variance:
                 group = (first + index) // self.num_generations
-                entropy = [self.args.seed, self.state.global_step, self._micro_step, group, row["seed"]]
+                entropy = [self.args.seed, self.state.global_step, self.micro_step, group, row["seed"]]
                 random = np.random.default_rng(entropy)
                 row = self._tasks.row(self._tasks.index(row), int(random.choice(values.trainable)))
             exchanged.append(row)
@@ -267,11 +267,12 @@ class AStarPOTrainer(StarPOTrainer):
             batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
         return batch
 
-    def _save_beside(self, checkpoint: Path) -> None:
+    def save_algorithm_state(self, folder: Path) -> None:
+        """Write V*, the reference if it was moved, and what decides about the next refresh."""
         if not self.accelerator.is_main_process:
             return
         if self.reference.reanchored:
-            self.reference.save(checkpoint / "reference")
+            self.reference.save(folder / "reference")
         state = {
             "last_refresh": self._last_refresh,
             "reanchored": self.reference.reanchored,
@@ -280,18 +281,19 @@ class AStarPOTrainer(StarPOTrainer):
             "values": {task: values.as_dict() for task, values in self.values.items()},
             "window": [[column.tolist() for column in columns] for columns in self._window],
         }
-        write_atomically(checkpoint / _STATE, json.dumps(state))
+        write_atomically(folder / _STATE, json.dumps(state))
 
-    def _load_beside(self, checkpoint: Path) -> None:
-        path = checkpoint / _STATE
+    def load_algorithm_state(self, folder: Path) -> None:
+        """Read them."""
+        path = folder / _STATE
         if not path.is_file():
             raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
         state = json.loads(path.read_text(encoding="utf-8"))
         if state["reanchored"]:
-            self.reference.load(checkpoint / "reference")
+            self.reference.load(folder / "reference")
         if self.reference.fingerprint() != state["reference"]:
             raise ReferenceWeightsError(
-                f"{checkpoint} belongs to a run with another reference; make the trainer with the model that the run "
+                f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
                 "began with, not with one of its checkpoints"
             )
         self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]

@@ -10,10 +10,11 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_pool import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
@@ -72,6 +73,8 @@ class ValueKey:
         reply_prefix: What every reply is forced to begin with.
         chat_template: The template, or a hash of it.
         stop_at_answer: Whether replies end with their answer.
+        others: Options that are not among these, where they are not at their default. Absent from the JSON while empty,
+            so that a new option leaves the keys of stored samples as they are.
 
     Raises:
         ValueKeyError: If a value has no JSON form.
@@ -94,14 +97,18 @@ class ValueKey:
     reply_prefix: str
     chat_template: str
     stop_at_answer: bool = False
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.as_json()
 
     def as_json(self) -> str:
         """Canonical JSON: names sorted, no spaces, ASCII."""
+        content = asdict(self)
+        if not self.others:
+            del content["others"]
         try:
-            return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+            return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueKeyError(
                 f"{self} has no JSON form ({error}); give env_kwargs of finite numbers, strings, booleans, lists and "
@@ -220,6 +227,10 @@ def check_finite(seed: int, index: int, episode_return: float) -> None:
         )
 
 
+# Options that are part of ``reward``, and one that ``reply_prefix`` stands for.
+_PENALTIES = ("format_penalty", "cut_penalty", "env_failure_penalty")
+_ELSEWHERE = (*_PENALTIES, "force_reply_prefix")
+
 
 def value_key(
     args: AStarPOConfig,
@@ -241,24 +252,30 @@ def value_key(
         chat_template: The template of the tokenizer.
         reference: ``Reference.fingerprint()``.
     """
-    penalties = {name: getattr(args, name) for name in ("format_penalty", "cut_penalty", "env_failure_penalty")}
-    reward = {"version": args.reward_version, **penalties, "functions": list(rewards)}
+    reward = {
+        "version": args.reward_version,
+        **{name: getattr(args, name) for name in _PENALTIES},
+        "functions": list(rewards),
+    }
+    played = {name: getattr(args, name) for name in (*option_names(TaskOptions), *option_names(MannerOptions))}
+    own = {name: value for name, value in played.items() if name in ValueKey.__dataclass_fields__}
+    others = {
+        name: value
+        for name, value in played.items()
+        if name not in own and name not in _ELSEWHERE and value != getattr(type(args), name)
+    }
     return ValueKey(
-        env=spec.label if isinstance(spec.env, str) else f"{spec.label} {place}",
-        env_kwargs=dict(spec.kwargs),
-        max_turns=args.max_turns,
-        max_actions_per_turn=args.max_actions_per_turn,
-        max_actions=args.max_actions,
-        max_reply_length=args.max_reply_length,
-        max_completion_length=args.max_completion_length,
+        **{
+            **own,
+            "env": spec.label if isinstance(spec.env, str) else f"{spec.label} {place}",
+            "env_kwargs": dict(spec.kwargs),
+        },
         reward=json.dumps(reward),
         reference=reference,
         temperature=args.temperature,
         top_p=args.top_p,
         top_k=args.top_k,
-        system_prompt=args.system_prompt,
-        think=args.think,
         reply_prefix=reply_prefix,
         chat_template=chat_template,
-        stop_at_answer=args.stop_at_answer,
+        others=others,
     )

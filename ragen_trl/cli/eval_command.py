@@ -19,6 +19,7 @@ from ragen_envs import NoOracleError
 from ragen_trl.cli.eval_options import ApiArguments
 from ragen_trl.cli.eval_plan import EvalPlan, Task, api_name
 from ragen_trl.cli.eval_players import Baseline, Player, Remote, local_models
+from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
@@ -247,7 +248,7 @@ def _remote(plan: EvalPlan) -> Remote | None:
                 raise ApiOptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
         return None
     args = plan.tasks[0].args[name]
-    for option in ("stop_at_answer", "window_turns"):
+    for option in option_names(TokenOptions):
         if getattr(args, option):
             raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
     prices = (api.api_prompt_price, api.api_completion_price)

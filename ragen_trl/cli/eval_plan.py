@@ -21,25 +21,16 @@ from trl import TrlParser
 from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
 from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.recipes import ENVIRONMENTS, defaults
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_pool import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options, make_turns
 
-LIMITS = ("max_turns", "max_actions_per_turn", "max_actions", "format_penalty")
+LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
 """Options of the task, beside ``env_kwargs``."""
-MANNER = (
-    "think",
-    "max_reply_length",
-    "max_completion_length",
-    "system_prompt",
-    "force_reply_prefix",
-    "stop_at_answer",
-    "window_turns",
-    "cut_penalty",
-    "env_failure_penalty",
-)
+MANNER = option_names(MannerOptions)
 """Options of how a model is spoken to, and what its own failures cost."""
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 

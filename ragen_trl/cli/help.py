@@ -1,43 +1,52 @@
 """What ``--help`` of a command shows: examples, and this package's options in groups, without loading torch.
 
 Importing the configurations takes seconds, since TRL and torch come with them. The options are therefore read off the
-source of the dataclasses, and a test compares them with the classes themselves. Options of TRL's that nearly every run
-sets are described here; the rest is behind ``--help trl``, which is slow and long.
+source of the dataclasses where these import torch, and a test compares them with the classes themselves. Options of
+TRL's that nearly every run sets are described here; the rest is behind ``--help trl``, which is slow and long.
 """
 
 import ast
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from ragen_trl.config import validation
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
 from ragen_trl.system.progress import heading
 
-_HERE = Path(__file__).parent
-# Module and class, in the order in which a reader wants them; a later class repeats none of an earlier one.
-_SOURCES: dict[str, tuple[tuple[str, str], ...]] = {
+_PACKAGE = Path(__file__).parents[1]
+_TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, CriticOptions, ("config/starpo", "StarPOConfig"))
+# Classes in the order in which a reader wants them, those that import torch as module and name; a later class repeats
+# none of an earlier one.
+_SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
     "train": (
-        ("experiment", "ModelArguments"),
-        ("experiment", "EvalArguments"),
-        ("experiment", "RunArguments"),
-        ("imitation", "WarmStartConfig"),
-        ("config", "StarPOConfig"),
-        ("astar_po_config", "AStarPOConfig"),
+        ("cli/training_run", "ModelArguments"),
+        ("cli/training_run", "EvalArguments"),
+        ("cli/training_run", "RunArguments"),
+        ("imitation/fine_tuning", "WarmStartConfig"),
+        *_TRAINING,
+        ("config/astar_po", "AStarPOConfig"),
     ),
-    "warm-start": (("experiment", "ModelArguments"), ("imitation", "WarmStartConfig"), ("config", "StarPOConfig")),
+    "warm-start": (
+        ("cli/training_run", "ModelArguments"),
+        ("imitation/fine_tuning", "WarmStartConfig"),
+        *_TRAINING,
+    ),
     "eval": (
-        ("eval_options", "EvaluationArguments"),
-        ("eval_options", "ApiArguments"),
-        ("config", "StarPOConfig"),
+        ("cli/eval_options", "EvaluationArguments"),
+        ("cli/eval_options", "ApiArguments"),
+        *_TRAINING,
     ),
 }
-_PLAY = (
-    "env_kwargs think max_turns max_actions_per_turn max_actions max_reply_length max_completion_length window_turns "
-    "format_penalty cut_penalty system_prompt force_reply_prefix stop_at_answer env_workers env_timeout "
-    "env_failure_penalty"
-).split()
+_OF_TRAINING = {"PlayOptions", "CriticOptions", "StarPOConfig"}
+_PLAY = [
+    name
+    for kind in (TaskOptions, MannerOptions, ExecutionOptions)
+    for name in option_names(kind)
+]
 _TRAINED = "env algo model lora_r lora_alpha seed".split()
 _EVALUATED = "eval_episodes episodes samples_per_start eval_temperature side_by_side".split()
 _RUN = "output_dir overwrite report_to monitor record_rollouts".split()
@@ -171,8 +180,12 @@ _END = (
 def options_of(command: str) -> list[tuple[str, Option]]:
     """Class name and option, for each option that this package adds to the command; each name once."""
     found: dict[str, tuple[str, Option]] = {}
-    for module, name in _SOURCES[command]:
-        for option in _read_options(_HERE / f"{module}.py", name):
+    for source in _SOURCES[command]:
+        if isinstance(source, type):
+            name, options = source.__name__, _declared_options(source)
+        else:
+            name, options = source[1], _read_options(_PACKAGE / f"{source[0]}.py", source[1])
+        for option in options:
             found.setdefault(option.name, (name, option))
     return list(found.values())
 
@@ -199,7 +212,7 @@ def _grouped(command: str) -> Iterator[tuple[str, list[Option]]]:
 
 def _concerns(command: str, name: str, own: list[tuple[str, Option]]) -> bool:
     """Evaluation takes the training options as well, but reads few of them."""
-    return command == "train" or any(source != "StarPOConfig" and option.name == name for source, option in own)
+    return command == "train" or any(source not in _OF_TRAINING and option.name == name for source, option in own)
 
 
 def _entry(option: Option, width: int) -> list[str]:
@@ -208,6 +221,14 @@ def _entry(option: Option, width: int) -> list[str]:
     text = textwrap.wrap(option.help + default, width - 32) or [""]
     first = [f"{name:<31} {text[0]}"] if len(name) < 31 else [name, " " * 32 + text[0]]
     return first + [" " * 32 + line for line in text[1:]]
+
+
+def _declared_options(kind: Any) -> Iterator[Option]:
+    for option in fields(kind):
+        annotation = option.type.__name__ if isinstance(option.type, type) else str(option.type)
+        default = None if option.default in (MISSING, None, "") else str(option.default)
+        kind_of_value = _KINDS.get(annotation.removesuffix(" | None"), "VALUE")
+        yield Option(option.name, kind_of_value, default, option.metadata["help"])
 
 
 def _read_options(path: Path, name: str) -> Iterator[Option]:

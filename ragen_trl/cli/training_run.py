@@ -21,6 +21,8 @@ from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.cli.callbacks import check_monitor, check_report_to, watch
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
@@ -43,8 +45,9 @@ ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "a-star-po": (AStarPOConfig, AStarPOTrainer),
 }
 
-# Options that say where and how to write, not what to compute.
+# Options that say where and how to write, or how to step environments; they change no result.
 _WITHOUT_EFFECT = {
+    *option_names(ExecutionOptions),
     "output_dir",
     "logging_dir",
     "logging_steps",
@@ -55,8 +58,6 @@ _WITHOUT_EFFECT = {
     "save_strategy",
     "save_total_limit",
     "disable_tqdm",
-    "env_workers",
-    "env_timeout",
     "resume_from_checkpoint",
     "record_rollouts",
 }
@@ -255,7 +256,8 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
     """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
-    ours = {name for kind in type(args).__mro__ if issubclass(kind, StarPOConfig) for name in kind.__annotations__}
+    ours = {*option_names(PlayOptions), *option_names(CriticOptions)}
+    ours |= {name for kind in type(args).__mro__ if issubclass(kind, StarPOConfig) for name in kind.__annotations__}
     ours |= {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
     inherited = {option.name: option.default for option in fields(GRPOConfig)}
     values = {option.name: getattr(args, option.name) for option in fields(args) if option.default is not MISSING}

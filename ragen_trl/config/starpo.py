@@ -14,7 +14,8 @@ import torch
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
-from ragen_trl.config.play import DEFAULT_WORKERS
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import PlayOptions
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
@@ -33,7 +34,7 @@ _NOT_HONOURED: dict[str, Any] = {
 
 
 @dataclass
-class StarPOConfig(GRPOConfig):
+class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     """StarPO: policy optimisation over whole state-thinking-action-reward trajectories (RAGEN, arXiv 2504.20073).
 
     The defaults of TRL's own fields that differ are those of the paper: 200 updates at a constant learning rate, each
@@ -79,10 +80,6 @@ class StarPOConfig(GRPOConfig):
     num_generations: int | None = field(
         default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 will do."}
     )
-    max_completion_length: int | None = field(
-        default=3600,
-        metadata={"help": "Tokens a trajectory may have after its first prompt, all later turns included."},
-    )
     beta: float = field(
         default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
     )
@@ -98,46 +95,6 @@ class StarPOConfig(GRPOConfig):
             "help": "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
             "whole trajectories, nearly all of them if they are long."
         },
-    )
-    env_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Keyword arguments (JSON) of the environment, as for gymnasium.make."}
-    )
-    think: bool = field(default=True, metadata={"help": "Ask for <think>…</think> before <answer>…</answer>."})
-    max_turns: int = field(default=5, metadata={"help": "Replies per trajectory."})
-    max_actions_per_turn: int = field(default=5, metadata={"help": "Actions executed per reply; more are dropped."})
-    max_actions: int = field(default=10, metadata={"help": "Actions per trajectory."})
-    format_penalty: float = field(
-        default=-0.1, metadata={"help": "Reward of a turn whose reply cannot be read or holds an invalid action."}
-    )
-    max_reply_length: int = field(default=400, metadata={"help": "Tokens sampled per reply."})
-    window_turns: int | None = field(
-        default=None,
-        metadata={"help": "Turns that the model sees at most, the present one included; unset: all of them."},
-    )
-    stop_at_answer: bool = field(
-        default=False,
-        metadata={"help": "A reply ends with its </answer>; the end of the turn is then added and not trained."},
-    )
-    cut_penalty: float = field(
-        default=0.0, metadata={"help": "Reward added to a turn whose reply was cut by a limit of tokens."}
-    )
-    env_workers: int = field(
-        default=DEFAULT_WORKERS,
-        metadata={"help": "Threads at most that step waiting environments side by side; 0 steps all in the main one."},
-    )
-    env_timeout: float | None = field(
-        default=None, metadata={"help": "Seconds a step or reset of an environment may take; unset: no limit."}
-    )
-    env_failure_penalty: float = field(
-        default=-2.0,
-        metadata={"help": "Reward of a turn in which the environment crashed or took too long; its episode ends."},
-    )
-    system_prompt: str | None = field(
-        default=None, metadata={"help": "System message; unset leaves it to the chat template."}
-    )
-    force_reply_prefix: bool = field(
-        default=True,
-        metadata={"help": "Start every reply with <think> (or <answer>), given and not trained, as RAGEN does."},
     )
     num_train_seeds: int | None = field(
         default=None,
@@ -170,23 +127,6 @@ class StarPOConfig(GRPOConfig):
     step_weight: float = field(
         default=1.0, metadata={"help": "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo')."}
     )
-    whiten_advantages: bool = field(
-        default=True, metadata={"help": "Give the critic's advantages mean 0 and std 1 over the trained tokens."}
-    )
-    bootstrap: str = field(
-        default="unseen",
-        metadata={
-            "help": "Truncated episodes that end with the critic's value instead of 0: 'unseen', where the model was "
-            "not told of the limit (context, the environment's own), 'all', or 'none'."
-        },
-    )
-    critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
-    critic_warmup_steps: int = field(
-        default=0, metadata={"help": "First updates in which the critic learns alone and the policy stays as it is."}
-    )
-    value_clip: float | None = field(
-        default=0.5, metadata={"help": "How far a value may move from the rollout's before it is clipped; unset: free."}
-    )
     filter_ratio: float = field(
         default=1.0,
         metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
@@ -215,21 +155,21 @@ class StarPOConfig(GRPOConfig):
             raise ValueError(
                 f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
             )
+        both_given = self.generation_batch_size is not None and self.steps_per_generation is not None
         try:
             with warnings.catch_warnings():  # TRL's own default for it, whose name transformers is about to change
                 warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
                 super().__post_init__()
         except ValueError as error:
-            if self.num_generations == 1 and "at least 2 generations" in str(error):
-                pass  # its trainer takes groups of one; all that its configuration still checks is about vLLM
-            elif "divisible by num_generations" in str(error):
+            if both_given or not self._groups_are_at_fault():
+                raise
+            if self.num_generations != 1:
                 raise ValueError(
                     f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
                     f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
                     "of them"
                 ) from error
-            else:
-                raise
+            # TRL wants groups of at least two; our trainers take one. All that it still checks is about vLLM.
         check_values(self)
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
@@ -237,6 +177,19 @@ class StarPOConfig(GRPOConfig):
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
+
+    def _groups_are_at_fault(self) -> bool:
+        """Whether TRL's checks, which stop at the first fault, came as far as those of groups and stop there.
+
+        They set both sizes, then compare the evaluation's batch with its groups, then the rollout's with its own.
+        """
+        if self.generation_batch_size is None or self.steps_per_generation is None or self.num_generations is None:
+            return False
+        if self.do_eval and self.eval_strategy != "no":
+            group = self.num_generations_eval or self.num_generations
+            if self.per_device_eval_batch_size * self.world_size % group:
+                return False
+        return self.num_generations == 1 or self.generation_batch_size % self.num_generations != 0
 
     @property
     def min_group_size(self) -> int:

@@ -4,6 +4,8 @@ import math
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
 }
 
-_OF_A_CRITIC = ("whiten_advantages", "bootstrap", "critic_learning_rate", "critic_warmup_steps", "value_clip")
+_OF_A_CRITIC = option_names(CriticOptions)
 # Which of these options each advantage reads; the others would be accepted and do nothing.
 READ: dict[str, tuple[str, ...]] = {
     "group": ("baseline", "scale_rewards"),

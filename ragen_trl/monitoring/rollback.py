@@ -39,4 +39,4 @@ def load_checkpoint(trainer: Trainer, folder: Path) -> None:
     trainer.state.best_model_checkpoint = str(folder)
     trainer._load_best_model()
     if isinstance(trainer, TrajectoryTrainer):
-        trainer._load_beside(folder)
+        trainer.load_algorithm_state(folder)

@@ -9,6 +9,7 @@ import gymnasium
 from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, TextEnv
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
@@ -71,28 +72,13 @@ def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarP
     return Chat(tokenizer, args.system_prompt, turns.reply_prefix if args.force_reply_prefix else "")
 
 
-# How a model is spoken to: with other values a trained one meets prompts that it has never seen.
-_PLAY_OPTIONS = (
-    "env_kwargs",
-    "think",
-    "max_turns",
-    "max_actions_per_turn",
-    "max_actions",
-    "format_penalty",
-    "cut_penalty",
-    "env_failure_penalty",
-    "max_reply_length",
-    "max_completion_length",
-    "system_prompt",
-    "force_reply_prefix",
-    "stop_at_answer",
-    "window_turns",
-)
-
-
 def save_play_options(folder: Path, env: str, args: StarPOConfig) -> None:
-    """Write ``play.json`` beside a saved model: the environment and the options under which it plays."""
-    options = {"env": env, **{name: getattr(args, name) for name in _PLAY_OPTIONS}}
+    """Write ``play.json`` beside a saved model: the environment and the options under which it plays.
+
+    With other values a trained model meets prompts that it has never seen.
+    """
+    names = (*option_names(TaskOptions), *option_names(MannerOptions))
+    options = {"env": env, **{name: getattr(args, name) for name in names}}
     write_atomically(folder / "play.json", json.dumps(options, indent=2))
 
 

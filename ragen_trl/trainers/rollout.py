@@ -1,22 +1,11 @@
 """The playing half of a trainer: whole trajectories in the place of TRL's completions, up to what was sampled.
 
-Wiring only. Seams of TRL 1.16 this leans on, each pinned by a contract test:
-
-- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and lists that reward functions
-  then receive (``trajectory``);
-- ``_generate_and_score_completions(inputs)`` sees the dataset rows, already repeated ``num_generations`` times with
-  groups contiguous;
-- ``_calculate_rewards`` returns the rewards of all processes, (B_global, functions);
-- with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them anew
-  where that is not ``global_step``, and so do we, before we play.
+Wiring only; what it needs of TRL's inside is in `trl_adapter`.
 """
 
 import os
 import time
-import warnings
-from abc import ABC
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +15,8 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
-from trl import GRPOTrainer
-from trl.extras.profiling import profiling_context
-from trl.models.utils import unwrap_model_for_generation
-from trl.trainer.utils import RepeatSampler
 
 from ragen_envs import AgentTurns
-from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
@@ -41,13 +25,14 @@ from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm import VLLMPolicy
-from ragen_trl.policies.vllm_engines import check_loadable, connect, unchanged_base
+from ragen_trl.policies.vllm_engines import check_loadable, connect
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
 from ragen_trl.trainers.metrics import rollout_metrics
+from ragen_trl.trainers.trl_adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
 
 RewardFunction = Callable[..., list[float]]
@@ -62,7 +47,7 @@ def environment_return(episode_return: list[float], **_: Any) -> list[float]:
     return episode_return
 
 
-class RolloutTrainer(GRPOTrainer, ABC):
+class RolloutTrainer(TRLAdapter):
     """Plays episodes with the model in training and has TRL score them.
 
     Args:
@@ -121,28 +106,23 @@ class RolloutTrainer(GRPOTrainer, ABC):
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
             args.shuffle_dataset = False  # TRL would mix rows that belong to one rollout with those of others
-        self._played: list[Trajectory] = []
-        self._rewards = torch.empty(0)
-        with warnings.catch_warnings():  # of a seam that may change: the release is pinned, and contract tests watch it
-            warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
-            super().__init__(
-                model=model,
-                reward_funcs=functions,
-                args=args,
-                train_dataset=self._tasks.rows,
-                eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
-                processing_class=processing_class,
-                callbacks=callbacks,
-                optimizers=optimizers,
-                peft_config=peft_config,
-                rollout_func=lambda prompts, trainer: to_rollout_output(trainer._played),
-            )
+        super().__init__(
+            model=model,
+            reward_funcs=functions,
+            args=args,
+            train_dataset=self._tasks.rows,
+            eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            optimizers=optimizers,
+            peft_config=peft_config,
+        )
         self._check_launch()
         # Not accelerator.autocast: making another configuration resets the state that it looks up.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         device = self.accelerator.device.type
         self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
-        self.chat = make_chat(self._tokenizer, self._envs.take(self._tasks.specs)[0], args)
+        self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
         self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
 
     def _check_launch(self) -> None:
@@ -182,16 +162,9 @@ class RolloutTrainer(GRPOTrainer, ABC):
         if self._engine is None:
             return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
         if model is None:  # who asks between updates may have loaded other weights: another checkpoint, the best one
-            self._last_loaded_step = -1
+            self.forget_sent_weights()
         longest = self.args.max_completion_length
-        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self._refresh_engine)
-
-    def _refresh_engine(self) -> None:
-        """Send vLLM the weights of this step, unless it has them."""
-        if self._last_loaded_step != self.state.global_step:
-            with profiling_context(self, "sync_weights"), unchanged_base(self.vllm_generation.model):
-                self.vllm_generation.sync_weights()
-            self._last_loaded_step = self.state.global_step
+        return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
     def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
         """Play the rows and let TRL score what was played."""
@@ -199,30 +172,29 @@ class RolloutTrainer(GRPOTrainer, ABC):
         tasks = [self._tasks.index(row) for row in rows]
         envs = self._envs.take([self._tasks.specs[task] for task in tasks])
         started = time.perf_counter()
-        with self._unwrapped_model() as model:
+        with self.unwrapped_model() as model:
             starts = self._starts(rows, mode, attempt)
-            self._played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        check_played(self._played, len(rows))
-        seconds = self._metrics[mode]["rollout/seconds"]
-        seconds.append(time.perf_counter() - started + (seconds.pop() if attempt else 0.0))
-        shown = [
-            {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
-            for row, trajectory in zip(rows, self._played, strict=True)
-        ]
-        batch = super()._generate_and_score_completions(shown)
+            played = self.rollout(starts, envs, self.policy(self.temperature, model))
+        check_played(played, len(rows))
+        seconds = time.perf_counter() - started
+        if attempt:
+            self.add_to_last(mode, "rollout/seconds", seconds)
+        else:
+            self.record(mode, {"rollout/seconds": seconds})
+        batch, rewards = self.score_trajectories(rows, played)
         names = [self._tasks.names[task] for task in tasks]
-        measured = rollout_metrics(self._played, names, self._tasks.names, self._total, self.accelerator.device)
-        self._record(mode, measured)
-        summaries = [TrajectorySummary.of(*of) for of in zip(self._played, names, tasks, strict=True)]
+        measured = rollout_metrics(played, names, self._tasks.names, self._total, self.accelerator.device)
+        self.record(mode, measured)
+        summaries = [TrajectorySummary.of(*of) for of in zip(played, names, tasks, strict=True)]
         everyone = gather_object(summaries)
         if mode == "train" and not attempt:
-            check_failures(self._played, measured["rollout/env_failures"], len(everyone))
+            check_failures(played, measured["rollout/env_failures"], len(everyone))
         return RolloutBatch(
-            trajectories=self._played,
+            trajectories=played,
             rank=self.accelerator.process_index,
             ranks=tuple(row // len(rows) for row in range(len(everyone))),
-            rewards=self._rewards,
-            weights=self.reward_weights.to(self._rewards.device),
+            rewards=rewards,
+            weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
             batch=batch,
@@ -232,37 +204,22 @@ class RolloutTrainer(GRPOTrainer, ABC):
         """Start states come from the rows, shared by a group; outcomes and sampling are each trajectory's own."""
         step = self.state.global_step if mode == "train" else 0
         offset = self.accelerator.process_index * len(rows)
-        within = self._micro_step
+        within = self.micro_step
         which = [within, attempt] if attempt else [within] * (within > 0)
         return [
             Start.drawn(row["seed"], [self.args.seed, mode == "train", step, row["seed"], offset + index, *which])
             for index, row in enumerate(rows)
         ]
 
-    @property
-    def _micro_step(self) -> int:
-        """Micro-batches of this update so far: above 0 for a further rollout of it. TRL's count is not resumed."""
-        return int(self._step % self.args.gradient_accumulation_steps)
-
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
-        passes = self.state.global_step * self.args.gradient_accumulation_steps + self._micro_step
+        passes = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
         rollout = passes // (self.args.steps_per_generation * self.args.num_iterations)
         rows = self._tasks.refill_rows(rollout, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         return [dict(row) for row in repeated[first : first + local]]
-
-    def _unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
-        if self.use_vllm:  # which generates with weights of its own: nothing to gather
-            return nullcontext(self.accelerator.unwrap_model(self.model))
-        return unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        )
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """As in TRL; a model from a folder has no page on the hub to be a fine-tuned version of."""
@@ -272,27 +229,12 @@ class RolloutTrainer(GRPOTrainer, ABC):
             text = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
             path.write_text(text.replace('model="None"', 'model="path/to/this/folder"'), encoding="utf-8")
 
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
-        """In order: environments take turns in the rows, so that batches hold as many of each, and means are means."""
-        return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
-
-    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
-        rewards: torch.Tensor = super()._calculate_rewards(*args)
-        if not bool(torch.isfinite(rewards[:, 0]).all()):
-            raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
-        self._rewards = rewards  # (B_global, F)
-        return rewards
-
     def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
         """What TRL's loop would make of episodes that train nobody: every reward function and its weight."""
         rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-        decode = partial(self._tokenizer.decode, skip_special_tokens=True)
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
-
-    def _record(self, mode: str, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            self._metrics[mode][name].append(value)
 
     def _total(self, local: torch.Tensor) -> torch.Tensor:
         """A tensor added up over all processes."""

@@ -57,7 +57,7 @@ class StarPOTrainer(TrajectoryTrainer):
         return Critic(
             self.accelerator.unwrap_model(self.model),
             self.accelerator,
-            pad_id=self._tokenizer.pad_token_id,
+            pad_id=self.tokenizer.pad_token_id,
             batch_size=args.per_device_train_batch_size,
             learning_rate=args.critic_learning_rate,
             betas=(args.adam_beta1, args.adam_beta2),
@@ -76,21 +76,24 @@ class StarPOTrainer(TrajectoryTrainer):
         if self.critic is not None:
             step = self.state.global_step
             advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
-            self._record("train", metrics)
+            self.record("train", metrics)
             return advantages
         if self.args.advantage == "group":
             return trajectory_advantages(rollout, self.args)
         return turn_advantages(rollout, self.args)
 
-    def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        if self.critic is not None and self.model.training and self.state.global_step < self.args.critic_warmup_steps:
+    def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """As in `TrajectoryTrainer`; none while the critic warms up."""
+        if self.critic is not None and self.state.global_step < self.args.critic_warmup_steps:
             inputs = {**inputs, "skip": torch.tensor(True)}  # the critic has learnt from this rollout; the policy waits
-        return super()._compute_loss(model, inputs)
+        return super().training_loss(model, inputs)
 
-    def _save_beside(self, checkpoint: Path) -> None:
+    def save_algorithm_state(self, folder: Path) -> None:
+        """Write the critic and its optimizer."""
         if self.critic is not None:
-            self.critic.save(checkpoint / "critic")
+            self.critic.save(folder / "critic")
 
-    def _load_beside(self, checkpoint: Path) -> None:
+    def load_algorithm_state(self, folder: Path) -> None:
+        """Read the critic and its optimizer."""
         if self.critic is not None:
-            self.critic.load(checkpoint / "critic")
+            self.critic.load(folder / "critic")

@@ -1,22 +1,20 @@
 """What a run of an experiment is measured by, and what several seeds say together."""
 
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from learning.measure import Curve, distance
+from learning.summary import equal_success, mean_curve, summary
+from pages.learning import curve_tables
 from transformers import TrainerControl, TrainerState
 
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.benchmarks.finished_runs import run
+from tests.support.finished_runs import run
 
 
-def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_the_level(
-    load: Callable[[str], ModuleType],
-) -> None:
-    summary = load("learning.summary").summary
+def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_the_level() -> None:
     collapsed = run([0.2, 0.8, 0.4], [0, 100, 200], loss_min=-3.0)
     steady = run([0.2, 0.5, 0.6], [0, 100, 200], seed=1, peak_mib=700.0)
     found = summary([collapsed, steady], level=0.6)
@@ -30,10 +28,7 @@ def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_th
     assert summary([collapsed, steady], level=0.7)["reached"][1] is None
 
 
-def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_reached(
-    load: Callable[[str], ModuleType],
-) -> None:
-    equal_success = load("learning.summary").equal_success
+def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_reached() -> None:
     ours = [run([0.1, 0.62, 0.9], [0, 300, 400], reference=200), run([0.1, 0.3, 0.9], [0, 300, 400], reference=200)]
     theirs = [run([0.1, 0.2, 0.64], [0, 400, 800], peak_mib=1200.0)]
     found = equal_success(ours, theirs)
@@ -44,15 +39,11 @@ def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_rea
     assert found["peak_mib"]["ratio"] == 0.5
 
 
-def test_nothing_is_compared_at_a_success_that_training_began_with(load: Callable[[str], ModuleType]) -> None:
-    equal_success = load("learning.summary").equal_success
+def test_nothing_is_compared_at_a_success_that_training_began_with() -> None:
     assert equal_success([run([0.5, 0.9], [0, 9])], [run([0.5, 0.54], [0, 9])]) is None
 
 
-def test_a_mean_curve_is_flat_while_the_reference_plays_and_ends_with_the_shortest_run(
-    load: Callable[[str], ModuleType],
-) -> None:
-    mean_curve = load("learning.summary").mean_curve
+def test_a_mean_curve_is_flat_while_the_reference_plays_and_ends_with_the_shortest_run() -> None:
     x, mean, low, high = mean_curve([run([0.2, 0.6], [0, 100], reference=50), run([0.4, 0.4], [0, 200])], points=5)
     assert x == [0.0, 25.0, 50.0, 75.0, 100.0]
     assert low == pytest.approx([0.2, 0.2, 0.2, 0.4, 0.4])
@@ -67,11 +58,9 @@ def log(curve: Any, step: int, **logs: float) -> bool:
     return bool(control.should_training_stop)
 
 
-def test_a_curve_counts_what_the_reference_and_refills_sample_and_stops_at_the_number(
-    load: Callable[[str], ModuleType],
-) -> None:
+def test_a_curve_counts_what_the_reference_and_refills_sample_and_stops_at_the_number() -> None:
     rates = iter([0.1, 0.2, 0.3, 0.4])
-    curve = load("learning.measure").Curve(
+    curve = Curve(
         lambda: {"success": next(rates)}, trajectories=100, every=40, steps_per_rollout=1
     )
     curve.begin()
@@ -91,10 +80,8 @@ def test_a_curve_counts_what_the_reference_and_refills_sample_and_stops_at_the_n
     assert "due" not in curve.rows[0]
 
 
-def test_a_curve_neither_measures_nor_stops_between_two_updates_on_one_rollout(
-    load: Callable[[str], ModuleType],
-) -> None:
-    curve = load("learning.measure").Curve(lambda: {"success": 0.5}, trajectories=10, every=5, steps_per_rollout=2)
+def test_a_curve_neither_measures_nor_stops_between_two_updates_on_one_rollout() -> None:
+    curve = Curve(lambda: {"success": 0.5}, trajectories=10, every=5, steps_per_rollout=2)
     curve.begin()
     assert not log(curve, 1, **{"filter/trajectories_sampled": 16.0})
     assert len(curve.rows) == 1
@@ -102,7 +89,7 @@ def test_a_curve_neither_measures_nor_stops_between_two_updates_on_one_rollout(
     assert [row["step"] for row in curve.rows] == [0, 2]
 
 
-def test_the_distance_is_the_mean_over_trajectories_of_the_summed_log_ratio(load: Callable[[str], ModuleType]) -> None:
+def test_the_distance_is_the_mean_over_trajectories_of_the_summed_log_ratio() -> None:
     model = build_tiny_model(build_tiny_tokenizer(), seed=3, hidden_size=32, num_layers=2)
     turns = (Turn((5, 6, 7), (8, 9), (-1.0, -2.0), "?", "!", 0.0), Turn((10,), (11,), (-0.5,), "?", "!", 0.0))
     trajectories = [Trajectory(turns, seed=0), Trajectory(turns[:1], seed=1)]
@@ -119,15 +106,12 @@ def test_the_distance_is_the_mean_over_trajectories_of_the_summed_log_ratio(load
         log_ratio([5, 6, 7, 8, 9, 10, 11], {3: -1.0, 4: -2.0, 6: -0.5}),
         log_ratio([5, 6, 7, 8, 9], {3: -1.0, 4: -2.0}),
     ]
-    mean, stderr = load("learning.measure").distance(trajectories, model)
+    mean, stderr = distance(trajectories, model)
     assert mean == pytest.approx(sum(ratios) / 2, abs=1e-4)
     assert stderr == pytest.approx(abs(ratios[0] - ratios[1]) / 2, abs=1e-4)  # |a - b| / √2 / √2
 
 
-def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_level(
-    load: Callable[[str], ModuleType],
-) -> None:
-    summary, tables = load("learning.summary"), load("learning.tables")
+def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_level() -> None:
     runs = [run([0.1, 0.9], [0, 1000]), run([0.1, 0.3], [0, 1000], seed=1)]
     rate = {"success": 0.25, "success_low": 0.2, "success_high": 0.31}
     task = {
@@ -137,16 +121,16 @@ def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_l
         },
         "trajectories": 1000,
         "level": 0.5,
-        "variants": {"starpo": {"label": "StarPO", "summary": summary.summary(runs, 0.5), "runs": runs}},
+        "variants": {"starpo": {"label": "StarPO", "summary": summary(runs, 0.5), "runs": runs}},
         "astar_po_to_starpo": None,
     }
-    lines = tables.learning_tables(
-        {"tasks": {"lake": task}, "cpu_minutes": 12.3, "commits": ["0123456789abc+changes"]}
-    ).splitlines()
-    assert [line.split(" | ")[0] for line in lines[4:9]] == [
+    made = {"question": {"name": "curves"}, "cpu_minutes": 12.3, "commits": ["0123456789abc+changes"]}
+    lines = curve_tables({**made, "tasks": {"lake": task}}).splitlines()
+    assert lines[2] == "![Learning curves: lake](../../benchmarks/results/curves_lake.png)"
+    assert [line.split(" | ")[0] for line in lines[6:11]] == [
         *("| random", "| warm start", "| warm start, greedy", "| oracle", "| StarPO")
     ]
-    assert lines[4].startswith("| random | 0.25 [0.20, 0.31] |")
+    assert lines[6].startswith("| random | 0.25 [0.20, 0.31] |")
     cells = "0.60 (0.30 to 0.90) | 0.60 (0.30 to 0.90) | 100 % | 1,000 (1 of 2) | 1.00 | 0.25 | 0.1 | 600"
-    assert lines[8] == f"| StarPO | {cells} |"
-    assert lines[-1] == "12 minutes of CPU in training in all. Runs made with `012345678`."
+    assert lines[10] == f"| StarPO | {cells} |"
+    assert lines[-1] == "12 minutes of CPU in training in all. Runs made with `012345678+changes`."

@@ -1,37 +1,37 @@
-"""The questions in benchmarks/: their settings, what they share, and going on where they stopped."""
+"""The questions in benchmarks/: their settings, what they share, and how they go on where they stopped."""
 
+import importlib
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import filtering
+import learning_curves
 import pytest
+from learning import run as learning_run
+from learning import runner, spec, store, tasks
+from learning.spec import Question, Task
 
 from ragen_trl.policies.tiny_model import save_tiny_model
-from tests.benchmarks.finished_runs import run
+from tests.support.finished_runs import run
 
-QUESTIONS = sorted(
-    path.stem
-    for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py")
+ROOT = Path(__file__).parents[2]
+QUESTIONS: dict[str, Question] = {
+    path.stem: importlib.import_module(path.stem).QUESTION
+    for path in sorted((ROOT / "benchmarks").glob("*.py"))
     if "\nQUESTION = " in path.read_text(encoding="utf-8")
-)
+}
 
 
-def of_script(load: Callable[[str], ModuleType]) -> Callable[[str], Any]:
-    """From a script's name to its question."""
-    return lambda name: load(name).QUESTION
-
-
-def of_question(question: Any) -> list[tuple[Any, str]]:
+def of_question(question: Question) -> list[tuple[Task, str]]:
     """Each task with the name of each of its variants."""
     return [(task, variant) for task in question.tasks.values() for variant in task.variants]
 
 
-def test_seed_i_of_the_shop_is_prompt_i(load: Callable[[str], ModuleType]) -> None:
-    evaluation = load("learning.tasks").TASKS["toyshop"].evaluations["256 prompts"]
+def test_seed_i_of_the_shop_is_prompt_i() -> None:
+    evaluation = tasks.TASKS["toyshop"].evaluations["256 prompts"]
     env = evaluation.make()
     wanted = [env.reset(seed=seed)[0] for seed in (0, 1, 255)]
     assert len(set(wanted)) == 3
@@ -39,45 +39,71 @@ def test_seed_i_of_the_shop_is_prompt_i(load: Callable[[str], ModuleType]) -> No
         assert env.unwrapped.reset(seed=12345, options={"index": seed})[0] == observation
 
 
-def test_every_variant_has_options_that_its_configuration_takes(
-    load: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
-    spec, resolve = load("learning.spec"), load("learning.run").resolve
-    for question in map(of_script(load), QUESTIONS):
+def test_every_variant_has_options_that_its_configuration_takes(tmp_path: Path) -> None:
+    for question in QUESTIONS.values():
         for form in (question, question.small(), question.at_paper_scale("a/model")):
             for task, name in of_question(form):
                 variant = form.variants[name]
                 options = spec.training_options(task, name, variant)
-                args = resolve(variant.config)(output_dir=str(tmp_path), **options, use_cpu=True)
+                args = learning_run.resolve(variant.config)(output_dir=str(tmp_path), **options, use_cpu=True)
                 per_rollout = args.generation_batch_size
                 total = spec.run_trajectories(task, variant)
                 assert args.num_rollouts == math.ceil(total / per_rollout), (question.name, name)
                 assert args.max_steps == args.num_rollouts * args.steps_per_rollout, (question.name, name)
 
 
-def test_a_question_is_named_after_its_script_and_has_every_variant_of_its_tasks(
-    load: Callable[[str], ModuleType],
-) -> None:
-    for name in QUESTIONS:
-        question = load(name).QUESTION
+def test_a_question_is_named_after_its_script_and_has_every_variant_of_its_tasks() -> None:
+    for name, question in QUESTIONS.items():
         assert question.name == name
         assert {variant for _, variant in of_question(question)} == set(question.variants), name
 
 
-def test_equal_settings_share_a_result_and_others_do_not(load: Callable[[str], ModuleType]) -> None:
-    store, curves = load("learning.store"), load("learning_curves").QUESTION
+def test_equal_settings_share_a_result_and_others_do_not() -> None:
+    curves = learning_curves.QUESTION
     lake, shown = curves.tasks["frozenlake"], curves.variants["starpo_s"]
     path = store.run_file(Path("here"), lake, "starpo_s", shown, 0)
-    filtering = load("filtering").QUESTION
-    quarter, half = (filtering.variants[name] for name in ("group_25", "group_50"))
-    assert store.run_file(Path("here"), filtering.tasks["frozenlake"], "group_25", quarter, 0) == path
+    shares = filtering.QUESTION
+    quarter, half = (shares.variants[name] for name in ("group_25", "group_50"))
+    assert store.run_file(Path("here"), shares.tasks["frozenlake"], "group_25", quarter, 0) == path
     others = [(lake, quarter, 1), (lake, half, 0), (replace(lake, episodes=8), quarter, 0)]
     assert path not in [store.run_file(Path("here"), *(task, "x", variant, seed)) for task, variant, seed in others]
 
 
-def test_the_papers_scale_needs_a_model_and_has_its_settings(load: Callable[[str], ModuleType]) -> None:
-    question = load("filtering").QUESTION
-    runner, spec = load("learning.runner"), load("learning.spec")
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_committed_run_is_found_by_the_digest_that_it_was_made_with(name: str) -> None:
+    """`digests.json` has the digests of the time when the runs were made; classes and modules have moved since."""
+    question, folder = QUESTIONS[name], Path("here")
+    recorded = json.loads((Path(__file__).parent / "digests.json").read_text(encoding="utf-8"))[name]
+    committed = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["tasks"]
+    assert list(recorded) == list(committed)
+    for task_name, digests in recorded.items():
+        task, results = question.tasks[task_name], committed[task_name]
+        assert as_json(store.prepare_settings(task)) == results["prepared"]["settings"]
+        assert store.model_folder(folder, task).name == digests["model"]
+        assert store.baselines_file(folder, task).stem == digests["baselines"]
+        found: dict[str, dict[str, str]] = {}
+        for variant_name, result in results["variants"].items():
+            variant = question.variants[variant_name]
+            assert as_json(spec.training_options(task, variant_name, variant)) == result["options"]
+            paths = [store.run_file(folder, task, variant_name, variant, run["seed"]) for run in result["runs"]]
+            seeds = [str(run["seed"]) for run in result["runs"]]
+            found[variant_name] = dict(zip(seeds, [path.stem for path in paths], strict=True))
+        assert found == digests["runs"], task_name
+
+
+def as_json(settings: Any) -> Any:
+    """As a result's file holds them: sequences are lists."""
+    return json.loads(json.dumps(settings))
+
+
+def test_every_class_that_a_question_names_has_a_name_for_digests() -> None:
+    """Otherwise the digest would change with the next move of the class."""
+    variants = [variant for question in QUESTIONS.values() for variant in question.variants.values()]
+    assert {name for variant in variants for name in (variant.config, variant.trainer)} <= store.RECORDED_NAMES.keys()
+
+
+def test_the_papers_scale_needs_a_model_and_has_its_settings() -> None:
+    question = filtering.QUESTION
     with pytest.raises(SystemExit, match="2"):
         runner.parse(question, ["--paper"])
     options = runner.parse(question, ["--paper", "--model", "a/model"])
@@ -86,29 +112,24 @@ def test_the_papers_scale_needs_a_model_and_has_its_settings(load: Callable[[str
     assert (given["max_steps"], given["num_generations"], given["filter_ratio"]) == (200, 16, 0.5)
 
 
-def test_at_the_papers_scale_games_are_the_papers_and_rates_are_no_tiny_models(
-    load: Callable[[str], ModuleType],
-) -> None:
-    spec = load("learning.spec")
-    for name in QUESTIONS:
-        question = load(name).QUESTION.at_paper_scale("a/model")
+def test_at_the_papers_scale_games_are_the_papers_and_rates_are_no_tiny_models() -> None:
+    for name, asked in QUESTIONS.items():
+        question = asked.at_paper_scale("a/model")
         for task, variant in of_question(question):
             options = spec.training_options(task, variant, question.variants[variant])
             assert options["learning_rate"] <= 1e-5, (name, variant)
             assert options["critic_learning_rate"] == 1e-5
             assert not {"is_slippery", "dim_room"} & set(task.env_kwargs), name
-    vanilla = load("starpo_s").QUESTION.at_paper_scale("a/model")
+    vanilla = QUESTIONS["starpo_s"].at_paper_scale("a/model")
     options = spec.training_options(vanilla.tasks["sokoban"], "vanilla", vanilla.variants["vanilla"])
     assert options["max_steps"] == 200 * 16  # four passes over a rollout in four mini-batches each
-    generalised = load("generalisation").QUESTION.at_paper_scale("a/model").tasks["sokoban"].evaluations
+    generalised = QUESTIONS["generalisation"].at_paper_scale("a/model").tasks["sokoban"].evaluations
     assert set(generalised["other symbols"].env_kwargs) == {"symbols"}
-    assert list(load("reasoning").QUESTION.at_paper_scale("a/model").tasks) == ["without", "with notes"]
+    assert list(QUESTIONS["reasoning"].at_paper_scale("a/model").tasks) == ["without", "with notes"]
 
 
-def test_a_json_with_more_runs_is_not_written_over(
-    load: Callable[[str], ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runner, question = load("learning.runner"), load("filtering").QUESTION
+def test_a_json_with_more_runs_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    question = filtering.QUESTION
     kept = json.dumps({"tasks": {"frozenlake": {"variants": {"group_25": {"runs": [{"seed": 0}]}}}}})
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "filtering.json").write_text(kept)
@@ -119,18 +140,15 @@ def test_a_json_with_more_runs_is_not_written_over(
     assert json.loads((tmp_path / "runs" / "filtering.json").read_text())["tasks"] == {}
 
 
-def test_variants_of_a_task_differ_in_their_algorithm_alone(load: Callable[[str], ModuleType]) -> None:
-    spec, tasks = load("learning.spec"), load("learning.tasks")
+def test_variants_of_a_task_differ_in_their_algorithm_alone() -> None:
     names = ("learning_rate", "max_turns", "max_actions", "max_reply_length", "env_kwargs", "think", "adam_beta2")
     for task in tasks.TASKS.values():
         first, *others = [spec.training_options(task, name, tasks.VARIANTS[name]) for name in task.variants]
         assert all(other.get(name) == first.get(name) for other in others for name in names)
 
 
-def test_a_run_ends_with_its_curve_its_evaluations_and_the_settings_it_was_made_with(
-    load: Callable[[str], ModuleType], tmp_path: Path
-) -> None:
-    question, learning_run = load("learning_curves").QUESTION.small(), load("learning.run")
+def test_a_run_ends_with_its_curve_its_evaluations_and_the_settings_it_was_made_with(tmp_path: Path) -> None:
+    question = learning_curves.QUESTION.small()
     task, variant = replace(question.tasks["bandit"], episodes=8), question.variants["starpo_s"]
     result = learning_run.train(task, "starpo_s", variant, 0, str(save_tiny_model(tmp_path / "model")))
     assert result["settings"] == learning_run.run_settings(task, "starpo_s", variant, 0)
@@ -159,12 +177,11 @@ target.write_text((here / f"{name}.json").read_text())
 
 
 def test_a_question_repeats_what_failed_and_what_has_other_settings_and_nothing_else(
-    load: Callable[[str], ModuleType],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    question, store, runner = load("learning_curves").QUESTION, load("learning.store"), load("learning.runner")
+    question = learning_curves.QUESTION
     task, here, folder = question.tasks["frozenlake"], tmp_path / "here", tmp_path / "runs"
     (here / "learning").mkdir(parents=True)
     (here / "learning" / "__init__.py").touch()

@@ -1,12 +1,9 @@
-"""Behind benchmarks/rollout_stepping.py: the time that is measured, and the play that is measured in it."""
+"""The time that benchmarks/rollout_stepping.py measures, and the play in which it measures."""
 
-import importlib
 import time
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 
-import pytest
+import rollout_stepping as script
 
 from ragen_trl import StarPOConfig
 from ragen_trl.policies.sampling import Sampling
@@ -17,14 +14,7 @@ from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.trainers import LAKE, SMALL, TOKENIZER, small_model
 
 
-@pytest.fixture
-def script(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """It stands beside others and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("rollout_stepping")
-
-
-def test_the_time_of_the_environments_is_that_of_their_batches(script: ModuleType) -> None:
+def test_the_time_of_the_environments_is_that_of_their_batches() -> None:
     executor = script.Timed(0)
     began = time.perf_counter()
     assert executor.run([partial(time.sleep, 0.02)] * 3) == [None] * 3
@@ -32,7 +22,7 @@ def test_the_time_of_the_environments_is_that_of_their_batches(script: ModuleTyp
     assert 0.06 <= executor.seconds <= time.perf_counter() - began
 
 
-def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens(script: ModuleType) -> None:
+def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens() -> None:
     args = StarPOConfig(output_dir="unused", **SMALL)
     envs = [make_turns(LAKE, args) for _ in range(4)]
     chat = make_chat(TOKENIZER, envs[0], args)
@@ -44,7 +34,7 @@ def test_a_rehearsal_plays_valid_actions_in_as_many_sampled_tokens(script: Modul
     assert sum(len(turn.reply_ids) == len(chat.encode_reply(turn.reply)) for turn in turns) > len(turns) / 2
 
 
-def test_shares_are_of_the_rollout_in_which_they_were_measured(script: ModuleType) -> None:
+def test_shares_are_of_the_rollout_in_which_they_were_measured() -> None:
     row = script.measure_computing("ragen/FrozenLake-v0", 2, 3)
     assert (row["env"], row["rows"]) == ("ragen/FrozenLake-v0", 3)
     assert 1 <= row["turns"] <= 3
@@ -53,7 +43,7 @@ def test_shares_are_of_the_rollout_in_which_they_were_measured(script: ModuleTyp
         assert all(0 < share < 1 for share in row["share"][name]["rounds"])
 
 
-def test_waits_add_up_only_one_by_one(script: ModuleType) -> None:
+def test_waits_add_up_only_one_by_one() -> None:
     found = script.measure_waiting(1, 8)["seconds_a_turn"]
     assert found["one by one"]["median"] >= 8 * script.WAIT
     assert script.WAIT <= found["side by side"]["median"] < 8 * script.WAIT

@@ -1,32 +1,27 @@
-"""Behind benchmarks/rollout_throughput.py: all ways sample as much, in the same contexts; the table says what was."""
+"""What benchmarks/rollout_throughput.py compares samples as much, in the same contexts; the table has what came out."""
 
 import argparse
 import functools
-import importlib
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import rollout_throughput as script
+from measuring.rollout_candidates import seeds_that_last
+from pages.rollouts import throughput_tables
 
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
-Load = Callable[[str], ModuleType]
 
-
-@pytest.fixture
-def load(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
-    """Imports a script; they stand beside each other and in no package. What a script writes goes elsewhere."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a script writes goes into a folder of the test."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     monkeypatch.chdir(tmp_path)
-    return importlib.import_module
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*:FutureWarning")
-def test_every_way_samples_the_same_number_of_tokens_in_the_same_contexts(load: Load) -> None:
-    script = load("rollout_throughput")
+def test_every_way_samples_the_same_number_of_tokens_in_the_same_contexts() -> None:
     tokenizer = build_tiny_tokenizer()
     make = functools.partial(script.turns_of, script.LAKE[0], script.LAKE[1], 3)
     options = argparse.Namespace(turns=3, tokens=2, rounds=1)
@@ -40,10 +35,9 @@ def test_every_way_samples_the_same_number_of_tokens_in_the_same_contexts(load: 
     assert 0 < game["env_share"] < 1
 
 
-def test_start_states_are_those_in_which_the_script_lasts(load: Load) -> None:
-    candidates, script = load("rollout_candidates"), load("rollout_throughput")
+def test_start_states_are_those_in_which_the_script_lasts() -> None:
     make = functools.partial(script.turns_of, "ragen/FrozenLake-v0", {"is_slippery": False, "frozen_prob": 0.6}, 4)
-    seeds = candidates.seeds_that_last(make, ("Down", "Right"), 4, 5)
+    seeds = seeds_that_last(make, ("Down", "Right"), 4, 5)
     assert seeds != list(range(5))  # some games end early
     for seed in range(max(seeds) + 1):
         env = make()
@@ -52,15 +46,13 @@ def test_start_states_are_those_in_which_the_script_lasts(load: Load) -> None:
         assert any(over) == (seed not in seeds)
 
 
-def test_a_script_that_always_ends_the_game_is_an_error(load: Load) -> None:
-    candidates, script = load("rollout_candidates"), load("rollout_throughput")
+def test_a_script_that_always_ends_the_game_is_an_error() -> None:
     make = functools.partial(script.turns_of, "ragen/Bandit-v0", {}, 3)
     with pytest.raises(ValueError, match="ends 201 of 201 games early"):
-        candidates.seeds_that_last(make, ("Phoenix",), 3, 1)
+        seeds_that_last(make, ("Phoenix",), 3, 1)
 
 
-def test_the_bound_reads_weights_and_half_full_caches_once_a_step(load: Load) -> None:
-    script = load("rollout_throughput")
+def test_the_bound_reads_weights_and_half_full_caches_once_a_step() -> None:
     model = build_tiny_model(build_tiny_tokenizer(), hidden_size=16, num_layers=2, num_heads=2)
     game = {"sampled": {"ours": 60}, "trajectories": 4, "length": {"ours": 100.0}, "rounds": {"ours": [0.5]}}
     bound = script.bandwidth_bound(model, game)
@@ -91,14 +83,13 @@ def measured() -> dict[str, Any]:
     }
 
 
-def test_the_table_has_medians_and_ratios_of_rounds(load: Load) -> None:
-    tables = load("rollout_tables")
-    table = tables.rollout_tables({"cpu": measured(), "gpu": None})
+def test_the_table_has_medians_and_ratios_of_rounds() -> None:
+    table = throughput_tables({"cpu": measured(), "gpu": None})
     row = "| `ragen/Lake`: 8 × 5 turns, 212 tokens each | 4.0 | 1.6 (ours 2.2 × (2.0 to 2.5)) "
     assert row + "| 1.0 (ours 4.0 × (3.0 to 4.0)) | 6.1 % of ours |\n" in table
     assert "| 30 tokens shown and 8 sampled a turn | 20 turns cost, in terms of 10 |\n" in table
     assert "| ours | 2.1 × (2.0 to 2.2) |\n| `model.generate` | 4.0 × (4.0 to 4.0) |\n" in table
     assert "24 tokens sampled a turn. Medians of 3 rounds" in table and "Commit `012345678`." in table
     assert table.endswith("**On a GPU**: not run.\n")
-    both = tables.rollout_tables({"cpu": None, "gpu": measured()})
+    both = throughput_tables({"cpu": None, "gpu": measured()})
     assert both.startswith("**On the CPU**: not run.\n") and "Bound by memory: 1 + 1 = 2." in both

@@ -1,11 +1,10 @@
-"""Behind benchmarks/reasoning.py: what thoughts say, and that nothing else differs between the lessons."""
+"""The lessons of benchmarks/reasoning.py: what their thoughts say, and that nothing else differs between them."""
 
-import importlib
 from pathlib import Path
-from types import ModuleType
 
 import gymnasium
 import pytest
+from learning import scratchpad
 
 from ragen_envs import NoOracleError
 from ragen_trl.config.recipes import defaults
@@ -18,20 +17,13 @@ LAKE = {"is_slippery": False, "frozen_prob": 0.9}
 CONFIG = WarmStartConfig(demonstrations=24, noise=0.5, demo_actions_per_turn=2)
 
 
-@pytest.fixture
-def scratchpad(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script; they stand beside each other and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("learning.scratchpad")
-
-
 def play_args(folder: Path, think: bool) -> StarPOConfig:
     recipe = {**defaults("ragen/FrozenLake-v0", None), "think": think, "env_kwargs": LAKE}
     return StarPOConfig(output_dir=str(folder), seed=0, **recipe)
 
 
 @pytest.mark.parametrize(("env", "named"), [("ragen/FrozenLake-v0", "PG"), ("ragen/Sokoban-v0", "PXO")])
-def test_a_note_says_where_the_map_has_its_symbols(scratchpad: ModuleType, env: str, named: str) -> None:
+def test_a_note_says_where_the_map_has_its_symbols(env: str, named: str) -> None:
     made = gymnasium.make(env, disable_env_checker=True)
     for seed in range(20):
         rows = made.reset(seed=seed)[0].splitlines()
@@ -43,12 +35,12 @@ def test_a_note_says_where_the_map_has_its_symbols(scratchpad: ModuleType, env: 
         }
 
 
-def test_there_is_no_note_for_a_bandit(scratchpad: ModuleType) -> None:
+def test_there_is_no_note_for_a_bandit() -> None:
     with pytest.raises(NoOracleError, match="place_note knows no Bandit"):
         scratchpad.place_note(gymnasium.make("ragen/Bandit-v0").unwrapped)
 
 
-def test_the_thoughts_are_all_that_differs_from_plain_demonstrations(scratchpad: ModuleType, tmp_path: Path) -> None:
+def test_the_thoughts_are_all_that_differs_from_plain_demonstrations(tmp_path: Path) -> None:
     tokenizer, noted = scratchpad.places("ragen/FrozenLake-v0", play_args(tmp_path, True), CONFIG)
     args = play_args(tmp_path, False)
     chat = make_chat(build_tiny_tokenizer(), make_turns("ragen/FrozenLake-v0", args), args)
@@ -61,7 +53,7 @@ def test_the_thoughts_are_all_that_differs_from_plain_demonstrations(scratchpad:
     assert all(turn.reply.startswith("<answer>") for episode in bare for turn in episode.turns)
 
 
-def test_a_later_note_is_of_the_state_that_the_turn_began_with(scratchpad: ModuleType, tmp_path: Path) -> None:
+def test_a_later_note_is_of_the_state_that_the_turn_began_with(tmp_path: Path) -> None:
     _, noted = scratchpad.places("ragen/FrozenLake-v0", play_args(tmp_path, True), CONFIG)
     later = [turn for episode in noted for turn in episode.turns[1:]]
     assert later
@@ -72,7 +64,7 @@ def test_a_later_note_is_of_the_state_that_the_turn_began_with(scratchpad: Modul
         assert rows[first + int(place[0])][int(place[1])] == "P"
 
 
-def test_free_thoughts_have_three_lengths_and_fit_the_reply(scratchpad: ModuleType, tmp_path: Path) -> None:
+def test_free_thoughts_have_three_lengths_and_fit_the_reply(tmp_path: Path) -> None:
     tokenizer, episodes = scratchpad.free("ragen/FrozenLake-v0", play_args(tmp_path, True), CONFIG)
     replies = [turn.reply for episode in episodes for turn in episode.turns]
     thoughts = [reply.removeprefix("<think>").split("</think>")[0] for reply in replies]
@@ -83,7 +75,7 @@ def test_free_thoughts_have_three_lengths_and_fit_the_reply(scratchpad: ModuleTy
     assert max(len(tokenizer(reply).input_ids) for reply in replies) <= scratchpad.LONGEST_REPLY
 
 
-def test_the_longest_reply_of_a_room_fits(scratchpad: ModuleType) -> None:
+def test_the_longest_reply_of_a_room_fits() -> None:
     way = " ".join(["Right"] * 10)
     reply = f"<think>P11 X22 O33 {way}</think><answer>Right || Right</answer><|im_end|>"
     assert len(build_tiny_tokenizer(env="ragen/Sokoban-v0")(reply).input_ids) <= scratchpad.LONGEST_REPLY

@@ -1,19 +1,18 @@
-"""Behind benchmarks/train_step.py: what is measured, how it is put together, and the table."""
+"""What benchmarks/train_step.py measures, how it puts that together, and the table."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from types import ModuleType
 from typing import Any
 
 import pytest
+import train_step
+from measuring import updates
+from pages.updates import update_tables
 
 from ragen_trl.rollout.interfaces import Start
 
-Load = Callable[[str], ModuleType]
 
-
-def test_made_up_episodes_have_the_lengths_that_were_asked_for_and_depend_on_their_seed(load: Load) -> None:
-    made_up, workload = load("update_measures").made_up, load("train_step").QWEN
+def test_made_up_episodes_have_the_lengths_that_were_asked_for_and_depend_on_their_seed() -> None:
+    made_up, workload = updates.made_up, train_step.QWEN
     played = [made_up(Start(1, 2, seed), workload, 500) for seed in range(50)]
     assert all(len(one.turns) == 5 for one in played)
     assert made_up(Start(1, 2, 7), workload, 500) == played[7]
@@ -26,10 +25,9 @@ def test_made_up_episodes_have_the_lengths_that_were_asked_for_and_depend_on_the
 
 
 @pytest.mark.parametrize("changes", [{}, {"rank": 4, "form": "A*-PO", "checkpointing": True, "batch_size": 1}])
-def test_a_measurement_times_updates_and_counts_what_is_trained(load: Load, changes: dict[str, Any]) -> None:
-    measures, script = load("update_measures"), load("train_step")
-    workload = measures.Workload(**{**asdict(script.SMALL), **script.SMOKE, "updates": 2})
-    found = measures.measure(measures.Setting(**changes), workload)
+def test_a_measurement_times_updates_and_counts_what_is_trained(changes: dict[str, Any]) -> None:
+    workload = updates.Workload(**{**asdict(train_step.SMALL), **train_step.SMOKE, "updates": 2})
+    found = updates.measure(updates.Setting(**changes), workload)
     assert len(found["seconds"]) == 2 and all(0 < value < 100 for value in found["seconds"])
     assert found["peak_mib"] > 0
     if changes:
@@ -40,24 +38,22 @@ def test_a_measurement_times_updates_and_counts_what_is_trained(load: Load, chan
         assert all(0 < value < 0.5 for value in found["padding"])
 
 
-def test_medians_are_over_all_updates_of_all_processes(load: Load) -> None:
-    script = load("train_step")
+def test_medians_are_over_all_updates_of_all_processes() -> None:
     common = {"padding": [0.1], "trained_parameters": 3, "parameters": 6}
     results = [{"seconds": [1.0, 4.0], "peak_mib": 10.0, **common}, {"seconds": [3.0], "peak_mib": 30.0, **common}]
-    row = script.row_of(script.Setting(rank=16), results)
+    row = train_step.row_of(train_step.Setting(rank=16), results)
     assert [row[name] for name in ("rank", "seconds", "fastest", "slowest", "updates")] == [16, 3.0, 1.0, 4.0, 3]
     assert (row["peak_mib"], row["padding"]) == (20.0, pytest.approx(0.1))
 
 
-def test_the_table_says_what_lora_saves_and_what_was_not_run(load: Load) -> None:
-    script, tables = load("train_step"), load("update_tables")
+def test_the_table_says_what_lora_saves_and_what_was_not_run() -> None:
     found = {"seconds": [1.0], "padding": [0.1], "trained_parameters": 3, "parameters": 6_000_000}
     rows = [
-        script.row_of(script.Setting(rank=rank, checkpointing=checkpointing), [{**found, "peak_mib": peak}])
+        train_step.row_of(train_step.Setting(rank=rank, checkpointing=checkpointing), [{**found, "peak_mib": peak}])
         for rank, checkpointing, peak in ((None, False, 200.0), (16, False, 80.0), (64, True, 50.0))
     ]
-    cpu = {"workload": asdict(script.SMALL), "rows": rows, "commit": "0123456789ab"}
-    text = tables.update_tables({"cpu": cpu, "gpu": None})
+    cpu = {"workload": asdict(train_step.SMALL), "rows": rows, "commit": "0123456789ab"}
+    text = update_tables({"cpu": cpu, "gpu": None})
     assert "| all weights | group | no | 4 | by length | 100% | 1.00 (1.00 to 1.00) | 10% | 200 |  |" in text
     assert "| LoRA, r = 16 | group | no | 4 | by length | 100% | 1.00 (1.00 to 1.00) | 10% | 80 | 40% |" in text
     assert "| LoRA, r = 64 | group | yes | 4 | by length | 100% | 1.00 (1.00 to 1.00) | 10% | 50 |  |" in text

@@ -1,16 +1,15 @@
-"""The check behind benchmarks/webshop_load.py: visits over HTTP are those of the serial run; others are told apart."""
+"""The check of benchmarks/webshop_load.py: visits over HTTP equal the serial run, and a difference is found."""
 
-import importlib
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 
 import pytest
+import webshop_load
+from measuring import shoppers
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from webshop_server.app import create_app, open_shop
-from webshop_server.shop import Shop
+from webshop_server.server.app import create_app, open_shop
+from webshop_server.store.shop import Shop
 
 CATALOG = "synthetic:60"
 
@@ -37,34 +36,25 @@ def address() -> Iterator[tuple[str, int]]:
     thread.join()
 
 
-@pytest.fixture
-def modules(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
-    """`webshop_load` and `webshop_shoppers`, which stand beside each other and in no package."""
-    monkeypatch.syspath_prepend(str(root / "benchmarks"))
-    return importlib.import_module("webshop_load"), importlib.import_module("webshop_shoppers")
-
-
 @pytest.mark.parametrize("short", [False, True])
 def test_visits_over_http_are_those_of_the_serial_run(
-    modules: tuple[ModuleType, ModuleType], shop: Shop, address: tuple[str, int], short: bool
+    shop: Shop, address: tuple[str, int], short: bool
 ) -> None:
-    load, shoppers = modules
     shopper = shoppers.Shopper(address, len(shop.goals), short)
     for number in range(5):
         shopper.visit(number)
-    found = load.compare(shopper.visits, shop, short)
+    found = webshop_load.compare(shopper.visits, shop, short)
     assert found["as_in_the_serial_run"] == found["purchases"] == 5
     assert (shopper.faults, set(shopper.statuses)) == ({}, {200, 201})
     assert len(shopper.latencies) == sum(len(visit.digests) - 1 for visit in shopper.visits)
 
 
-def test_anything_of_another_visit_is_found(modules: tuple[ModuleType, ModuleType], shop: Shop) -> None:
-    load, shoppers = modules
+def test_anything_of_another_visit_is_found(shop: Shop) -> None:
     visits = [shoppers.serial_visit(shop, number, False) for number in range(4)]
     visits[0].digests[2] = visits[1].digests[2]
     visits[2].goal += 1
     visits[3].reward = -1.0
-    found = load.compare(visits, shop, False)
+    found = webshop_load.compare(visits, shop, False)
     assert [found[name] for name in ("same_goal", "same_answers", "same_reward", "as_in_the_serial_run")] == [
         3,
         3,
@@ -74,9 +64,8 @@ def test_anything_of_another_visit_is_found(modules: tuple[ModuleType, ModuleTyp
 
 
 def test_nobody_at_the_address_is_an_error_in_the_end(
-    modules: tuple[ModuleType, ModuleType], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, shoppers = modules
     monkeypatch.setattr(shoppers, "WAITS", (0.0, 0.0))
     shopper = shoppers.Shopper(("127.0.0.1", 1), 10)
     with pytest.raises(ConnectionRefusedError):

@@ -12,7 +12,7 @@ import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
 from ragen_envs.bridges import GemEnvironment, openenv_environment
-from tests.ragen_envs.toys import answer
+from tests.support.ragen_envs.toys import answer
 
 # Start top left, goal bottom right, no holes, no slipping: Right and Down in any order.
 SMALL_LAKE = functools.partial(

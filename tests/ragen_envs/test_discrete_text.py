@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, NoOracleError, best_action, plan, random_action
 from ragen_envs.discrete_text import spell_out_colours
-from tests.ragen_envs.toys import CLIFF, LAKE, TAXI, Switch, answer, blackjack, hand, reached, toy, won
+from tests.support.ragen_envs.toys import CLIFF, LAKE, TAXI, Switch, answer, blackjack, hand, reached, toy, won
 
 CLIFF_ID, BLACKJACK_ID = "test/Cliff-v0", "test/Blackjack-v0"
 

@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from tests.ragen_envs.toys import CLIFF, LAKE, Switch, toy
+from tests.support.ragen_envs.toys import CLIFF, LAKE, Switch, toy
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> N
     ("arguments", "message"),
     [
         ({"describe": lambda seen: seen}, r"describe\(\(.*must return text"),
-        ({"describe": lambda seen: "♠"}, r"has \['♠'\], which the charset lacks; pass charset="),
+        ({"describe": lambda seen: "♠"}, r"has \['♠'\], which are not in the charset; pass charset="),
         ({"describe": lambda seen: "x" * 2000}, "pass max_observation_length=2000"),
     ],
 )

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv, ToyShop, best_action, demonstration, plan
-from ragen_envs.frozen_lake_maps import ACTIONS, Lake, has_path, neighbours
-from ragen_envs.oracles import NoOracleError, lake_policy, random_action
+from ragen_envs.frozen_lake.maps import ACTIONS, Lake, has_path, neighbours
+from ragen_envs.frozen_lake.oracle import lake_policy
+from ragen_envs.oracles import NoOracleError, random_action
 
 
 def steps_to_goal(lake: Lake, start: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from ragen_envs import AgentTurns, Bandit, TextEnv
 from ragen_envs.bridges import ToolEnvironment, trl_environment
-from tests.ragen_envs.toys import Switch
+from tests.support.ragen_envs.toys import Switch
 
 # Start top left, goal bottom right, no holes, no slipping: Right and Down in any order.
 SMALL_LAKE = functools.partial(
@@ -107,7 +107,7 @@ def test_limits_are_those_of_ragen() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(gymnasium.error.Error, match="Nope"):
         trl_environment("ragen/Nope-v0")
-    with pytest.raises(ValueError, match="is one environment; pass its id"):
+    with pytest.raises(ValueError, match="is a single environment; pass its id"):
         trl_environment(gymnasium.make("ragen/Bandit-v0"))()  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"seed=1\.5 must be an integer"):
         trl_environment(Bandit)().reset(seed=1.5)  # type: ignore[arg-type]
@@ -161,20 +161,10 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), num_key_value_heads=2, **sizes))
     rows = {"prompt": [[{"role": "user", "content": ""}]] * 2, "seed": [10_000, 10_001]}
-    args = GRPOConfig(
-        output_dir=str(tmp_path_factory.mktemp("run")),
-        max_steps=1,
-        per_device_train_batch_size=4,
-        num_generations=2,
-        max_completion_length=2000,
-        learning_rate=0.1,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
+    sampled = {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 2000}
+    quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    here = {"output_dir": str(tmp_path_factory.mktemp("run")), "use_cpu": True, "bf16": False}
+    args = GRPOConfig(max_steps=1, learning_rate=0.1, gradient_checkpointing=False, **sampled, **quiet, **here)
     factory = trl_environment(SMALL_LAKE)
     trainer = Scripted(
         model, train_dataset=Dataset.from_dict(rows), processing_class=tokenizer, environment_factory=factory, args=args

@@ -294,5 +294,5 @@ def test_the_limit_of_a_turn_is_never_above_that_of_the_episode() -> None:
 
 
 def test_an_id_is_no_environment() -> None:
-    with pytest.raises(ValueError, match="env='ragen/Bandit-v0' is no environment; pass what gymnasium.make returns"):
+    with pytest.raises(ValueError, match="env='ragen/Bandit-v0' is not an environment; pass what gymnasium.make"):
         AgentTurns("ragen/Bandit-v0")  # type: ignore[arg-type]

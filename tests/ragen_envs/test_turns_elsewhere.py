@@ -12,7 +12,7 @@ from gymnasium.spaces import Text
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
-from tests.ragen_envs.toys import answer
+from tests.support.ragen_envs.toys import answer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

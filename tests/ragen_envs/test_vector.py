@@ -213,7 +213,7 @@ def test_gymnasium_takes_wrappers_with_a_vector_entry_point_only_when_sync_is_na
     ("arguments", "error", "message"),
     [
         ({"num_envs": 0}, ValueError, "num_envs=0.*use 1 or more"),
-        ({"max_episode_steps": 0}, ValueError, "max_episode_steps=0.*or None"),
+        ({"max_episode_steps": 0}, ValueError, "max_episode_steps=0 leaves nothing to play; use 1 or more"),
         ({"autoreset_mode": "never"}, ValueError, "'never' is not a valid AutoresetMode"),
         ({"sizes": 4}, TypeError, "sizes"),
         ({"size": 1}, ValueError, "size=1"),

@@ -1,5 +1,6 @@
 """V* samples on disk: what is kept, what is refused, and what a kill leaves behind."""
 
+import copy
 import json
 import os
 import signal
@@ -22,7 +23,11 @@ from ragen_trl.astar_po.value_cache import (
     ValueCache,
     ValueCacheError,
     ValueKeyError,
+    value_key,
 )
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.rollout.env_pool import EnvSpec
 from tests.support.ragen_trl.references import KEY
 
 CHANGES: dict[str, Any] = {
@@ -273,3 +278,33 @@ def test_a_writer_that_waits_too_long_gets_a_named_error(tmp_path: Path) -> None
             second.add(KEY, stored(0, 1.0))
         second.add(KEY, stored(0, 1.0))
         assert first.read(KEY) == {0: [Sample(1.0, True)]}
+
+
+def test_every_option_of_play_is_part_of_the_key_and_old_keys_stay(tmp_path: Path) -> None:
+    """A hand-kept list of options forgot two of them; a new option must tell runs apart and orphan no stored sample."""
+    args = AStarPOConfig(output_dir=str(tmp_path), use_cpu=True)
+    spec = EnvSpec("ragen/FrozenLake-v0", {"size": 4})
+
+    def digest(**changes: Any) -> str:
+        return value_key(replace_options(args, **changes), spec, 0, [("f", 1.0)], "<think>", "T", "R").digest()
+
+    plain = digest()
+    assert plain == "c08debf19b4bb10226a9800c58f1099573b9bdbdcebdcd3160401aab76048851"  # of version 0.1
+    changed = {
+        "max_turns": 9, "max_actions_per_turn": 9, "max_actions": 9, "format_penalty": -0.9, "window_turns": 2,
+        "stop_at_answer": True, "think": False, "max_reply_length": 9, "max_completion_length": 9,
+        "system_prompt": "s", "cut_penalty": -0.9, "env_failure_penalty": -0.9,
+    }  # fmt: skip
+    # env_kwargs come with the environment, and the forced prefix as `reply_prefix`.
+    options = {*option_names(TaskOptions), *option_names(MannerOptions)} - {"env_kwargs", "force_reply_prefix"}
+    assert set(changed) == options
+    digests = {digest(**{name: value}) for name, value in changed.items()}
+    assert len(digests | {plain}) == len(changed) + 1
+
+
+def replace_options(args: AStarPOConfig, **changes: Any) -> AStarPOConfig:
+    """A copy with other values, unchecked: A*-PO refuses some of them today."""
+    changed = copy.copy(args)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns
-from ragen_envs.toy_shop import ToyShop
+from ragen_envs.webshop import ToyShop
 from ragen_trl.policies.tiny_model import CHAT_TEMPLATE, build_tiny_model, build_tiny_tokenizer, save_tiny_model
 from ragen_trl.rollout.chat import Chat
 from tests.support.ragen_trl.trainers import Lottery

@@ -21,7 +21,7 @@ from ragen_trl.reporting.recorder import TrajectoryRecorder, describe, packed, s
 from ragen_trl.reporting.token_pieces import TokenPieces
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
-from tests.support.ragen_trl.trainers import TOKENIZER, rollout_of, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, rollout_of, small_trainer
 
 PROMPT, REPLY, END = TOKENIZER.encode("é?"), TOKENIZER.encode("é!"), TOKENIZER.eos_token_id
 
@@ -186,11 +186,12 @@ def test_a_half_written_file_is_not_found(tmp_path: Path) -> None:
 def test_a_run_is_recorded_as_it_was_played(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, max_steps=3)
     trainer.observers.append(TrajectoryRecorder(tmp_path, TOKENIZER, spread_steps(3, 2)))
+    last = LastRollout(trainer)
     trainer.train()
     assert [read_recording(path).step for path in recordings(tmp_path)] == [1, 3]
     content = read_recording(recordings(tmp_path)[-1]).content
-    assert len(content["trajectories"]) == len(trainer._played) == 8
-    for found, played in zip(content["trajectories"], trainer._played, strict=True):
+    assert len(content["trajectories"]) == len(last.played) == 8
+    for found, played in zip(content["trajectories"], last.played, strict=True):
         places = [place for turn in found["turns"] for place in (*turn["prompt"], *turn["tokens"])]
         assert tuple(content["vocabulary"][place][0] for place in places) == played.token_ids
         assert "".join(content["vocabulary"][place][1] for place in places) == TOKENIZER.decode(played.token_ids)

@@ -18,7 +18,7 @@ def browser(root: Path) -> Iterator[Any]:
     """One tab for all tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(root / "benchmarks"))
-        chromium = importlib.import_module("headless_chromium")
+        chromium = importlib.import_module("measuring.headless_chromium")
     executable = chromium.find_chromium()
     if executable is None:
         pytest.skip("there is no Chromium on the path")

@@ -12,7 +12,7 @@ import torch
 from transformers import TrainerState
 from trl import GRPOTrainer
 
-from ragen_trl import StarPOTrainer
+from ragen_trl import StarPOTrainer, Trajectory
 from tests.support.project import VECTORS
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
@@ -24,6 +24,8 @@ class Recorder(StarPOTrainer):
         self.rows: list[Any] = []
         self.generated: list[dict[str, Any]] = []
         self.split: list[list[dict[str, Any]]] = []
+        self.played: list[Trajectory] = []
+        self.rewards = torch.empty(0)
         self.scored = 0
         self.losses = 0
         super().__init__(*args, **kwargs)
@@ -31,6 +33,11 @@ class Recorder(StarPOTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         self.rows.append(inputs)
         return super()._generate_and_score_completions(inputs)
+
+    def score_trajectories(self, rows: Any, played: Any) -> Any:
+        self.played = list(played)
+        batch, self.rewards = super().score_trajectories(rows, played)
+        return batch, self.rewards
 
     def _learn_from(self, rollout: Any, kept: Any) -> dict[str, Any]:
         self.generated.append(dict(rollout.batch))
@@ -71,7 +78,7 @@ def test_rows_arrive_repeated_with_groups_contiguous(recorded: Recorder) -> None
 def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
     """`to_rollout_output` returns it, the loss multiplies by it; TRL pads it with 1, hence the completion mask."""
     (batch,) = recorded.generated
-    for i, trajectory in enumerate(recorded._played):
+    for i, trajectory in enumerate(recorded.played):
         first = len(trajectory.turns[0].prompt_ids)
         mask = batch["tool_mask"][i] * batch["completion_mask"][i]
         expected = trajectory.action_mask[first:]
@@ -81,15 +88,15 @@ def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
 def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
     """`TrajectoryTrainer._log_ratio` reads them."""
     (batch,) = recorded.generated
-    first = recorded._played[0].turns[0]
+    first = recorded.played[0].turns[0]
     torch.testing.assert_close(
         batch["sampling_per_token_logps"][0][: len(first.reply_ids)], torch.tensor(first.logprobs)
     )
 
 
 def test_rewards_are_those_of_all_processes(recorded: Recorder) -> None:
-    """`RolloutTrainer._calculate_rewards` makes raw returns of them."""
-    assert recorded._rewards[:, 0].tolist() == pytest.approx([t.episode_return for t in recorded._played])
+    """`TRLAdapter.score_trajectories` returns them, and raw returns are made of them."""
+    assert recorded.rewards[:, 0].tolist() == pytest.approx([t.episode_return for t in recorded.played])
 
 
 def test_reward_functions_receive_the_lists_that_a_rollout_returns(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_reward_functions_receive_the_lists_that_a_rollout_returns(tmp_path: Pat
     trainer = small_trainer(tmp_path, trainer=Recorder, max_steps=1, reward_funcs=[spy])
     trainer.train()
     ((trajectories, completions),) = seen
-    assert trajectories == trainer._played
+    assert trajectories == trainer.played
     first = [len(one.turns[0].prompt_ids) for one in trajectories]
     assert completions == [list(one.token_ids[start:]) for one, start in zip(trajectories, first, strict=True)]
 
@@ -115,7 +122,7 @@ def unpadded(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path) -> None:
-    """`TrajectoryTrainer._prepare_inputs` adds window totals to ``_buffered_inputs`` when they are new."""
+    """`TRLAdapter` hands ``_buffered_inputs`` to `prepare_micro_batches` when they are new."""
     options: dict[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     trainer = small_trainer(tmp_path, trainer=Recorder, max_steps=2, **options)
     trainer.train()
@@ -129,7 +136,7 @@ def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path)
 
 
 def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
-    """`TrajectoryTrainer` keeps the last answer in ``_scored`` for the entropy bonus and the ratio."""
+    """`TRLAdapter.recorded_scores` records the answer, for the entropy bonus and the ratio."""
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=2)
     trainer.train()
     assert isinstance(trainer, Recorder)
@@ -257,7 +264,7 @@ def test_entropies_have_a_gradient(tmp_path: Path) -> None:
 
 
 def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None:
-    """`TrajectoryTrainer._prepare_inputs` gives the first one back itself, since it has regrouped them."""
+    """`TRLAdapter._prepare_inputs` gives the first one back itself, since it has regrouped them."""
     seen: list[Any] = []
 
     class Spy(Recorder):

@@ -16,6 +16,7 @@ from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
 TOKENIZER = build_tiny_tokenizer()
@@ -62,6 +63,19 @@ def small_trainer(
     arguments = {name: changes.pop(name) for name in _ARGUMENTS if name in changes}
     args = config(output_dir=str(folder), **{**SMALL, **changes})
     return trainer(model or small_model(), env, args, processing_class=TOKENIZER, **arguments)
+
+
+class LastRollout:
+    """Keeps the last rollout: this process's trajectories, dropped groups included, and the rewards of all."""
+
+    def __init__(self, trainer: StarPOTrainer) -> None:
+        self.played: list[Trajectory] = []
+        self.rewards = torch.empty(0)
+        trainer.observers.append(self)
+
+    def on_rollout(self, event: RolloutEvent) -> None:
+        self.played = list(event.rollout.trajectories)
+        self.rewards = event.rollout.rewards
 
 
 def parameters(trainer: StarPOTrainer) -> dict[str, torch.Tensor]:

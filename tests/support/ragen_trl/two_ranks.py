@@ -10,7 +10,7 @@ import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
 from tests.support.ragen_trl.equivalence import Alone, Awake
-from tests.support.ragen_trl.trainers import LAKE, lottery, parameters, small_trainer
+from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_trainer
 
 ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO": (StarPOConfig, Awake),
@@ -45,12 +45,12 @@ def make_trainer(folder: Path, case: dict[str, Any], processes: int) -> Any:
     )
 
 
-def result(trainer: Any) -> dict[str, Any]:
+def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
     """What two processes must agree on with one."""
     return {
         "parameters": parameters(trainer),
         "metrics": trainer.state.log_history,
-        "turns": [len(trajectory.turns) for trajectory in trainer._played],
+        "turns": [len(trajectory.turns) for trajectory in last.played],
         "values": getattr(trainer, "values", None),
     }
 
@@ -61,8 +61,9 @@ def main(folder: Path) -> None:
     for name, case in cases.items():
         trainer = make_trainer(folder / f"two {name}", case, processes=2)
         assert trainer.accelerator.num_processes == 2
+        last = LastRollout(trainer)
         trainer.train()
-        torch.save(result(trainer), folder / f"{name} {trainer.accelerator.process_index}.pt")
+        torch.save(result(trainer, last), folder / f"{name} {trainer.accelerator.process_index}.pt")
     torch.distributed.barrier()  # whoever comes first must not leave before the other has written
     # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
     sys.stdout.flush()

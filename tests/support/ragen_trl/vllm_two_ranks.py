@@ -12,7 +12,7 @@ from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.fake_vllm import install_fake_vllm, starts
-from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
+from tests.support.ragen_trl.trainers import LastRollout, lottery, parameters, small_trainer
 
 SERVER: dict[str, Any] = {
     "use_vllm": True,
@@ -30,12 +30,13 @@ STAGE_1: dict[str, Any] = {"num_train_seeds": 5, "reference_samples": 1, "max_re
 def starpo(folder: Path) -> dict[str, Any]:
     """Two updates on episodes of up to nine draws, then other play that lasts unequally long."""
     trainer = small_trainer(folder / "starpo", lottery(draws=9), **SERVER)
+    last = LastRollout(trainer)
     trainer.train()
     rank = trainer.accelerator.process_index
     # One process has four rows of up to five turns, the other one row of one turn.
     played = play(quizzes([5, 1, 2, 3] if rank else [1]), trainer.policy(), starts(4 if rank else 1))
     evaluated = evaluate(trainer.policy(0.0), lottery(draws=3), trainer.args, episodes=4)
-    return result(trainer) | {"played": played, "evaluated": evaluated.mean_return}
+    return result(trainer, last) | {"played": played, "evaluated": evaluated.mean_return}
 
 
 def astar_po(folder: Path) -> dict[str, Any]:
@@ -44,14 +45,15 @@ def astar_po(folder: Path) -> dict[str, Any]:
     trainer = small_trainer(
         folder / "astar_po", lottery(draws=3), config=AStarPOConfig, trainer=AStarPOTrainer, **options
     )
+    last = LastRollout(trainer)
     trainer.train()
-    return result(trainer) | {"values": trainer.values}
+    return result(trainer, last) | {"values": trainer.values}
 
 
-def result(trainer: StarPOTrainer) -> dict[str, Any]:
+def result(trainer: StarPOTrainer, last: LastRollout) -> dict[str, Any]:
     return {
         "metrics": trainer.state.log_history,
-        "turns": [len(trajectory.turns) for trajectory in trainer._played],
+        "turns": [len(trajectory.turns) for trajectory in last.played],
         "parameters": parameters(trainer),
     }
 

@@ -1,0 +1,182 @@
+"""The workloads of env_throughput.py. Each runs in a process of its own, by the Python that has what it needs.
+
+    python benchmarks/measuring/env_workloads.py NAME SECONDS CPU
+
+Prints ``{"count": ..., "seconds": ...}`` as JSON. A workload is a random policy that plays on for the given seconds;
+it counts steps, or resets, and only their time. Before it knows what to run, this file imports only the standard
+library, so that each peer can run it in a virtual environment with old packages.
+"""
+
+import itertools
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+ROOM = {"dim_room": (6, 6), "num_boxes": 1}
+MOVES = ("Up", "Down", "Left", "Right")
+NUM_ENVS = 64
+Count = tuple[int, float]
+
+
+def random_actions(actions: Sequence[Any]) -> list[Any]:
+    """Enough of them to repeat unnoticed."""
+    return random.Random(0).choices(actions, k=9973)
+
+
+def time_steps(seconds: float, reset: Callable[[], Any], step: Callable[[Any], bool], actions: Sequence[Any]) -> Count:
+    """Steps of random play; resets are not timed. ``step`` says whether the episode is over."""
+    count, spent = 0, 0.0
+    forever = itertools.cycle(random_actions(actions))
+    while spent < seconds:
+        reset()
+        before = time.perf_counter()
+        for action in itertools.islice(forever, 1000):
+            count += 1
+            if step(action):
+                break
+        spent += time.perf_counter() - before
+    return count, spent
+
+
+def time_calls(seconds: float, call: Callable[[], Any], counts: int = 1) -> Count:
+    """Calls, each of which counts for so many."""
+    call()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        call()
+        count += counts
+    return count, time.perf_counter() - start
+
+
+def our_steps(seconds: float, env_id: str, unwrapped: bool) -> Count:
+    """Text steps of an environment of ours."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401  (registers the ids)
+
+    env = gymnasium.make(env_id)
+    env = env.unwrapped if unwrapped else env
+    env.reset(seed=0)
+    return time_steps(seconds, env.reset, lambda action: any(env.step(action)[2:4]), MOVES)
+
+
+def our_resets(seconds: float, env_id: str) -> Count:
+    """Resets, each with a fresh start state."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401
+
+    env = gymnasium.make(env_id)
+    env.reset(seed=0)
+    return time_calls(seconds, env.reset)
+
+
+def our_vector(seconds: float, env_id: str, mode: str) -> Count:
+    """Steps of single environments in a vector, automatic resets included."""
+    import gymnasium
+
+    import ragen_envs  # noqa: F401
+
+    envs = gymnasium.make_vec(env_id, num_envs=NUM_ENVS, vectorization_mode=mode)
+    envs.reset(seed=0)
+    rounds = itertools.cycle([tuple(random_actions(MOVES)[k : k + NUM_ENVS]) for k in range(0, 9000, NUM_ENVS)])
+    return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
+
+
+def gym_sokoban(seconds: float, what: str) -> Count:
+    """gym-sokoban, whose step draws a picture; RAGEN's Sokoban is a subclass that calls it."""
+    from gym_sokoban.envs.sokoban_env import SokobanEnv
+
+    random.seed(0)
+    env = SokobanEnv(**ROOM, max_steps=100, reset=False)
+
+    def reset() -> None:
+        while True:
+            try:
+                env.reset()
+                return
+            except (RuntimeError, RuntimeWarning):  # its way of saying that a room came to nothing
+                continue
+
+    reset()
+    if what == "resets":
+        return time_calls(seconds, reset)
+    return time_steps(seconds, reset, lambda action: env.step(action)[2], (1, 2, 3, 4))
+
+
+def gem_sokoban(seconds: float, what: str) -> Count:
+    """GEM's text Sokoban, alone or in its synchronous vector."""
+    from gem.envs.game_env.sokoban import SokobanEnv
+    from gem.vector.sync_vector_env import SyncVectorEnv
+
+    moves = [f"\\boxed{{{move.lower()}}}" for move in MOVES]
+
+    def make() -> Any:
+        return SokobanEnv(**ROOM, max_turns=100)
+
+    if what == "vector":
+        envs = SyncVectorEnv(["sokoban"] * NUM_ENVS, [make] * NUM_ENVS)
+        envs.reset(seed=0)
+        rounds = itertools.cycle([random_actions(moves)[k : k + NUM_ENVS] for k in range(0, 9000, NUM_ENVS)])
+        return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
+    env = make()
+    env.reset(seed=0)
+    if what == "resets":
+        return time_calls(seconds, env.reset)
+    return time_steps(seconds, env.reset, lambda action: any(env.step(action)[2:4]), moves)
+
+
+def gymnasium_lake(seconds: float, what: str) -> Count:
+    """Gymnasium's FrozenLake with its text rendering; each reset builds a new one for a new map, as RAGEN does."""
+    import gymnasium
+    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
+
+    env = gymnasium.make("FrozenLake-v1", render_mode="ansi")
+
+    def fresh() -> None:
+        made = FrozenLakeEnv(render_mode="ansi", desc=generate_random_map(4, 0.8))
+        made.reset()
+        made.render()
+
+    def step(action: int) -> bool:
+        _, _, terminated, truncated, _ = env.step(action)
+        env.render()
+        return terminated or truncated
+
+    return time_calls(seconds, fresh) if what == "resets" else time_steps(seconds, env.reset, step, range(4))
+
+
+LAKE, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Sokoban-v0"
+WORKLOADS: dict[str, tuple[Callable[..., Count], tuple[Any, ...]]] = {
+    "sokoban step, unwrapped": (our_steps, (SOKOBAN, True)),
+    "sokoban step, as made": (our_steps, (SOKOBAN, False)),
+    "sokoban reset": (our_resets, (SOKOBAN,)),
+    "sokoban vector, own": (our_vector, (SOKOBAN, "vector_entry_point")),
+    "sokoban vector, sync": (our_vector, (SOKOBAN, "sync")),
+    "large sokoban step, as made": (our_steps, ("ragen/SokobanLarge-v0", False)),
+    "large sokoban reset": (our_resets, ("ragen/SokobanLarge-v0",)),
+    "frozen lake step, unwrapped": (our_steps, (LAKE, True)),
+    "frozen lake step, as made": (our_steps, (LAKE, False)),
+    "frozen lake reset": (our_resets, (LAKE,)),
+    "frozen lake vector, own": (our_vector, (LAKE, "vector_entry_point")),
+    "frozen lake vector, sync": (our_vector, (LAKE, "sync")),
+    "gym-sokoban step": (gym_sokoban, ("steps",)),
+    "gym-sokoban reset": (gym_sokoban, ("resets",)),
+    "gem sokoban step": (gem_sokoban, ("steps",)),
+    "gem sokoban reset": (gem_sokoban, ("resets",)),
+    "gem sokoban vector": (gem_sokoban, ("vector",)),
+    "gymnasium frozen lake step": (gymnasium_lake, ("steps",)),
+    "gymnasium frozen lake reset": (gymnasium_lake, ("resets",)),
+}
+
+if __name__ == "__main__":
+    name, seconds_text, cpu = sys.argv[1:]
+    if hasattr(os, "sched_setaffinity"):  # one core, the same for all; Linux only
+        os.sched_setaffinity(0, {int(cpu)})
+    workload, arguments = WORKLOADS[name]
+    counted, spent_seconds = workload(float(seconds_text), *arguments)
+    print(json.dumps({"count": counted, "seconds": spent_seconds}))

@@ -1,0 +1,89 @@
+"""The tables of the store: comparison with the original, how far rules get, speed of search and store, load."""
+
+from typing import Any
+
+from pages.markdown import commit, head, row, text
+
+
+def parity_table(content: dict[str, Any]) -> str:
+    """One row a check: how many are the same, of how many."""
+    rows = [row([name, f"{same:,}", f"{of:,}"]) for name, (same, of) in content["same_of"].items()]
+    foot = f"Commit {commit(content['commit'])}."
+    return text([*head(["compared with the original", "the same", "of"]), *rows, "", foot])
+
+
+def baselines_table(content: dict[str, Any]) -> str:
+    """One row a split: mean score and success of every policy, in percent."""
+    names = ("env", "catalog", "rules", "split", "policy")
+    rows = {tuple(found[name] for name in names): found for found in content["rows"]}
+    policies = ("random", "scripted", "oracle")
+    lines = head(["id", "catalogue", "rules", "split", "n", *policies])
+    for env, catalog, rules, split in dict.fromkeys(key[:4] for key in rows):
+        found = [rows[env, catalog, rules, split, policy] for policy in policies]
+        lines.append(row([f"`{env}`", catalog, rules, split, found[0]["n"], *map(_score, found)]))
+    foot = f"Score / success [95 % interval of success], in percent. Commit {commit(content['commit'])}."
+    return text([*lines, "", foot])
+
+
+def _score(found: dict[str, Any]) -> str:
+    low, high = found["success_interval"]
+    return f"{100 * found['score']:.1f} / {100 * found['success']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def search_table(content: dict[str, Any]) -> str:
+    """One row a catalogue: time of a query, of building and opening, memory; then one row an engine."""
+    lines = head(["products", "ms a query: mean", "p95", "largest", "built in", "opened in", "peak memory"])
+    for found in content["speed"].values():
+        times = [f"{found[name]:.2f}" for name in ("mean_ms", "p95_ms", "max_ms")]
+        rest = [f"{found['build_s']:.1f} s", f"{1e3 * found['open_s']:.0f} ms", f"{found['peak_mib']:.0f} MiB"]
+        lines.append(row([f"{found['products']:,} generated", *times, *rest]))
+    if isinstance(content["agreement"], dict):
+        lines += ["", *head(["on the real 1000, as Lucene", "first hit", "order of 10", "order of 50", "ms a query"])]
+        for name, found in content["agreement"].items():
+            shares = [f"{100 * found[key]:.1f} %" for key in ("top_1", "order_of_10", "order_of_50")]
+            lines.append(row([name, *shares, f"{found['mean_ms']:.2f}"]))
+    rounds = len(next(iter(content["speed"].values()))["rounds"])
+    return text([*lines, "", f"One thread; medians of {rounds} rounds. Commit {commit(content['commit'])}."])
+
+
+def speed_table(content: dict[str, Any]) -> str:
+    """One row a catalogue: steps a second, seconds until the first page, memory."""
+    lines = head(
+        [
+            *("catalogue", "steps/s: scripted", "random", "resets/s", "first page after", "server ready after"),
+            *("memory: environment", "server"),
+        ]
+    )
+    for name, catalog in content["catalogs"].items():
+        found = catalog["median"]
+        what = ("scripted_steps_per_s", "random_steps_per_s", "scripted_resets_per_s")
+        rates = [f"{found[key]:,.0f}" for key in what]
+        starts = [
+            f"{found[key]:.1f} s (first time {found[f'first_{key}']:.1f} s)" for key in ("start_s", "server_start_s")
+        ]
+        size = f"{found['rss_mib']:.0f} MiB (peak {found['first_peak_mib']:.0f})"
+        lines.append(row([name, *rates, *starts, size, f"{found['server_rss_mib']:.0f} MiB"]))
+    rounds = len(next(iter(content["catalogs"].values()))["env"])
+    foot = f"On one core; medians of {rounds} rounds that took turns. Commit {commit(content['commit'])}."
+    return text([*lines, "", foot])
+
+
+def load_table(content: dict[str, Any]) -> str:
+    """One row a phase of each round: rate, latency, what was wrong."""
+    lines = head(
+        ["phase", "visits", "steps/s", "ms: p50", "p95", "p99", "as in the serial run", "5xx", "lost answers"]
+    )
+    for phase, rounds in content["phases"].items():
+        for found in rounds:
+            times = [f"{found[name]:.0f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
+            failures = sum(count for status, count in found["statuses"].items() if status >= "500")
+            same = f"{found['as_in_the_serial_run']:,} of {found['visits']:,}"
+            rates = [f"{found['visits']:,}", f"{found['steps_per_s']:,.0f}"]
+            lines.append(row([phase, *rates, *times, same, failures, sum(found["faults"].values())]))
+    memory = content["phases"]["memory"][0]["samples"]
+    sizes = ", ".join(f"{sum(sample['mib']):.0f} at {sample['sessions']:,}" for sample in memory[:: len(memory) // 4])
+    foot = (
+        f"{content['clients']} clients, {content['workers']} workers, {content['products']:,} products. MiB of the "
+        f"workers, together, by sessions made: {sizes}. Commit {commit(content['commit'])}."
+    )
+    return text([*lines, "", foot])

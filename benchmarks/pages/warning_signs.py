@@ -1,0 +1,60 @@
+"""The table of hits and false alarms of the warning signs, from ``results/warning_signs.json``."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pages.markdown import commit, head, row, text
+
+# How many steps before the drop a warning must come to be of use.
+LEAD = 10
+_HEAD = ("question, task", "variant", "seed", "success: first, best, last", "dropped at", "early signs", "lead")
+
+Row = Mapping[str, Any]
+
+
+def signs_table(content: Mapping[str, Any]) -> str:
+    """Counts over all runs; then a row for each run that dropped or was warned of, and for all of ``collapse``."""
+    rows = content["runs"]
+    fresh, others = ([found for found in rows if found["calibrated"] is kind] for kind in (False, True))
+    lines = head(
+        ["runs", "dropped", "warned ≥ 10 steps before", "warned later", "not warned", "healthy", "false alarms"]
+    )
+    groups = {
+        "seeds that no threshold was chosen on": fresh,
+        "of those, StarPO-S": [found for found in fresh if found["variant"].startswith("starpo_s")],
+        "all other seeds, all questions": others,
+    }
+    lines += [row([f"{name} ({len(group)})", *_counts(group)]) for name, group in groups.items()]
+    lines += ["", *head(_HEAD), *[_row(found) for found in rows if _is_shown(found)]]
+    foot = (
+        f"Steps are updates. {len(rows)} runs judged; {content['not_judged']} more had logged too little. Those of "
+        "`collapse` were evaluated 20 times and more, most others 4 to 8 times, where only a deep and lasting drop is "
+        f"seen. Commit {commit(content['commit'])}."
+    )
+    return text([*lines, "", foot])
+
+
+def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
+    dropped = [found for found in rows if found["drop"] is not None]
+    leads = [found["lead"] for found in dropped]
+    early = sum(lead is not None and lead >= LEAD for lead in leads)
+    unwarned = sum(lead is None for lead in leads)
+    healthy = [found for found in rows if found["drop"] is None]
+    alarms = sum(found["first_early"] is not None for found in healthy)
+    return len(dropped), early, len(leads) - early - unwarned, unwarned, len(healthy), alarms
+
+
+def _is_shown(found: Row) -> bool:
+    return found["question"] == "collapse" or found["drop"] is not None or found["first_early"] is not None
+
+
+def _row(found: Row) -> str:
+    signs = ", ".join(_early(found["signs"])) or None
+    rates = ", ".join(f"{rate:.2f}" for rate in found["success"])
+    where = f"{found['question']}, {found['task']}"
+    cells = (where, found["label"], found["seed"], rates, found["drop"], signs, found["lead"])
+    return row(["–" if cell is None else cell for cell in cells])
+
+
+def _early(signs: Iterable[Row]) -> list[str]:
+    return [f"`{sign['name']}` {sign['step']}" for sign in signs if sign["kind"] == "early"]

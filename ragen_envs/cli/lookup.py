@@ -1,0 +1,96 @@
+"""Finds and makes the environment that a user names: ids, arguments as JSON, and helpful errors."""
+
+import difflib
+import inspect
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+
+class EnvironmentChoiceError(ValueError):
+    """No environment can be made from this id and these arguments; the message says which exist."""
+
+
+def environment_ids() -> list[str]:
+    """The ids of this package, sorted."""
+    return sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
+
+
+def make_named(env_id: str, env_kwargs: Mapping[str, Any]) -> gymnasium.Env[str, str]:
+    """Makes an environment.
+
+    Args:
+        env_id: Any Gymnasium id, ``module:id`` included.
+        env_kwargs: Keyword arguments of the environment.
+
+    Returns:
+        The environment of ``gymnasium.make``, without its checker.
+
+    Raises:
+        EnvironmentChoiceError: If the id does not exist, or does not take the arguments.
+    """
+    try:
+        return gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
+    except ModuleNotFoundError as error:
+        raise EnvironmentChoiceError(f"{env_id} cannot be made: {error}") from error
+    except gymnasium.error.Error as error:
+        if env_id in gymnasium.registry:
+            raise EnvironmentChoiceError(f"{env_id} cannot be made: {error}") from error
+        known = ", ".join(environment_ids())
+        raise EnvironmentChoiceError(
+            f"there is no environment {env_id!r}{_guess(env_id)}; known: {known}; for your own: module:{env_id}"
+        ) from error
+    except (AttributeError, TypeError, ValueError) as error:
+        accepted = _accepted(env_id)
+        unknown = [name for name in env_kwargs if accepted and name not in accepted]
+        if unknown:
+            takes = ", ".join(accepted)
+            raise EnvironmentChoiceError(f"{env_id} has no argument {unknown[0]!r}; it takes {takes}") from error
+        raise EnvironmentChoiceError(f"{env_id} with --env_kwargs '{json.dumps(env_kwargs)}': {error}") from error
+
+
+def read_env_kwargs(text: str) -> dict[str, Any]:
+    """Reads keyword arguments written as a JSON object.
+
+    Raises:
+        EnvironmentChoiceError: If the text is not a JSON object.
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise EnvironmentChoiceError(f"{text!r} is not JSON ({error}); write '{{\"size\": 8}}'") from None
+    if not isinstance(found, dict):
+        raise EnvironmentChoiceError(f"{text!r} is not a JSON object; write '{{\"size\": 8}}'")
+    return found
+
+
+def describe(env_id: str) -> str:
+    """One line about a registered environment: the first line of its docstring, and the arguments that its id sets."""
+    spec = gymnasium.spec(env_id)
+    changed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
+    text = (inspect.getdoc(_creator(spec)) or "").partition("\n")[0]
+    return f"{text} ({changed})" if changed else text
+
+
+def _guess(env_id: str) -> str:
+    """The id that was probably meant; a name without ``ragen/`` and version is enough."""
+    names = {known.casefold(): known for known in environment_ids()}
+    names |= {known.removeprefix("ragen/").rpartition("-")[0].casefold(): known for known in environment_ids()}
+    found = difflib.get_close_matches(env_id.casefold(), names, n=1)
+    return f" (did you mean {names[found[0]]}?)" if found else ""
+
+
+def _accepted(env_id: str) -> list[str]:
+    """Names of an environment's arguments; empty if they are unknown."""
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    if spec is None:
+        return []
+    parameters = inspect.signature(_creator(spec)).parameters.values()
+    return [] if any(each.kind is each.VAR_KEYWORD for each in parameters) else [each.name for each in parameters]
+
+
+def _creator(spec: EnvSpec) -> Any:
+    return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point

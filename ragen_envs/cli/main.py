@@ -1,0 +1,281 @@
+"""The command line of ``python -m ragen_envs {play,baselines,list}``: see, play and measure an environment.
+
+A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, both without a traceback.
+"""
+
+import argparse
+import io
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import gymnasium
+
+from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
+from ragen_envs.cli import keyboard
+from ragen_envs.cli.games import Moves, Replies, key_bindings, play
+from ragen_envs.cli.lookup import EnvironmentChoiceError, describe, environment_ids, make_named, read_env_kwargs
+from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
+from ragen_envs.oracles import NoOracleError
+from ragen_envs.sokoban.rooms import NoRoomError
+from ragen_envs.sokoban.solver import SearchLimitError
+from ragen_envs.text_env import TextEnv
+from ragen_envs.turns import AgentTurns
+from ragen_envs.webshop.client import ShopServerError
+from ragen_envs.webshop.local_store import StoreSettingsError
+
+_EXAMPLES = """examples:
+  python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal
+  python -m ragen_envs play ragen/Sokoban-v0 --text           the messages a model gets; type actions or replies
+  python -m ragen_envs play ragen/FrozenLake-v0 --oracle --env_kwargs '{"size": 8}'
+  printf 'Right\\nDown\\nq\\n' | python -m ragen_envs play ragen/FrozenLake-v0
+  python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
+"""
+_SHOP_ERRORS = (ShopServerError, StoreSettingsError)
+_USER_ERRORS = (EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError, *_SHOP_ERRORS)
+_CLEAR = "\x1b[H\x1b[2J"
+_ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
+_DELAY = 0.5  # seconds between a policy's moves on a terminal
+
+
+class _MistakeError(Exception):
+    """A mistake that the user can correct; the message says how."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line, like the rest of the command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Prints the mistake and exits with status 2."""
+        print(f"error: {message}; `{self.prog} --help` shows what there is", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe may not know every character
+            stream.reconfigure(errors="replace")
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 2
+    options = parser.parse_args(arguments, argparse.Namespace(arguments=arguments))
+    try:
+        options.run(options)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of the output has exited, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (_MistakeError, *_USER_ERRORS) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    prog = "python -m ragen_envs"
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog=prog, description="See, play and measure the environments.", epilog=_EXAMPLES)
+    parser.formatter_class = raw
+    commands = parser.add_subparsers(required=True, metavar="{play,baselines,list}")
+
+    one = commands.add_parser("play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES)
+    one.formatter_class = raw
+    one.set_defaults(run=_play)
+    one.add_argument("env", metavar="ID", help="for example ragen/Sokoban-v0; `list` shows all; or your own module:id")
+    one.add_argument("--seed", type=_natural, default=0, help="of the first episode (default 0); r goes to the next")
+    _add_env_options(one)
+    one.add_argument("--text", action="store_true", help="read lines and show exactly what a model is shown")
+    watched = one.add_mutually_exclusive_group()
+    for policy in POLICIES:
+        words = f"watch the {policy} policy for one episode"
+        watched.add_argument(f"--{policy}", dest="policy", action="store_const", const=policy, help=words)
+    words = f"seconds between its moves (default {_DELAY} on a terminal, else 0)"
+    one.add_argument("--delay", type=_seconds, help=words)
+    turns = one.add_argument_group("with --text, as in ragen_trl")
+    turns.add_argument("--max_turns", type=_positive, default=5, help="replies per episode (default 5)")
+    turns.add_argument("--max_actions_per_turn", type=_positive, default=5, help="actions per reply (default 5)")
+    turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
+
+    rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
+    rows.set_defaults(run=_baselines)
+    rows.add_argument("envs", nargs="*", metavar="ID", help="default: every ragen/ environment")
+    rows.add_argument("--episodes", type=_positive, default=2048, help="number of seeds (default 2048)")
+    rows.add_argument("--seed", type=_natural, default=0, help="the first seed (default 0)")
+    _add_env_options(rows)
+    rows.add_argument("--json", type=Path, metavar="FILE", help="also write the rows, command and commit to it")
+
+    listed = commands.add_parser("list", help="the environments there are")
+    listed.set_defaults(run=_list)
+    return parser
+
+
+def _add_env_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env_kwargs", type=_env_kwargs, default={}, help="JSON, for example '{\"size\": 8}'")
+    parser.add_argument("--max_actions", type=_positive, help="actions per episode (default: as in RAGEN)")
+
+
+def _play(options: argparse.Namespace) -> None:
+    env = make_named(options.env, options.env_kwargs)
+    if not isinstance(env.unwrapped, TextEnv):
+        raise _MistakeError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
+    max_actions = options.max_actions or _horizon(env)
+    has_keys = bool(key_bindings(env.unwrapped.actions)) and keyboard.is_available()
+    if options.policy is None and has_keys and not options.text:
+        with keyboard.Keyboard(sys.stdin.fileno()) as keys:
+            moves = Moves(env, options.env, max_actions, screen=True)
+            play(moves, KeyPlayer(keys.read), _show_screen, options.seed)
+        return
+    game: Moves | Replies
+    if options.policy is not None and not options.text:
+        game = Moves(env, options.env, max_actions)
+    else:
+        turns = AgentTurns(
+            env,
+            max_turns=options.max_turns,
+            max_actions_per_turn=options.max_actions_per_turn,
+            max_actions=max_actions,
+            think=not options.no_think,
+        )
+        game = Replies(turns, options.env)
+    if options.policy is None:
+        if sys.stdin.isatty():
+            _say(game.help())
+        play(game, LinePlayer(_read_line), _say, options.seed)
+    else:
+        delay = (_DELAY if sys.stdout.isatty() else 0.0) if options.delay is None else options.delay
+        show_move = _say if options.text else None
+        play(game, PolicyPlayer(options.policy, options.seed, delay, show_move), _say, options.seed)
+
+
+def _baselines(options: argparse.Namespace) -> None:
+    envs = options.envs or environment_ids()
+    horizons = {}
+    for env_id in envs:  # find every mistake before the work begins
+        env = make_named(env_id, options.env_kwargs)
+        horizons[env_id] = options.max_actions or _horizon(env)
+        env.close()
+    if options.json is not None:
+        _check_writable(options.json)
+    width = max(map(len, envs))
+    heads = ("environment", "policy", "actions", "success [95 %]", "return", "length", "n", "seconds")
+    _say(_ROW.format(*heads, width=width))
+    rows = []
+    for env_id in envs:
+        for policy in POLICIES:
+            _note_progress(f"{env_id} {policy} …")
+            try:
+                row = measure(
+                    env_id, policy, horizons[env_id], options.episodes, options.env_kwargs, first_seed=options.seed
+                )
+            except (NoOracleError, SearchLimitError) as error:
+                _note_progress("")
+                print(f"left out: {error}", file=sys.stderr)
+                continue
+            _note_progress("")
+            _say(_ROW.format(*_cells(row), width=width))
+            rows.append(row)
+    if not rows:
+        raise _MistakeError("nothing was measured, because no policy is registered for these environments")
+    if options.json is not None:
+        command = shlex.join(["python", "-m", "ragen_envs", *options.arguments])
+        try:
+            write_results(options.json, rows, command)
+        except OSError as error:
+            raise _MistakeError(f"--json {options.json} cannot be written: {error}") from error
+        _say(f"written to {options.json}")
+
+
+def _list(options: argparse.Namespace) -> None:
+    width = max(map(len, environment_ids()))
+    for env_id in environment_ids():
+        _say(f"{env_id:{width}}  {describe(env_id)}")
+
+
+def _horizon(env: gymnasium.Env[str, str]) -> int:
+    assert env.spec is not None  # gymnasium.make sets it
+    try:
+        return default_horizon(env.spec)
+    except ValueError:
+        raise _MistakeError(f"{env.spec.id} has no time limit; say how many actions: --max_actions 10") from None
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _MistakeError(f"--json {path} cannot be written: {error}") from error
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise _MistakeError(f"--json {path} cannot be written; name a file in a folder that you may write to")
+
+
+def _cells(row: Baseline) -> tuple[str, ...]:
+    success = f"{row.success:.3f} [{row.low:.3f}, {row.high:.3f}]"
+    numbers = (f"{row.mean_return:.3f}", f"{row.mean_length:.2f}", str(row.n), f"{row.seconds:.1f}")
+    return (row.env, row.policy, str(row.horizon), success, *numbers)
+
+
+def _env_kwargs(text: str) -> dict[str, Any]:
+    try:
+        return read_env_kwargs(text)
+    except EnvironmentChoiceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.0 <= found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    return found
+
+
+def _read_line() -> str | None:
+    """A line from the terminal or the pipe. Lines from a pipe are printed, so that the output can be read."""
+    if sys.stdin.isatty():
+        try:
+            return input("> ")
+        except EOFError:
+            _say("")
+            return None
+    line = sys.stdin.readline()
+    if not line:
+        return None
+    _say(f"> {line.rstrip()}")
+    return line
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _show_screen(text: str) -> None:
+    _say(_CLEAR + text)
+
+
+def _note_progress(text: str) -> None:
+    """Shows the current work, in a line that the next one overwrites; nothing if the output is not a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+

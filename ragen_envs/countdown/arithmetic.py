@@ -1,0 +1,297 @@
+"""Arithmetic on a few whole numbers: reading expressions, writing random ones, and finding one with a given value.
+
+Values are exact fractions, so that rounding never decides whether an answer is right. Nothing is passed to `eval`, and
+no text makes the parser slow: it reads at most `MAX_LENGTH` characters, once, with an explicit stack. Left out:
+decimals, powers and names.
+"""
+
+import functools
+import operator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+OPERATORS = "+-*/"
+MAX_LENGTH = 256
+"""Longest expression, in characters: enough for any task here, and too short for numbers that are slow to compute."""
+MOST_NUMBERS = 6
+"""The most numbers that `solve` takes. To show that there is no solution takes under a second; with more far longer."""
+
+_APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
+_NEGATE = "~"  # a minus sign, as distinct from the operator; it binds strongest
+_STRENGTH = {"+": 1, "-": 1, "*": 2, "/": 2, _NEGATE: 3}
+_SPELLINGS = str.maketrans("×÷−", "*/-")
+_ALPHABET = set("0123456789+-*/() ")
+_TOKEN = re.compile(r"[0-9]+|[-+*/()]")
+_RESULT = re.compile(r" *-?[0-9]+")
+
+# Subsets of this many numbers get a table of all their values; larger ones are searched backwards from the target.
+_TABLE_NUMBERS = 3
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression as `parse` has read it.
+
+    Attributes:
+        text: Its canonical spelling: ASCII, one space on each side of an operator, parentheses as they were written.
+        numbers: Its numbers, from left to right.
+        value: Its value; None if it divides by zero.
+    """
+
+    text: str
+    numbers: tuple[int, ...]
+    value: Fraction | None
+
+
+def parse(text: str) -> Expression | None:
+    """Reads an expression.
+
+    It may have whole numbers, ``+ - * /`` (also ``× ÷ −``), minus signs and parentheses, with the usual order of
+    operations. A result at the end, as in ``1 + 2 = 3``, is dropped, whether it is right or wrong.
+
+    Args:
+        text: Any string.
+
+    Returns:
+        The expression, or None if the text is not one or has more than `MAX_LENGTH` characters.
+
+    Example:
+        >>> parse("(3+4)×5 = 35")
+        Expression(text='(3 + 4) * 5', numbers=(3, 4, 5), value=Fraction(35, 1))
+        >>> parse("3 4") is None
+        True
+    """
+    spelled: list[str] = []
+    numbers: list[int] = []
+    values: list[Fraction | None] = []
+    waiting: list[str] = []  # operators whose right operand is not complete, and open parentheses
+    needs_operand = True
+    for token in _tokens(text):
+        if needs_operand and token.isdigit():
+            numbers.append(int(token))
+            values.append(Fraction(numbers[-1]))
+            spelled.append(str(numbers[-1]))
+            needs_operand = False
+        elif needs_operand and token in "(-":
+            waiting.append("(" if token == "(" else _NEGATE)
+            spelled.append(token)
+        elif not needs_operand and token in OPERATORS:
+            _reduce(values, waiting, _STRENGTH[token])
+            waiting.append(token)
+            spelled.append(f" {token} ")
+            needs_operand = True
+        elif not needs_operand and token == ")":
+            _reduce(values, waiting, 0)
+            if not waiting:
+                return None
+            waiting.pop()
+            spelled.append(token)
+        else:
+            return None
+    canonical = "".join(spelled)
+    if needs_operand or len(canonical) > MAX_LENGTH:
+        return None
+    _reduce(values, waiting, 0)
+    return None if waiting else Expression(canonical, tuple(numbers), values[0])  # only an open "(" still waits
+
+
+def _tokens(text: str) -> list[str]:
+    """The numbers, operators and parentheses before the result; an empty list if there is anything else."""
+    text = text.strip()
+    if len(text) > MAX_LENGTH:
+        return []
+    text, equals, result = " ".join(text.split()).translate(_SPELLINGS).partition("=")
+    if (equals and not _RESULT.fullmatch(result)) or not set(text) <= _ALPHABET:
+        return []
+    return _TOKEN.findall(text)
+
+
+def _reduce(values: list[Fraction | None], waiting: list[str], strength: int) -> None:
+    """Carries out the operators on top of the stack that bind at least as strongly, up to a parenthesis."""
+    while waiting and waiting[-1] != "(" and _STRENGTH[waiting[-1]] >= strength:
+        symbol = waiting.pop()
+        right = values.pop()
+        if symbol == _NEGATE:
+            values.append(None if right is None else -right)
+        else:
+            left = values.pop()
+            values.append(None if left is None or right is None else _apply(symbol, left, right))
+
+
+def _apply(symbol: str, left: Fraction, right: Fraction) -> Fraction | None:
+    """The value of one operation; None for a division by zero."""
+    return None if symbol == "/" and right == 0 else _APPLY[symbol](left, right)
+
+
+@dataclass(frozen=True)
+class _Term:
+    """A piece of an expression and how strongly its outermost operator binds."""
+
+    text: str
+    strength: int = 3
+
+    def join(self, symbol: str, right: "_Term") -> "_Term":
+        """This term, the operator and another term, with parentheses only where they are needed."""
+        strength = _STRENGTH[symbol]
+        ties = symbol in "-/"  # 1 - (2 - 3) is not 1 - 2 - 3
+        texts = self._inside(self.strength < strength), right._inside(right.strength < strength + ties)
+        return _Term(f" {symbol} ".join(texts), strength)
+
+    def _inside(self, needs_parentheses: bool) -> str:
+        return f"({self.text})" if needs_parentheses else self.text
+
+
+def random_expression(numbers: Sequence[int], rng: np.random.Generator, operators: str = OPERATORS) -> str:
+    """Writes a random expression that uses each number once. It may divide by zero.
+
+    It is uniform over the orders of the numbers, the ways to put parentheses around every operation, and the
+    operators. Parentheses without effect are left out of the text.
+
+    Args:
+        numbers: At least one positive integer.
+        rng: Source of the choices.
+        operators: The operators to choose from, each once.
+
+    Returns:
+        The canonical text, as `parse` returns it.
+
+    Raises:
+        ValueError: If there is no number, one is not positive, or the operators are not some of `OPERATORS`.
+    """
+    _check(numbers, operators)
+    count = len(numbers)
+    # In postfix notation a number is +1 and an operator is -1. Of all rotations of any order of these marks, exactly
+    # one is an expression (the cycle lemma): the one that starts after the last minimum of the running sum.
+    marks = rng.permutation(np.repeat([1, -1], [count, count - 1]))
+    start = 2 * count - 1 - int(np.argmin(np.cumsum(marks)[::-1]))
+    order = iter(rng.permutation(count).tolist())
+    symbols = iter(rng.integers(len(operators), size=count - 1).tolist())
+    terms: list[_Term] = []
+    for mark in np.roll(marks, -start).tolist():
+        if mark == 1:
+            terms.append(_Term(str(numbers[next(order)])))
+        else:
+            right = terms.pop()
+            terms.append(terms.pop().join(operators[next(symbols)], right))
+    return terms[0].text
+
+
+def solve(numbers: Sequence[int], target: int, operators: str = OPERATORS) -> str | None:
+    """Finds an expression that uses each number once and has a given value, if there is one.
+
+    Args:
+        numbers: One to `MOST_NUMBERS` positive integers.
+        target: The value.
+        operators: The operators that may be used, each once.
+
+    Returns:
+        The canonical text of an expression, always the same for the same arguments; None if there is no solution.
+
+    Raises:
+        ValueError: If there are too few or too many numbers, one is not positive, or the operators are not some of
+            `OPERATORS`.
+
+    Example:
+        >>> solve((3, 3, 8, 8), 24)
+        '8 / (3 - 8 / 3)'
+        >>> solve((1, 1), 5) is None
+        True
+    """
+    _check(numbers, operators)
+    if len(numbers) > MOST_NUMBERS:
+        raise ValueError(f"{len(numbers)} numbers are too many to search; solve takes up to {MOST_NUMBERS}")
+    found = _Search(numbers, operators).find((1 << len(numbers)) - 1, Fraction(target))
+    return None if found is None else found.text
+
+
+def _check(numbers: Sequence[int], operators: str) -> None:
+    if not numbers or min(numbers) < 1:
+        raise ValueError(f"numbers {list(numbers)} must be one or more positive integers")
+    if not operators or len(set(operators)) != len(operators) or not set(operators) <= set(OPERATORS):
+        raise ValueError(f"operators={operators!r} must be some of {OPERATORS!r}, each once")
+
+
+class _Search:
+    """All expressions over subsets of some numbers. A subset is an integer whose bit i stands for number i."""
+
+    def __init__(self, numbers: Sequence[int], operators: str) -> None:
+        self._numbers = numbers
+        self._operators = operators
+        self._tables: dict[int, dict[Fraction, _Term]] = {}
+        self._found: dict[tuple[int, Fraction], _Term | None] = {}
+
+    def find(self, subset: int, target: Fraction) -> _Term | None:
+        """A term over all numbers of a subset with a given value."""
+        if subset.bit_count() <= _TABLE_NUMBERS:
+            return self._table(subset).get(target)
+        key = subset, target
+        if key not in self._found:
+            self._found[key] = self._search(subset, target)
+        return self._found[key]
+
+    def _search(self, subset: int, target: Fraction) -> _Term | None:
+        for part, rest in _splits(subset):
+            for value, term in self._table(part).items():
+                for symbol, is_left, missing in self._completions(value, target):
+                    other = self._anything(rest, symbol) if missing is None else self.find(rest, missing)
+                    if other is not None:
+                        return term.join(symbol, other) if is_left else other.join(symbol, term)
+        return None
+
+    def _table(self, subset: int) -> dict[Fraction, _Term]:
+        """Every value that the numbers of a subset can make, with a term for it."""
+        if subset not in self._tables:
+            table: dict[Fraction, _Term] = {}
+            if subset.bit_count() == 1:
+                number = self._numbers[subset.bit_length() - 1]
+                table[Fraction(number)] = _Term(str(number))
+            for part, rest in _splits(subset):
+                for one in self._table(part).items():
+                    for other in self._table(rest).items():
+                        for (left, left_term), (right, right_term) in ((one, other), (other, one)):
+                            for symbol in self._operators:
+                                value = _apply(symbol, left, right)
+                                if value is not None and value not in table:
+                                    table[value] = left_term.join(symbol, right_term)
+            self._tables[subset] = table
+        return self._tables[subset]
+
+    def _completions(self, value: Fraction, target: Fraction) -> Iterator[tuple[str, bool, Fraction | None]]:
+        """What makes the target from `value`: operator, whether `value` is on its left, the other operand's value.
+
+        None means any value except zero, which cannot divide.
+        """
+        for symbol in self._operators:
+            if symbol == "+":
+                yield symbol, True, target - value
+            elif symbol == "-":
+                yield symbol, True, value - target
+                yield symbol, False, value + target
+            elif value == 0:
+                if target == 0:
+                    yield symbol, True, None
+            elif symbol == "*":
+                yield symbol, True, target / value
+            else:
+                yield symbol, False, target * value
+                if target != 0:
+                    yield symbol, True, value / target
+
+    def _anything(self, subset: int, symbol: str) -> _Term:
+        """Some term over all numbers of a subset. The `symbol` is "*" or "/", so that its value is not zero."""
+        terms = (_Term(str(number)) for i, number in enumerate(self._numbers) if subset >> i & 1)
+        return functools.reduce(lambda left, right: left.join(symbol, right), terms)
+
+
+def _splits(subset: int) -> Iterator[tuple[int, int]]:
+    """Each way to divide a subset into two parts that are not empty, once; the smaller part comes first."""
+    part = (subset - 1) & subset
+    while part:
+        rest = subset ^ part
+        if (part.bit_count(), part) < (rest.bit_count(), rest):
+            yield part, rest
+        part = (part - 1) & subset

@@ -1,0 +1,172 @@
+"""Countdown: some numbers, a target, one arithmetic expression. A reasoning task of a single turn.
+
+`arithmetic` reads and evaluates expressions; here are the task and its reward. It is also the shortest environment with
+free-form actions, and a template for your own: an instruction, a start, a parser of actions, and what an action does.
+Left out: data sets. Each task is made from a random expression and therefore always has a solution.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ragen_envs.countdown.arithmetic import MAX_LENGTH, MOST_NUMBERS, parse, random_expression
+from ragen_envs.text_env import TextEnv
+
+SOLVED_REWARD, NUMBERS_REWARD = 1.0, 0.1
+LARGEST_NUMBER = 1_000_000
+MAX_TRIES = 20_000
+
+
+def _checked_range(name: str, limits: Sequence[int], lowest: int) -> tuple[int, int]:
+    are_two = isinstance(limits, Sequence) and len(limits) == 2
+    if are_two and all(isinstance(limit, int | np.integer) for limit in limits):
+        low, high = int(limits[0]), int(limits[1])
+        if lowest <= low <= high <= LARGEST_NUMBER:
+            return low, high
+    raise ValueError(f"{name}={limits!r} must be two integers, {lowest} <= low <= high <= {LARGEST_NUMBER}")
+
+
+class Countdown(TextEnv):
+    """Combine all of the given numbers into the target.
+
+    ## Description
+    The answer is an expression with ``+ - * /`` and parentheses that uses each number exactly once and equals the
+    target. The defaults are like the tasks that RAGEN keeps from the data set Countdown-Tasks-3to4: three or four
+    numbers, and a target that plus and minus can reach. ``operators="+-*/"`` makes targets of all four operations,
+    which is harder. Answers may always use all four.
+
+    ## Action Space
+    Text: an expression as `arithmetic.parse` reads it, such as ``(3 + 4) * 5``. A minus may be a sign, ``× ÷ −`` are
+    read as ``* / -``, and a result at the end, as in ``3 + 4 = 7``, is ignored. Any other text is an invalid action.
+
+    ## Observation Space
+    Text: the lines ``Numbers: 3, 4, 5`` and ``Target: 35``; after an action the expression, its value, and what is
+    wrong.
+
+    ## Starting State
+    A uniformly random one of `counts`. Then so many uniformly random numbers and a uniformly random expression over
+    them (see `arithmetic.random_expression`), which are drawn again until the value is a whole number in
+    `target_range`.
+
+    ## Rewards
+    1 for a solution. 0.1 for an expression with the right numbers whose value is not the target, or that divides by
+    zero. 0 for one with other numbers. Values are exact fractions (RAGEN accepts floats within 0.00001 of the target).
+
+    ## Episode End
+    Terminated after one valid expression.
+
+    ## Information
+    `success`: the expression is a solution. `action_is_valid`: the action is an expression. `action_is_effective`: the
+    same. `value`: its value as text, such as "7/2" or "undefined"; "" if there was no expression. `uses_the_numbers`:
+    its numbers are those of the task, in any order.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version History
+    v0: first version.
+    """
+
+    idle_info: ClassVar[Mapping[str, Any]] = {"value": "", "uses_the_numbers": False}
+
+    def __init__(
+        self,
+        counts: int | Sequence[int] = (3, 4),
+        number_range: Sequence[int] = (1, 99),
+        target_range: Sequence[int] = (10, 99),
+        operators: str = "+-",
+        render_mode: str | None = None,
+    ) -> None:
+        """Sets the kind of task; `reset` draws one.
+
+        Args:
+            counts: How many numbers a task has, from 2 to 6; several counts are equally likely.
+            number_range: Smallest and largest number, from 1 to 1,000,000.
+            target_range: Smallest and largest target, from -1,000,000 to 1,000,000.
+            operators: The operators that make a target: some of ``"+-*/"``.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            ValueError: If an argument is out of its range, or if no random task meets all of them.
+        """
+        self._counts = tuple(counts) if isinstance(counts, Sequence) else (counts,)
+        if not self._counts or not all(isinstance(count, int) and 2 <= count <= MOST_NUMBERS for count in self._counts):
+            raise ValueError(f"counts={counts!r} must be one or more integers from 2 to {MOST_NUMBERS}")
+        self._number_range = _checked_range("number_range", number_range, 1)
+        self._target_range = _checked_range("target_range", target_range, -LARGEST_NUMBER)
+        self._operators = operators
+        super().__init__(render_mode=render_mode, max_observation_length=4 * MAX_LENGTH, max_action_length=MAX_LENGTH)
+        for count in self._counts:
+            self._prove_possible(count)
+
+    @property
+    def instruction(self) -> str:
+        """The task, with a solved example."""
+        return (
+            "Write an expression that equals the target and uses each of the numbers exactly once. "
+            "Allowed are + - * / and parentheses.\n"
+            "Example: for the numbers 2, 3, 4 and the target 20 an answer is (2 + 3) * 4"
+        )
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers to use. Exists after `reset`."""
+        return self._numbers
+
+    @property
+    def target(self) -> int:
+        """The value to reach. Exists after `reset`."""
+        return self._target
+
+    @property
+    def operators(self) -> str:
+        """Operators that suffice to reach the target."""
+        return self._operators
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        count = self._counts[self.np_random.integers(len(self._counts))]
+        task = None
+        while task is None:  # it ends, because `__init__` has found such tasks
+            task = self._draw(count, self.np_random)
+        self._numbers, self._target = task
+        return f"Numbers: {', '.join(map(str, self._numbers))}\nTarget: {self._target}"
+
+    def _parse_action(self, text: str) -> str | None:
+        expression = parse(text)
+        return None if expression is None else expression.text
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        expression = parse(action)
+        assert expression is not None  # `_parse_action` returned its canonical text
+        uses_the_numbers = sorted(expression.numbers) == sorted(self._numbers)
+        success = uses_the_numbers and expression.value == self._target
+        value = "undefined" if expression.value is None else str(expression.value)
+        if success:
+            reward, verdict = SOLVED_REWARD, "Correct."
+        elif uses_the_numbers:
+            reward, verdict = NUMBERS_REWARD, f"The target is {self._target}."
+        else:
+            reward, verdict = 0.0, "Use each of the numbers exactly once."
+        info = {"success": success, "action_is_effective": True, "value": value, "uses_the_numbers": uses_the_numbers}
+        return f"{expression.text} = {value}\n{verdict}", reward, True, info
+
+    def _draw(self, count: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int] | None:
+        """The numbers and the target of a random expression; None if its value cannot be a target."""
+        low, high = self._number_range
+        numbers = tuple(rng.integers(low, high + 1, size=count).tolist())
+        expression = parse(random_expression(numbers, rng, self._operators))
+        assert expression is not None
+        value = expression.value
+        if value is None or value.denominator != 1 or not self._target_range[0] <= value <= self._target_range[1]:
+            return None
+        return numbers, int(value)
+
+    def _prove_possible(self, count: int) -> None:
+        rng = np.random.default_rng(0)
+        if not any(self._draw(count, rng) for _ in range(MAX_TRIES)):
+            raise ValueError(
+                f"none of {MAX_TRIES} random expressions over {count} numbers from {self._number_range} with the "
+                f"operators {self._operators!r} has its value in {self._target_range}; widen a range or allow more "
+                "operators"
+            )

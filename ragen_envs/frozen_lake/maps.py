@@ -1,0 +1,132 @@
+"""Frozen lakes: the map, how slippery it is, and how a random one is drawn.
+
+A `Lake` is an immutable value, separate from the environment that plays on it, so that an oracle can plan on it and use
+it as the key of a cache.
+"""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+# In this order, the directions before and after each one (modulo 4) are perpendicular to it.
+ACTIONS = ("Left", "Down", "Right", "Up")
+ICE, HOLE, GOAL = "_OG"
+MAX_REJECTED_LAKES = 100
+
+
+@functools.lru_cache(maxsize=64)
+def neighbours(size: int) -> tuple[tuple[int, int, int, int], ...]:
+    """Where each move leads on a square without holes. A move into the border leads nowhere.
+
+    Args:
+        size: Side of the square, in tiles.
+
+    Returns:
+        For each of the size² tiles, row-major, the tiles reached by Left, Down, Right and Up.
+    """
+    last = size - 1
+    return tuple(
+        (
+            row * size + max(column - 1, 0),
+            min(row + 1, last) * size + column,
+            row * size + min(column + 1, last),
+            max(row - 1, 0) * size + column,
+        )
+        for row in range(size)
+        for column in range(size)
+    )
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A map and its physics.
+
+    Attributes:
+        size: Side of the square, in tiles.
+        tiles: The size² tiles, row-major: ``_`` ice, ``O`` hole, ``G`` goal.
+        move_probability: Probability that the intended move happens; the rest is split evenly between the two
+            perpendicular moves. 1 means that the lake is not slippery.
+    """
+
+    size: int
+    tiles: str
+    move_probability: float
+
+    def transitions(self, tile: int, action: str) -> list[tuple[float, int]]:
+        """The possible outcomes of an action.
+
+        Args:
+            tile: The player's tile, row-major from 0.
+            action: A name from `ACTIONS`.
+
+        Returns:
+            (probability, next tile) of the intended move and, if the lake is slippery, of the two perpendicular
+            moves. A tile occurs twice if two moves lead there. Holes and the goal lead to themselves.
+        """
+        if self.tiles[tile] != ICE:
+            return [(1.0, tile)]
+        reached = neighbours(self.size)[tile]
+        move = ACTIONS.index(action)
+        if self.move_probability == 1.0:
+            return [(1.0, reached[move])]
+        aside = (1.0 - self.move_probability) / 2
+        return [
+            (self.move_probability, reached[move]),
+            (aside, reached[(move - 1) % 4]),
+            (aside, reached[(move + 1) % 4]),
+        ]
+
+
+def has_path(tiles: str, size: int, start: int, goal: int) -> bool:
+    """Whether the goal can be reached from the start without entering a hole."""
+    reached = neighbours(size)
+    seen = {start}
+    frontier = [start]
+    while frontier:
+        for tile in reached[frontier.pop()]:
+            if tile == goal:
+                return True
+            if tile not in seen and tiles[tile] == ICE:
+                seen.add(tile)
+                frontier.append(tile)
+    return False
+
+
+def draw_start(
+    random: np.random.Generator, size: int, frozen_prob: float, random_start: bool = True
+) -> tuple[str, int]:
+    """Draws a solvable map: independent tiles, start and goal are drawn again until a path connects them.
+
+    Args:
+        random: Source of all randomness; the result is a function of its state alone.
+        size: Side of the square, in tiles.
+        frozen_prob: Probability that a tile other than start and goal is ice.
+        random_start: Whether start and goal are distinct and uniform, and not the top-left and bottom-right corner.
+
+    Returns:
+        The tiles, row-major, and the player's start tile.
+    """
+    count = size * size
+    start, goal = 0, count - 1
+    for _ in range(MAX_REJECTED_LAKES):
+        *levels, start_level, goal_level = random.random(count + 2).tolist()
+        if random_start:
+            start = int(start_level * count)
+            goal = int(goal_level * (count - 1))
+            goal += goal >= start
+        board = [ICE if level < frozen_prob else HOLE for level in levels]
+        board[start], board[goal] = ICE, GOAL
+        tiles = "".join(board)
+        if has_path(tiles, size, start, goal):
+            return tiles, start
+    # Only lakes of mostly holes get here (probability below 1e-80 by default): freeze one way through.
+    tile = start
+    while tile != goal:
+        board[tile] = ICE
+        (row, column), (goal_row, goal_column) = divmod(tile, size), divmod(goal, size)
+        if row != goal_row:
+            tile += size if goal_row > row else -size
+        else:
+            tile += 1 if goal_column > column else -1
+    return "".join(board), start

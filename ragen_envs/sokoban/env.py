@@ -1,0 +1,237 @@
+"""Sokoban as a text environment: the rules and rewards of gym-sokoban, RAGEN's symbols and settings.
+
+Rooms are drawn in `rooms` or read in `levels`, solved in `solver` and painted in `picture`; here they are
+played. Left out: gym-sokoban's own pull and no-op actions and its tiny-world pictures.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ragen_envs.arguments import check_integer, check_limit
+from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
+from ragen_envs.sokoban.levels import read_levels
+from ragen_envs.sokoban.picture import draw_sokoban
+from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+
+DEFAULT_SYMBOLS = "#_O√XPS"
+NEW_VOCABULARY = "W.GCBA@"
+"""The symbols of RAGEN's environment SokobanDifferentGridVocab."""
+WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
+MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on a target")
+
+STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
+
+
+class Sokoban(TextEnv):
+    """Push every box onto a target.
+
+    ## Description
+    The player walks through a room and pushes boxes by walking into them. A box moves one square, and not into a
+    wall or another box; boxes cannot be pulled. Each episode has a new room, which can always be solved.
+    `ragen/Sokoban-v0` is RAGEN's SimpleSokoban (6 × 6, one box), `ragen/SokobanLarge-v0` its LargerSokoban (8 × 8,
+    two boxes, ``search_depth=10``); RAGEN plays both with 10 actions an episode.
+
+    ## Action Space
+    Text: `Up`, `Down`, `Left`, `Right`, in any case. A move against a wall, or against a box that cannot move, is
+    valid and changes nothing.
+
+    ## Observation Space
+    Text: one line for each row, one symbol for each square. `#` wall, `_` floor, `O` target, `√` box on a target, `X`
+    box, `P` player, `S` player on a target, or the symbols given. With `coordinates`, lines with the (row, column) of
+    player, boxes and targets follow, counted from 0 at the top left.
+
+    ## Starting State
+    A room by `rooms.draw_room`, or one of the `levels`, uniformly or as ``options={"level": index}`` says.
+
+    ## Rewards
+    -0.1 for each action, +1 for pushing a box onto a target, -1 for pushing one off, +10 when all are on targets.
+
+    ## Episode End
+    Terminated when every box is on a target. Truncated after `max_steps` valid actions.
+
+    ## Information
+    `success`: every box is on a target. `action_is_valid`: the action is one of the four. `action_is_effective`:
+    the player moved. `pushed`: a box moved.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version History
+    v0: first version.
+    """
+
+    option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
+    idle_info: ClassVar[Mapping[str, Any]] = {"pushed": False}
+
+    def __init__(
+        self,
+        dim_room: Sequence[int] = (6, 6),
+        num_boxes: int = 1,
+        max_steps: int | None = 100,
+        search_depth: int = 300,
+        symbols: str = DEFAULT_SYMBOLS,
+        coordinates: bool = False,
+        levels: str | os.PathLike[str] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Sets the kind of room; `reset` draws one.
+
+        Args:
+            dim_room: Rows and columns, walls included; each at least 3, one of them at least 5.
+            num_boxes: Number of boxes, at least 1.
+            max_steps: Valid actions after which an episode is truncated; None for no limit.
+            search_depth: How far the room generator plays backwards, see `rooms.draw_room`.
+            symbols: Seven different characters for wall, floor, target, box on a target, box, player and player on
+                a target; ``"W.GCBA@"`` is RAGEN's other vocabulary.
+            coordinates: Whether observations also list where player, boxes and targets are.
+            levels: A file of levels in the XSB format to play instead of generated rooms, whose arguments
+                (`dim_room`, `num_boxes`, `search_depth`) must then be left out.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            ValueError: If a number is out of range, the symbols are not different, or arguments exclude each other.
+            levels.LevelError: If the levels cannot be played.
+        """
+        rows, columns = _sides(dim_room)
+        check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
+        if num_boxes + 2 > (rows - 2) * (columns - 2):
+            raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
+        check_limit("max_steps", max_steps)
+        check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
+        _check_symbols(symbols)
+        if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
+            generated = f"dim_room={dim_room!r}, num_boxes={num_boxes}, search_depth={search_depth}"
+            raise ValueError(f"levels={levels!r} leave no use for {generated}; leave these out, or leave out levels")
+        self._levels = () if levels is None else read_levels(levels)
+        sizes = [(room.board.height, room.board.width, len(room.boxes)) for room in self._levels]
+        longest = max(_longest_text(*size, coordinates) for size in sizes or [(rows, columns, num_boxes)])
+        super().__init__(render_mode=render_mode, max_observation_length=longest)
+        self._dim_room = rows, columns
+        self._num_boxes = num_boxes
+        self._max_steps = max_steps
+        self._search_depth = search_depth
+        self._symbols = symbols
+        self._coordinates = coordinates
+
+    @property
+    def instruction(self) -> str:
+        """The task and the legend of the symbols in use."""
+        named = zip(self._symbols, MEANINGS, strict=True)
+        legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
+        counted = f"\n{LEGEND}" if self._coordinates else ""
+        return (
+            "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, "
+            f"and you cannot pull.\n{legend}{counted}"
+        )
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The four moves."""
+        return ACTIONS
+
+    @property
+    def room(self) -> Room:
+        """The board, the boxes and the player, now. Exists after `reset`."""
+        return Room(self._board, self._boxes, self._player)
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        room = self._draw(options.get("level"))
+        self._board, self._boxes, self._player = room.board, room.boxes, room.player
+        self._steps = 0
+        board = room.board
+        self._offsets = dict(zip(ACTIONS, board.offsets, strict=True))
+        self._cells = [self._symbols[self._kind(square)] for square in range(board.height * board.width)]
+        for end_of_row in range((board.height - 1) * board.width, 0, -board.width):
+            self._cells.insert(end_of_row, "\n")
+        return self._text()
+
+    def _draw(self, level: int | None) -> Room:
+        if not self._levels:
+            if level is not None:
+                raise ValueError(f"level={level!r} needs a file of levels, but rooms are generated; pass levels=")
+            return draw_room(self.np_random, self._dim_room, self._num_boxes, self._search_depth)
+        # Drawn even when the option replaces it, so that the option cannot shift later start states.
+        drawn = int(self.np_random.integers(len(self._levels)))
+        if level is None:
+            return self._levels[drawn]
+        if isinstance(level, bool) or not isinstance(level, int | np.integer) or not 0 <= level < len(self._levels):
+            raise ValueError(f"level={level!r} does not exist; use an integer from 0 to {len(self._levels) - 1}")
+        return self._levels[level]
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        board, player = self._board, self._player
+        ahead = player + self._offsets[action]
+        beyond = ahead + self._offsets[action]
+        pushed = ahead in self._boxes
+        free = beyond in board.floor and beyond not in self._boxes if pushed else ahead in board.floor
+        reward, solved = STEP_REWARD, False
+        self._steps += 1
+        if free:
+            self._player = ahead
+            if pushed:
+                self._boxes = self._boxes - {ahead} | {beyond}
+                reward += BOX_REWARD * ((beyond in board.targets) - (ahead in board.targets))
+                solved = self._boxes <= board.targets
+                reward += SOLVED_REWARD * solved
+                self._draw_square(beyond)
+            self._draw_square(player)
+            self._draw_square(ahead)
+        self._truncated = not solved and self._steps == self._max_steps
+        info = {"success": solved, "action_is_effective": free, "pushed": pushed and free}
+        return self._text(), reward, solved, info
+
+    def _kind(self, square: int) -> int:
+        """The index of a square's symbol."""
+        on_target = square in self._board.targets
+        if square == self._player:
+            return PLAYER_ON_TARGET if on_target else PLAYER
+        if square in self._boxes:
+            return BOX_ON_TARGET if on_target else BOX
+        return TARGET if on_target else FLOOR if square in self._board.floor else WALL
+
+    def _draw_square(self, square: int) -> None:
+        self._cells[square + square // self._board.width] = self._symbols[self._kind(square)]
+
+    def _text(self) -> str:
+        text = "".join(self._cells)
+        if not self._coordinates:
+            return text
+        board = self._board
+        named = {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}
+        return text + coordinate_lines(named, board.width)
+
+    def _picture(self) -> NDArray[np.uint8]:
+        return draw_sokoban(self.room)
+
+
+def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
+    """The two sides of a room.
+
+    Raises:
+        ValueError: If there are not two integers, or the room is too small to push a box.
+    """
+    sides = tuple(dim_room) if isinstance(dim_room, Sequence) else ()
+    if len(sides) != 2 or not all(isinstance(side, int | np.integer) for side in sides):
+        raise ValueError(f"dim_room={dim_room!r} must be two integers, rows and columns")
+    if min(sides) < 3 or max(sides) < 5:
+        raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
+    return int(sides[0]), int(sides[1])
+
+
+def _check_symbols(symbols: str) -> None:
+    """Raises an error unless the symbols are seven different characters that observations may contain."""
+    if not isinstance(symbols, str) or not len(symbols) == len(set(symbols)) == len(MEANINGS) or "\n" in symbols:
+        raise ValueError(f"symbols={symbols!r} must be one text of 7 different characters: {', '.join(MEANINGS)}")
+    if not set(symbols) <= set(TEXT_CHARSET):
+        raise ValueError(f"symbols={symbols!r} must be printable ASCII or √")
+
+
+def _longest_text(height: int, width: int, boxes: int, coordinates: bool) -> int:
+    """The largest number of characters of an observation."""
+    counts = {"You": 1, "Boxes": boxes, "Targets": boxes} if coordinates else {}
+    return height * (width + 1) + longest_coordinate_lines(counts, height, width)

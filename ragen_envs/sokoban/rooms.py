@@ -1,0 +1,200 @@
+"""Sokoban rooms, and how a random one is drawn: a random walk carves it, playing backwards places the boxes.
+
+The method is that of gym-sokoban with RAGEN's changes: a walk carves the floor, boxes start on their targets, and a
+depth-first search over pulls looks for the state that is hardest to undo. Such a room can always be solved. Two things
+differ on purpose. All randomness comes from the generator that is passed in, so that a room is the same in every
+process. And where the original gives up after four attempts and takes a new seed, this continues to draw.
+Left out: a lower bound on the length of the solution (`solver` finds the length).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ACTIONS = ("Up", "Down", "Left", "Right")
+TURN_PROBABILITY = 0.35  # of the random walk, at each step
+STEPS_PER_SIDE = 1.7  # length of the walk, divided by the sum of the two sides
+# What the walk carves around it, on 3 x 3 squares: a row, a column, and three bends.
+BRUSHES = ("... ### ...", ".#. .#. .#.", "... ##. .#.", "... ##. ##.", "... .## .#.")
+MAX_STATES = 300_000  # visited in one search
+MAX_ATTEMPTS = 1000
+MAX_STROLL = 3  # random steps of the player at the end
+
+
+class NoRoomError(ValueError):
+    """No solvable room was found for these sizes."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """The part of a room that never moves. Squares are numbered row by row from 0 at the top left.
+
+    Attributes:
+        height: Number of rows.
+        width: Number of columns.
+        floor: Squares that are not wall, including targets. None is on the rim.
+        targets: Squares where boxes belong.
+    """
+
+    height: int
+    width: int
+    floor: frozenset[int]
+    targets: frozenset[int]
+
+    @property
+    def offsets(self) -> tuple[int, int, int, int]:
+        """The change of the player's square number by each of `ACTIONS`."""
+        return -self.width, self.width, -1, 1
+
+    def __deepcopy__(self, memo: object) -> "Board":
+        """This object, because it is immutable."""
+        return self
+
+
+@dataclass(frozen=True)
+class Room:
+    """A board with a player and boxes on it, as an episode starts.
+
+    Attributes:
+        board: Floor and targets.
+        boxes: Squares with a box, as many as targets.
+        player: The player's square.
+    """
+
+    board: Board
+    boxes: frozenset[int]
+    player: int
+
+
+def draw_room(
+    random: np.random.Generator, dim_room: tuple[int, int] = (6, 6), num_boxes: int = 1, search_depth: int = 300
+) -> Room:
+    """Draws a solvable room in which no box is on a target.
+
+    Args:
+        random: Source of all randomness; the result depends only on its state.
+        dim_room: Rows and columns, walls included; each at least 3.
+        num_boxes: Number of boxes and of targets, at least 1.
+        search_depth: Limit of the backward search, in pulls and steps, as RAGEN counts it: states deeper than
+            ``search_depth - 2`` are not visited. Small values give easier rooms and take less time.
+
+    Returns:
+        The room.
+
+    Raises:
+        NoRoomError: If 1000 attempts failed.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        floor = _carve(random, *dim_room)
+        if len(floor) <= num_boxes + 1:
+            continue
+        player, *targets = _pick(random, floor, num_boxes + 1)
+        board = Board(*dim_room, frozenset(floor), frozenset(targets))
+        found = _play_backwards(board, player, search_depth)
+        if found is not None:
+            boxes, player, displacement = found
+            return Room(board, frozenset(boxes), _stroll(random, board, boxes, player, displacement))
+    raise NoRoomError(
+        f"no solvable room in {MAX_ATTEMPTS} attempts for dim_room={dim_room}, num_boxes={num_boxes}, "
+        f"search_depth={search_depth}; use a larger room, fewer boxes or a deeper search"
+    )
+
+
+def _carve(random: np.random.Generator, height: int, width: int) -> list[int]:
+    """The floor of a new room: the squares that a random walk has carved, in order of their numbers."""
+    cells = [[row * width + column for row in range(3) for column in range(3)] for _ in BRUSHES]
+    brushes = [
+        sum(1 << cell for cell, mark in zip(square, brush.replace(" ", ""), strict=True) if mark == "#")
+        for square, brush in zip(cells, BRUSHES, strict=True)
+    ]
+    ways = ((1, 0), (0, 1), (-1, 0), (0, -1))
+    steps = int(STEPS_PER_SIDE * (height + width))
+    levels = random.random(3 + 3 * steps).tolist()
+    down, right = ways[int(levels[0] * 4)]
+    # As in the original, the walk may start on the far rim; its first step moves inside.
+    row, column = 1 + int(levels[1] * (height - 1)), 1 + int(levels[2] * (width - 1))
+    carved = 0
+    for at in range(3, len(levels), 3):
+        if levels[at] < TURN_PROBABILITY:
+            down, right = ways[int(levels[at + 1] * 4)]
+        row = min(max(row + down, 1), height - 2)
+        column = min(max(column + right, 1), width - 2)
+        carved |= brushes[int(levels[at + 2] * len(brushes))] << ((row - 1) * width + column - 1)
+    inside = (range(row * width + 1, row * width + width - 1) for row in range(1, height - 1))
+    return [square for squares in inside for square in squares if carved >> square & 1]
+
+
+def _pick(random: np.random.Generator, squares: Sequence[int], count: int) -> list[int]:
+    """`count` different squares, uniformly."""
+    left = list(squares)
+    return [left.pop(int(level * len(left))) for level in random.random(count).tolist()]
+
+
+def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple[int, ...], int, int] | None:
+    """The state that is hardest to undo, by depth-first search over pulls from the solved room.
+
+    The score of a state is the product of two numbers: how often the box that is pulled changed, and how far the boxes
+    are from their targets (rows plus columns, summed over the boxes). Only states count in which neither a box nor the
+    player is on a target. Of states with the same score, the first one counts.
+
+    Returns:
+        Squares of the boxes, square of the player, distance of the boxes from their targets; None if no box could be
+        moved off its target.
+    """
+    width, offsets = board.width, board.offsets
+    floor = sum(1 << square for square in board.floor)
+    goals = sum(1 << square for square in board.targets)
+    homes = tuple(board.targets)
+    best: tuple[tuple[int, ...], int, int] | None = None
+    best_score = 0
+    seen: set[tuple[int, int, int]] = set()
+    # Player, square of each box, boxes never pulled and boxes pulled (as bits), number of changes of box, box pulled
+    # last, depth. As in the original, a box that was pulled back to its target makes a different state.
+    stack = [(player, homes, goals, 0, 0, -1, 0)]
+    while stack and len(seen) < MAX_STATES:
+        player, boxes, fresh, pulled, swaps, last, depth = stack.pop()
+        key = (player, fresh, pulled)
+        if depth > search_depth - 2 or key in seen:
+            continue
+        seen.add(key)
+        occupied = fresh | pulled
+        if swaps and not goals & (occupied | 1 << player):
+            displacement = sum(
+                abs(box // width - home // width) + abs(box % width - home % width)
+                for box, home in zip(boxes, homes, strict=True)
+            )
+            if swaps * displacement > best_score:
+                best, best_score = (boxes, player, displacement), swaps * displacement
+        for offset in reversed(offsets):  # the last one pushed is looked at first
+            ahead, behind = player + offset, player - offset
+            if not (floor & ~occupied) >> ahead & 1:
+                continue
+            if not occupied >> behind & 1:
+                if (ahead, fresh, pulled) not in seen:
+                    stack.append((ahead, boxes, fresh, pulled, swaps, last, depth + 1))
+                continue
+            box = boxes.index(behind)
+            gone = ~(1 << behind)
+            moved = (*boxes[:box], player, *boxes[box + 1 :])
+            now_pulled = pulled & gone | 1 << player
+            stack.append((ahead, moved, fresh & gone, now_pulled, swaps + (box != last), box, depth + 1))
+    return best
+
+
+def _stroll(random: np.random.Generator, board: Board, boxes: Sequence[int], player: int, displacement: int) -> int:
+    """The player's square after some random steps, so that it is not always next to the box to push."""
+    level, *levels = random.random(1 + 2 * MAX_STROLL).tolist()
+    if level > (0.8 if displacement == 1 else 0.5):
+        return player
+    been = {player, *boxes}
+    for where, go_on in zip(levels[::2], levels[1::2], strict=True):
+        free = [player + offset for offset in board.offsets if player + offset in board.floor]
+        free = [square for square in free if square not in been]
+        if not free:
+            break
+        player = free[int(where * len(free))]
+        been.add(player)
+        if go_on > 0.5:
+            break
+    return player

@@ -1,0 +1,255 @@
+"""WebShop as a text environment: find a product in an online store, choose its options, buy it.
+
+The store is `webshop_server`. This is a client that always speaks HTTP: to a server at `base_url`, or by default to the
+real Flask app in this process, so that nothing has to be started. The store decides what is on a page, what an action
+does and what its reward is (in `webshop_server.goals`). Left out: pictures of products, and anything
+that would show the goal before the purchase (the oracle in `policies` reads it from a store in this process).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gymnasium.error import ResetNeeded
+
+from ragen_envs.arguments import check_choice, check_limit, checked_number
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.webshop.any_text import AnyText
+from ragen_envs.webshop.client import server_connection
+from ragen_envs.webshop.local_store import StoreSettings, local_connection
+from ragen_envs.webshop.session import AvailableActions, ShopSession
+
+REWARDS = ("webshop", "fixed", "tiered")
+LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384}
+"""Observation modes, and the longest observation of each, in characters.
+
+text: the largest page of the public 1000 products has 16,570. url: 1000 of a search, 10,000 of eight filters, and the
+chosen options. html: each option value has its own address, in which one character of the search or of a filter takes
+up to twelve, so that 50 values (the most of a public product) take 1.4 million."""
+MAX_ACTION_LENGTH = 1000
+"""Longer texts are invalid actions. The store's own limit for a search is not lower."""
+DEFAULT_CATALOG = "synthetic"
+
+# Texts that may be actions. The store decides.
+_ACTION = re.compile(r"(?:search|click|filter)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
+_UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
+_UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
+
+
+def search_words(text: str) -> str:
+    """The part of a text that can be searched for: no brackets, which would end the action; may be empty."""
+    words = " ".join(_UNSEARCHABLE.sub(" ", text).split())
+    return words[: MAX_ACTION_LENGTH - len("search[]")].strip()
+
+
+def search_for(text: str) -> str:
+    """The action that searches for a text, or for "anything" if the text has no words.
+
+    >>> search_for("Soap [3 pack]")
+    'search[Soap 3 pack]'
+    """
+    return f"search[{search_words(text) or 'anything'}]"
+
+
+class WebShop(TextEnv):
+    """Buy what is asked for in an online store.
+
+    ## Description
+    A store with a search, pages of results, and products with descriptions and options. The task names a kind of
+    product, attributes that it must have, options to choose and a highest price. Some attributes are shown only on the
+    pages of a product. The store is that of WebShop, page for page, with its own or any other catalogue.
+
+    ## Action Space
+    AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
+    id, an option. Case and surrounding blanks do not matter. On a page of results also `filter[price<50]`,
+    `filter[category=fashion]`, `filter[color=red]`, and `filter[all]` to remove all filters. `available_actions` in the
+    information lists what can be clicked. In parity mode there are no filters, and the store gets an action exactly as
+    it is written, blanks included. There are two limits that the original does not have: an action's length, and that
+    lone surrogates and control characters cannot be searched for.
+
+    ## Observation Space
+    AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
+    each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
+    page, but not in addresses. Texts of products may have any characters, so that the space checks only the length (see
+    `any_text`).
+
+    ## Starting State
+    The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
+    ``options={"goal": i}`` plays goal number i of the catalogue, ``options={"index": i}`` goal number i of the split.
+
+    ## Rewards
+    `fixed`: 0, and for the purchase its score: the share of attributes, options and price that match, times how well
+    the kind of product matches, from 0 to 1. `webshop`: the same by the original's formula, including its mistakes.
+    `tiered`: also a reward on the way, for each page that is better than all before: see `webshop_server.goals.tiers`.
+
+    ## Episode End
+    Terminated by a purchase. Truncated after `max_steps` valid actions without one.
+
+    ## Information
+    `success`: the score is 1. `action_is_valid`: the store understood the action and could carry it out.
+    `action_is_effective`: the page changed. `task_score`: score of the purchase in every reward mode, 0.0 before it.
+    `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
+    `available_actions`: what the page offers, a named tuple: has_search_bar, and the labels in clickables.
+    `goal_id`: number of the goal. `url`: address of the page.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version History
+    v0: first version.
+    """
+
+    option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "goal", "index")
+    idle_info: ClassVar[Mapping[str, Any]] = {
+        "task_score": 0.0,
+        "purchased": False,
+        "reward_parts": (),
+        "available_actions": AvailableActions(True, ()),
+        "goal_id": 0,
+        "url": "",
+    }
+
+    def __init__(
+        self,
+        catalog: str | None = None,
+        split: str = "all",
+        reward: str = "fixed",
+        observation_mode: str = "text",
+        base_url: str | None = None,
+        max_steps: int | None = 15,
+        show_actions: bool = False,
+        parity: bool = False,
+        human_goals: bool | None = None,
+        nouns: str | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Sets the store and the rules; the first `reset` opens the store.
+
+        Args:
+            catalog: For a store in this process: "toy", "synthetic" (the default), "synthetic:5000", or a path.
+            split: The goals to draw from: "all"; "test", "eval" or "train" as published; or one of these with
+                "_by_product", where no product is in two splits.
+            reward: "fixed", "webshop" or "tiered".
+            observation_mode: "text", "text_rich", "html" or "url".
+            base_url: A running server, such as "http://127.0.0.1:3000"; its catalogue is played.
+            max_steps: Valid actions after which an episode is truncated; None for no limit.
+            show_actions: Whether observations end with the possible actions.
+            parity: Whether to behave exactly as the original, including its oddities.
+            human_goals: For a store in this process: goals that people wrote, and not generated ones (the default).
+            nouns: For a store in this process: how the score finds nouns in titles; see `webshop_server.goals.nouns`.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            ValueError: If an argument is out of its range.
+        """
+        check_choice("observation_mode", observation_mode, LONGEST)
+        check_choice("reward", reward, REWARDS)
+        check_limit("max_steps", max_steps)
+        if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
+            raise ValueError("catalog=, human_goals= and nouns= are set by the server at base_url=; leave them out")
+        super().__init__(render_mode=render_mode)
+        self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
+        self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.settings = StoreSettings(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
+        self.base_url = base_url
+        self.split = split
+        self.parity = parity
+        self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
+        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
+        self._request |= {"parity": parity, "show_actions": show_actions}
+        self._max_steps = max_steps
+        self._session: ShopSession | None = None
+
+    @property
+    def instruction(self) -> str:
+        """The rules of every episode; the pages say what to buy."""
+        filters = "" if self.parity else " On results you can also narrow them: filter[price<50]."
+        return (
+            "Buy the product that the instruction on the page asks for, with the right options and within the price. "
+            f"search[words] looks for products, click[label] presses what the page offers.{filters} "
+            "You can buy once: click[buy now]."
+        )
+
+    @property
+    def session(self) -> ShopSession:
+        """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
+        if self._session is None:
+            raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
+        return self._session
+
+    def about(self) -> dict[str, Any]:
+        """Facts about the store, which is asked for them.
+
+        Returns:
+            "catalog", "catalog_hash", "products", "goals", "splits", "reward_modes", and "nouns", the name of the noun
+            tagger of the score.
+
+        Raises:
+            ShopServerError: If the store does not answer.
+        """
+        return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+
+    def count(self) -> int:
+        """Number of goals of the split. It asks the store.
+
+        Raises:
+            ShopServerError: If the store does not answer.
+            ValueError: If the store has no such split.
+        """
+        splits = self.about()["splits"]
+        if self.split not in splits:
+            raise ValueError(f"split={self.split!r} is unknown; the store has {', '.join(splits)}")
+        return int(splits[self.split])
+
+    def close(self) -> None:
+        """Ends the episode in the store and closes the connection."""
+        if self._session is not None:
+            self._session.close()
+        self._connection.close()
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        # Drawn even when an option replaces it, so that the option cannot shift later start states.
+        request = {**self._request, **self._goal_for(options, int(self.np_random.integers(2**31)))}
+        if self._session is not None:
+            self._session.close()
+        self._session = ShopSession(self._connection, request)
+        self._steps = 0
+        return self._session.answer.observation
+
+    def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
+        """The part of the request that names the goal; `drawn` is a random number below 2³¹."""
+        asked = {
+            name: checked_number(name, options[name]) for name in ("goal", "index") if options.get(name) is not None
+        }
+        if len(asked) > 1:
+            raise ValueError(f"options {asked} name two goals; give one of them")
+        return asked or {"seed": drawn}
+
+    def _parse_action(self, text: str) -> str | None:
+        action = text if self.parity else text.strip()
+        if len(action) > MAX_ACTION_LENGTH or _UNSENDABLE.search(action):
+            return None
+        return action if self.parity or _ACTION.match(action) else None
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        answer = self.session.step(action)
+        self._steps += answer.valid
+        self._truncated = not answer.done and self._steps == self._max_steps
+        info = self._idle() | {
+            "success": answer.success,
+            "action_is_valid": answer.valid,
+            "action_is_effective": answer.effective,
+        }
+        return answer.observation, answer.reward, answer.done, info
+
+    def _idle(self) -> dict[str, Any]:
+        """Also for invalid actions, the info has what is known of the episode."""
+        answer = self.session.answer
+        return super()._idle() | {
+            "task_score": answer.task_score,
+            "purchased": answer.done,
+            "reward_parts": answer.reward_parts,
+            "available_actions": answer.available_actions,
+            "goal_id": self.session.goal,
+            "url": answer.url,
+        }

@@ -1,0 +1,105 @@
+"""The store in this process: the Flask app of `webshop_server`, made once for all environments with the same settings.
+
+Only this module imports `webshop_server`, and only when a store is opened. Left out: closing a store. It lives as long
+as its process, so that all catalogues that a process opens stay in memory.
+"""
+
+import functools
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from ragen_envs.webshop.client import ShopConnection
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """A store in this process.
+
+    Attributes:
+        catalog: "toy", "synthetic", "synthetic:5000", or the path of a catalogue.
+        human_goals: Whether goals are those that people wrote, and not generated ones.
+        nouns: Name of the noun tagger, see `webshop_server.goals.nouns`; None for the one that suits the catalogue.
+    """
+
+    catalog: str
+    human_goals: bool
+    nouns: str | None
+
+
+class StoreSettingsError(ValueError):
+    """No store can be opened with these settings; the message says why."""
+
+
+class LocalStore:
+    """A store in this process. It is opened at its first use, once for all threads."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Opens nothing yet."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._app: Any = None
+
+    def app(self) -> Any:
+        """The Flask app.
+
+        Raises:
+            StoreSettingsError: If it cannot be made with these settings.
+        """
+        with self._lock:
+            if self._app is None:
+                from webshop_server import create_app
+
+                settings = self._settings
+                try:
+                    self._app = create_app(settings.catalog, human_goals=settings.human_goals, nouns=settings.nouns)
+                except ValueError as error:
+                    raise StoreSettingsError(f"catalog={settings.catalog!r}: {error}") from error
+            return self._app
+
+    def shop(self) -> Any:
+        """The app's shop with its goals, a `webshop_server.store.shop.Shop`; for oracles."""
+        return self.app().extensions["webshop"]
+
+    def page(self, played: Iterable[str], parity: bool) -> Any:
+        """The page to which these actions lead, a `webshop_server.store.state.PageState`; for oracles."""
+        from webshop_server.store.state import START
+
+        act = self.shop().store.act
+        return functools.reduce(lambda state, action: act(state, action, parity=parity)[0], played, START)
+
+    def options_for(self, goal: Any) -> Mapping[str, str]:
+        """The options to choose for a `webshop_server.goals.goals.Goal`, values by name; for oracles."""
+        from webshop_server.store.winnable import own_options
+
+        return own_options(self.shop().catalog.product(goal.asin), goal)
+
+
+@functools.cache
+def _local_store(settings: StoreSettings, process: int) -> LocalStore:
+    return LocalStore(settings)
+
+
+def local_store(settings: StoreSettings) -> LocalStore:
+    """The store in this process that all environments with these settings share.
+
+    A forked process makes its own: locks and database connections must not be used on both sides of a fork.
+    """
+    return _local_store(settings, os.getpid())
+
+
+def _connect(settings: StoreSettings) -> httpx.Client:
+    transport = httpx.WSGITransport(app=local_store(settings).app())
+    return httpx.Client(transport=transport, base_url="http://localhost")
+
+
+def local_connection(settings: StoreSettings) -> ShopConnection:
+    """A connection to the store in this process; neither of them is open yet."""
+    remedy = (
+        "this should never happen, please report it; until then start `webshop-server` and pass its address as base_url"
+    )
+    return ShopConnection("this process", functools.partial(_connect, settings), remedy)

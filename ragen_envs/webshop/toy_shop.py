@@ -1,0 +1,253 @@
+"""A small shop as a text environment: the same store with 96 products, and with pages and actions of a few words.
+
+It translates the store's actions and pages into shorter ones, so that a small model reads a hundred tokens a turn and
+not a thousand. Left out: results after the first five, options, sub pages.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ragen_envs.arguments import check_choice
+from ragen_envs.text_env import TEXT_CHARSET
+from ragen_envs.webshop.any_text import AnyText
+from ragen_envs.webshop.client import ShopServerError
+from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, search_for, search_words
+from ragen_envs.webshop.session import Answer, AvailableActions
+
+SHOWN = 5
+TASKS = 384
+EVALUATION_PROMPTS, EVALUATION_SEED = 256, 42
+SPLITS = ("all", "train", "eval")
+MAX_OBSERVATION_LENGTH = 4096
+
+_SEPARATOR = " [SEP] "
+_BUTTONS = {"back to search", "< prev", "next >"}
+_TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
+_ACTION = re.compile(rf"(search|click|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
+
+
+def evaluation_goals(goals: int) -> tuple[int, ...]:
+    """The goals that are kept for evaluation, always the same ones.
+
+    Args:
+        goals: Number of all goals.
+
+    Returns:
+        256 different numbers in a random order; two thirds of the goals if there are fewer than 384.
+    """
+    return tuple(random.Random(EVALUATION_SEED).sample(range(goals), min(EVALUATION_PROMPTS, goals * 2 // 3)))
+
+
+class Hit(NamedTuple):
+    """One of the results.
+
+    Attributes:
+        asin: Identifier of the product.
+        title: Its name.
+        price: Its price as shown.
+    """
+
+    asin: str
+    title: str
+    price: str
+
+
+class ToyShop(WebShop):
+    """Buy what is asked for in a shop of 96 products.
+
+    ## Description
+    Backpacks, desk lamps and plant pots, each in 8 colors and 4 sizes: 96 products with random ids, and 384 tasks in
+    different words. A product's title has its color, size and material; its page has one more property. 256 of the
+    tasks, always the same, are for evaluation. Their texts differ from those of the other 128, but their products do
+    not: each product has four tasks, at least one of them for evaluation. The evaluation therefore measures how new
+    words are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
+
+    ## Action Space
+    AnyText: `search:words`, `click:id` to read about a product, `buy:id`. Ids are those of the last results, in any
+    case. `search[words]`, `click[id]` and `buy[id]` mean the same.
+
+    ## Observation Space
+    AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
+    product's title, price and features, or what was bought and its score.
+
+    ## Starting State
+    A task of the split, uniformly. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task
+    number i of the split. The 256 evaluation prompts are those of `evaluation_goals`, in that order.
+
+    ## Rewards
+    0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
+    product matches. Only the right product gets 1. With ``reward="tiered"`` also rewards on the way, as in WebShop.
+
+    ## Episode End
+    Terminated by a purchase. Truncated after `max_steps` valid actions without one.
+
+    ## Information
+    `success`: the score is 1. `action_is_valid`: the action is one of the three, and the id was shown.
+    `action_is_effective`: the observation changed. `task_score`: score of the purchase, 0.0 before it. `purchased`:
+    something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
+    `available_actions`: a named tuple whose clickables are the ids that can be clicked and bought.
+    `goal_id`: number of the task. `url`: address of the page in the store.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version History
+    v0: first version.
+    """
+
+    def __init__(
+        self,
+        split: str = "train",
+        reward: str = "fixed",
+        base_url: str | None = None,
+        max_steps: int | None = 5,
+        render_mode: str | None = None,
+    ) -> None:
+        """Sets the rules; the first `reset` opens the store.
+
+        Args:
+            split: "train" (128 tasks), "eval" (the 256 evaluation prompts) or "all".
+            reward: "fixed", "webshop" or "tiered".
+            base_url: A running server with the toy catalogue and its human goals.
+            max_steps: Valid actions after which an episode is truncated; None for no limit.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            ValueError: If an argument is out of its range.
+        """
+        check_choice("split", split, SPLITS)
+        here = base_url is None
+        super().__init__(
+            catalog="toy" if here else None,
+            human_goals=True if here else None,
+            reward=reward,
+            base_url=base_url,
+            max_steps=max_steps,
+            render_mode=render_mode,
+        )
+        self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.split = split
+        self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
+
+    @property
+    def instruction(self) -> str:
+        """The rules of every episode."""
+        return (
+            "Find and buy the wanted product. search:words shows the five best results, click:id tells more about one "
+            "of them, buy:id buys it and ends the episode. An id is the first word of a result's line.\n"
+            "Example: search:small blue backpack"
+        )
+
+    @property
+    def hits(self) -> tuple[Hit, ...]:
+        """The results of the last search, best first. Exists after `reset`."""
+        return self._hits
+
+    def count(self) -> int:
+        """Number of tasks of the split. It asks the store."""
+        return len(self._tasks())
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        super()._start(options)
+        self._hits: tuple[Hit, ...] = ()
+        self._on_results = True  # or on the page of a product
+        return self._page()
+
+    def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
+        goals = self._tasks()
+        asked = super()._goal_for(options, drawn)
+        if "goal" in asked:
+            return asked
+        index = asked.get("index", drawn % len(goals))
+        if index >= len(goals):
+            raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
+        return {"goal": goals[index]}
+
+    def _tasks(self) -> tuple[int, ...]:
+        """The goals of the split. The store is asked once."""
+        if self._goals:
+            return self._goals
+        about = self.about()
+        found = about.get("catalog"), about.get("goals")
+        if found != ("toy", TASKS):
+            raise ShopServerError(
+                f"the store at {self._connection.address} has {found[1]} tasks of the catalogue {found[0]!r}, not the "
+                f"{TASKS} of this environment; start `webshop-server --catalog toy --human-goals` there, or leave "
+                "base_url out"
+            )
+        goals = range(int(about["goals"]))
+        kept = evaluation_goals(len(goals))
+        if self.split == "eval":
+            self._goals = kept
+        else:
+            self._goals = tuple(goal for goal in goals if self.split == "all" or goal not in kept)
+        return self._goals
+
+    def _parse_action(self, text: str) -> str | None:
+        match = _ACTION.fullmatch(text.strip())
+        if match is None or len(text) > MAX_ACTION_LENGTH:
+            return None
+        verb, what = match[1].lower(), (match[2] or match[3]).strip()
+        if verb == "search":
+            return f"search:{what}" if search_words(what) else None
+        return f"{verb}:{what.lower()}" if what.lower() in self._ids() else None
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        before = self._observation
+        verb, _, what = action.partition(":")
+        answers = [self.session.step(move) for move in self._moves(verb, what)]
+        last = answers[-1]
+        self._steps += 1
+        self._truncated = not last.done and self._steps == self._max_steps
+        if verb == "search":
+            self._hits = _read_hits(last)
+            lines = [f"Results for {what}:", *map(" | ".join, self._hits)] if self._hits else [f"No results for {what}"]
+        else:
+            hit = next(hit for hit in self._hits if hit.asin.lower() == what)
+            if verb == "buy":
+                lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
+            else:
+                features = _texts_after(answers[-2].observation, "< Prev")
+                lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
+        self._on_results = verb == "search"
+        page = self._page(*lines)
+        effective = {"action_is_effective": page != before}
+        info = self._idle() | {"success": last.success, "action_is_valid": True} | effective
+        return page, float(sum(answer.reward for answer in answers)), last.done, info
+
+    def _moves(self, verb: str, what: str) -> list[str]:
+        """The actions of the store that carry out an action of this environment."""
+        if verb == "search":
+            return [search_for(what)]
+        to_results = [] if self._on_results else ["click[< prev]"]
+        then = ["click[buy now]"] if verb == "buy" else ["click[features]", "click[< prev]"]
+        return [*to_results, f"click[{what}]", *then]
+
+    def _ids(self) -> tuple[str, ...]:
+        """The ids that can be clicked and bought, in lower case."""
+        return tuple(hit.asin.lower() for hit in self._hits)
+
+    def _page(self, *lines: str) -> str:
+        return "\n".join([f"Wanted: {self.session.instruction}", *lines])
+
+    def _idle(self) -> dict[str, Any]:
+        """The info of WebShop, but with the ids of this environment as available actions."""
+        is_done = self.session.answer.done
+        offered = AvailableActions(not is_done, () if is_done else self._ids())
+        return super()._idle() | {"available_actions": offered}
+
+
+def _read_hits(answer: Answer) -> tuple[Hit, ...]:
+    """The first results on a results page: each id is followed by title and price."""
+    ids = set(answer.available_actions.clickables) - _BUTTONS
+    texts = _texts_after(answer.observation, "Back to Search")
+    starts = [at for at, text in enumerate(texts) if text.lower() in ids]
+    return tuple(Hit(*texts[at : at + 3]) for at in starts[:SHOWN])
+
+
+def _texts_after(observation: str, mark: str) -> list[str]:
+    """The texts of a page after the first one that is `mark`."""
+    texts = observation.split(_SEPARATOR)
+    return texts[texts.index(mark) + 1 :] if mark in texts else []

@@ -1,0 +1,344 @@
+"""Everything of the trainers that leans on the inside of TRL and Transformers, behind public names.
+
+`TRLAdapter` turns TRL's callbacks into the four hooks that the trainers fill (`training_batch`, `evaluation_batch`,
+`prepare_micro_batches`, `training_loss`), and offers what TRL keeps private (metrics, the table of completions, the
+weights that vLLM has) by name. What TRL 1.16 does, each point pinned by a test of
+``tests/ragen_trl/trainers/test_trl_contract.py``:
+
+- ``_generate_and_score_completions(inputs)`` sees the dataset rows, already repeated ``num_generations`` times with
+  groups contiguous; ``_prepare_inputs`` splits what it returns into ``_buffered_inputs``, one micro-batch each, and
+  returns that of ``_step``;
+- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and lists that reward functions
+  then receive (``trajectory``);
+- ``_calculate_rewards`` returns the rewards of all processes, (B, F);
+- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
+  ``logits_to_keep`` columns in tiles, never with all logits at once;
+- ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once, and
+  divides by ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one
+  mean over the micro-batch's tokens in ``_metrics``;
+- ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
+- ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
+- with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
+  where that is not ``global_step``;
+- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
+- ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
+
+Private members of models and configurations, on which sampling leans, are in ``policies/model_support.py``.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
+from trl.extras.profiling import profiling_context
+from trl.models.utils import unwrap_model_for_generation
+from trl.trainer.utils import RepeatSampler
+
+from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.batching.micro_batches import score_by_length
+from ragen_trl.policies.vllm_engines import unchanged_base
+from ragen_trl.trajectory import Trajectory
+
+
+class Scores(NamedTuple):
+    """What a model says of completion tokens, (B, T) each: log-probabilities and, if asked for, entropies, in nats."""
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor | None
+
+
+class _Scoring:
+    """One rollout while TRL scores it: what was played, and the rewards (B, F) that TRL calculated of it."""
+
+    def __init__(self, played: Sequence[Trajectory]) -> None:
+        self.played = played
+        self.rewards = torch.empty(0)
+
+
+def _what_was_played(prompts: list[Any], trainer: "TRLAdapter") -> dict[str, list[Any]]:
+    assert trainer._scoring is not None
+    return to_rollout_output(trainer._scoring.played)
+
+
+class TRLAdapter(GRPOTrainer, ABC):
+    """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods.
+
+    Args:
+        options: Arguments of ``GRPOTrainer``, except ``rollout_func``.
+    """
+
+    _buffered_inputs: list[dict[str, Any]] | None
+    _last_loaded_step: int
+
+    def __init__(self, **options: Any) -> None:
+        self._scoring: _Scoring | None = None  # while TRL scores a rollout
+        self._recordings: list[list[Scores]] = []
+        with warnings.catch_warnings():  # of a seam that may change: the release is pinned, and contract tests watch it
+            warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
+            super().__init__(rollout_func=_what_was_played, **options)
+        self._entropy_bonus_enabled = self.args.use_adaptive_entropy
+
+    # Hooks, which TRL's callbacks lead to
+
+    @abstractmethod
+    def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Hook: this process's generation batch for dataset rows, which come repeated within groups."""
+
+    @abstractmethod
+    def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Hook: the same for TRL's evaluation during training."""
+
+    @abstractmethod
+    def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Hook: the micro-batches of a new rollout, before the first is trained on; as many, of the same size."""
+
+    @abstractmethod
+    def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """Hook: the loss of one micro-batch of `prepare_micro_batches`."""
+
+    def save_algorithm_state(self, folder: Path) -> None:
+        """Hook: write what an algorithm needs besides the policy to resume, on every process. Nothing by default.
+
+        Args:
+            folder: The checkpoint's.
+        """
+
+    def load_algorithm_state(self, folder: Path) -> None:
+        """Hook: read what `save_algorithm_state` wrote."""
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.training_batch(inputs) if self.model.training else self.evaluation_batch(inputs)
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
+        before = self._buffered_inputs
+        inputs: dict[str, Any] = super()._prepare_inputs(generation_batch)
+        if not self.model.training or self._buffered_inputs is None or self._buffered_inputs is before:
+            return inputs
+        self._buffered_inputs = self.prepare_micro_batches(self._buffered_inputs)
+        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+
+    def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        return self.training_loss(model, inputs) if self.model.training else self.trl_loss(model, inputs)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
+        """In order: environments take turns in the rows, so that batches hold as many of each, and means are means."""
+        return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.save_algorithm_state(folder)  # before TRL, whose last file says that a checkpoint is whole
+        super()._save_checkpoint(model, trial)
+
+    # What TRL does for us
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer."""
+        return self._tokenizer
+
+    @property
+    def micro_step(self) -> int:
+        """Micro-batches of this update so far: above 0 for a further rollout of it. TRL's count is not resumed."""
+        return int(self._step % self.args.gradient_accumulation_steps)
+
+    def score_trajectories(
+        self, rows: Sequence[dict[str, Any]], played: Sequence[Trajectory]
+    ) -> tuple[dict[str, Any], torch.Tensor]:
+        """Have TRL pad what was played and call the reward functions.
+
+        Args:
+            rows: The dataset rows that were played.
+            played: One trajectory each.
+
+        Returns:
+            TRL's tensors for this process, and (B, F) the rewards of all processes, unweighted, the environment's
+            first.
+
+        Raises:
+            ValueError: If an environment paid what is not finite.
+        """
+        shown = [
+            {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
+            for row, trajectory in zip(rows, played, strict=True)
+        ]
+        self._scoring = scoring = _Scoring(played)
+        try:
+            return super()._generate_and_score_completions(shown), scoring.rewards
+        finally:
+            self._scoring = None
+
+    def _calculate_rewards(self, *args: Any) -> torch.Tensor:
+        rewards: torch.Tensor = super()._calculate_rewards(*args)
+        if not bool(torch.isfinite(rewards[:, 0]).all()):
+            raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
+        assert self._scoring is not None
+        self._scoring.rewards = rewards
+        return rewards
+
+    def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss of one micro-batch, of the kind that ``loss_type`` names."""
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        return loss
+
+    @contextmanager
+    def recorded_scores(self) -> Iterator[list[Scores]]:
+        """What models say of tokens in this block, in order, whether TRL's loss or `score` asks; ready at its end."""
+        recording: list[Scores] = []
+        self._recordings.append(recording)
+        try:
+            yield recording
+        finally:
+            self._recordings.remove(recording)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        score = partial(super()._get_per_token_logps_and_entropies, model, **options)
+        if batch_size is None or batch_size >= len(input_ids):
+            result = score(input_ids, attention_mask, logits_to_keep)
+        else:  # a whole rollout, of which nobody wants a mixture-of-experts loss
+            result = *score_by_length(
+                lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
+            ), None
+        for recording in self._recordings:
+            recording.append(Scores(result[0].detach(), result[1]))
+        return result
+
+    def score(
+        self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for losses of your own.
+
+        The policy has to be scored last in a micro-batch: what is logged comes from the last call.
+
+        Args:
+            model: The policy, or the policy as its reference.
+            inputs: TRL's tensors of a micro-batch, or of a whole rollout.
+            batch_size: Rows in one forward pass; unset: all.
+        """
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].shape[1]
+        scored = self._get_per_token_logps_and_entropies(
+            model, ids, attention, width, batch_size=batch_size, compute_entropy=True
+        )
+        return scored[0], scored[1]
+
+    # What TRL logs
+
+    def record(self, mode: str, values: Mapping[str, float]) -> None:
+        """Log values: the mean of each since the last row is written.
+
+        Args:
+            mode: "train" or "eval".
+            values: By log key.
+        """
+        for name, value in values.items():
+            self._metrics[mode][name].append(value)
+
+    def add_to_last(self, mode: str, name: str, value: float) -> None:
+        """Add to the value that was recorded last."""
+        self._metrics[mode][name][-1] += value
+
+    @contextmanager
+    def revised_metrics(self, factors: Mapping[str, float], keep: bool) -> Iterator[None]:
+        """Revise what is logged for training in this block.
+
+        Args:
+            factors: Log keys, and by what their values are multiplied.
+            keep: Whether anything logged in the block stays.
+        """
+        metrics = self._metrics["train"]
+        before = {name: len(values) for name, values in metrics.items()}
+        yield
+        for name, values in metrics.items():
+            first = before.get(name, 0)
+            if not keep:
+                del values[first:]
+            elif name in factors:
+                values[first:] = [value * factors[name] for value in values[first:]]
+
+    def show_advantages(self, advantages: Sequence[float]) -> None:
+        """Put the advantages of a rollout into TRL's table of completions, one for each of its trajectories."""
+        self._logs["advantages"].clear()  # a deque as long as a rollout: the last ones stay
+        self._logs["advantages"].extend(advantages)
+
+    # Weights
+
+    def unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
+        """The policy without its wrappers, ready to sample."""
+        if self.use_vllm:  # which generates with weights of its own: nothing to gather
+            return nullcontext(self.accelerator.unwrap_model(self.model))
+        return unwrap_model_for_generation(
+            self.model_wrapped,
+            self.accelerator,
+            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
+            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
+        )
+
+    def send_weights(self) -> None:
+        """Send vLLM the weights of this step, unless it has them."""
+        if self._last_loaded_step != self.state.global_step:
+            with profiling_context(self, "sync_weights"), unchanged_base(self.vllm_generation.model):
+                self.vllm_generation.sync_weights()
+            self._last_loaded_step = self.state.global_step
+
+    def forget_sent_weights(self) -> None:
+        """Whatever vLLM has, it gets the present weights before it plays again."""
+        self._last_loaded_step = -1
+
+
+class PlainRollout(NamedTuple):
+    """What TRL keeps of the last rollout of a plain ``GRPOTrainer``.
+
+    Attributes:
+        rewards: (B, F) of all processes, unweighted.
+        completions: B texts or lists of messages.
+        micro_batches: This process's tensors.
+    """
+
+    rewards: torch.Tensor
+    completions: list[Any]
+    micro_batches: list[dict[str, Any]]
+
+
+def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
+    """The last rollout of a plain ``GRPOTrainer``."""
+    logs = trainer._logs
+    by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
+    return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
+
+
+def tokenizer_of(trainer: GRPOTrainer) -> PreTrainedTokenizerBase:
+    """The tokenizer of any ``GRPOTrainer``."""
+    return trainer._tokenizer
+
+
+def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
+    """Log values of any ``GRPOTrainer``: the mean of each since the last row is written."""
+    for name, value in values.items():
+        trainer._metrics["train"][name].append(float(value))
+
+
+def load_weights(trainer: Trainer, folder: Path) -> None:
+    """Put a checkpoint's weights into a trainer's model, whatever the launch and the kind of model.
+
+    The optimizer and the schedule stay as they are.
+    """
+    trainer.state.best_model_checkpoint = str(folder)
+    trainer._load_best_model()

@@ -1,0 +1,53 @@
+"""The pages of the experiments: every script and result has one, with the same sections, and the index names it."""
+
+import re
+from pathlib import Path
+
+import everything
+import pytest
+import tables
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted(path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json"))
+PAGES = sorted(path for path in (ROOT / "docs" / "experiments").glob("*.md") if path.stem != "index")
+# Its page has more to say than what came out.
+ELSEWHERE = {"warning_signs"}
+
+
+def test_every_result_has_a_page_and_every_page_a_result() -> None:
+    assert [page.stem for page in PAGES] == [name for name in RESULTS if name not in ELSEWHERE]
+
+
+def test_every_script_has_a_result() -> None:
+    assert {script.stem for script in everything.benchmarks()} - set(RESULTS) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_asks_says_how_shows_and_reads(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Question", "Setup", "Result", "Reading"]
+    shown = [mark[3] for mark in tables.MARKED.finditer(text)]
+    assert shown == [page.stem]
+    asked = "-m ragen_envs baselines" if page.stem == "baselines" else f"benchmarks/{page.stem}.py"
+    assert f"`python {asked}" in text.replace("\n", " ")
+
+
+def test_the_index_links_every_page_with_an_answer_and_its_script() -> None:
+    index = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[.+?\]\(\.\./docs/([\w/]+)\.md[#\w-]*\) \| (.+?) \| `(.+?)` \|$", index, re.MULTILINE)
+    linked = {page.removeprefix("experiments/"): (answer, script) for page, answer, script in rows}
+    assert set(linked) == set(RESULTS)
+    assert {name for name, (answer, _) in linked.items() if not re.search(r"\d", answer)} == set()
+    scripts = {name: script for name, (_, script) in linked.items() if name != "baselines"}
+    assert scripts == {name: f"{name}.py" for name in scripts}
+
+
+def test_a_page_with_a_mark_is_found_in_any_folder_of_the_docs(tmp_path: Path) -> None:
+    marked = "<!-- table: benchmarks/results/x.json -->\n<!-- end of table -->\n"
+    (tmp_path / "docs" / "deep").mkdir(parents=True)
+    for name, text in (("README.md", marked), ("docs/a.md", "no mark"), ("docs/deep/b.md", f"# B\n\n{marked}")):
+        (tmp_path / name).write_text(text)
+    assert [page.relative_to(tmp_path) for page in tables.marked_pages(tmp_path)] == [
+        Path("README.md"),
+        Path("docs/deep/b.md"),
+    ]

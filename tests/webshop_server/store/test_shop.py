@@ -1,0 +1,138 @@
+"""Episodes: what a step pays in each reward mode, and what the client is told."""
+
+import pytest
+
+from webshop_server.catalog import MemoryCatalog
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import make_goals
+from webshop_server.goals.nouns import EveryWord
+from webshop_server.search.index import SearchIndex
+from webshop_server.store.shop import Episode, Rules, Shop
+
+SHIRT = Product(
+    asin="B000SHIRT1",
+    title="Linen Shirt",
+    category="fashion",
+    query="shirts",
+    product_category="Clothing › Shirts",
+    attributes=("linen",),
+    options={"color": ("red", "blue")},
+    pricing=(20.0,),
+    price_text="$20.0",
+    instruction="Find me a linen shirt",
+    instruction_attributes=("linen",),
+)
+MUG = Product(
+    asin="B0000MUG02",
+    title="Big Mug",
+    category="garden",
+    query="mugs",
+    product_category="Home › Mugs",
+    attributes=("ceramic",),
+    pricing=(9.5,),
+    price_text="$9.5",
+    instruction="Find me a ceramic mug",
+    instruction_attributes=("ceramic",),
+)
+
+
+@pytest.fixture(scope="module")
+def shop() -> Shop:
+    catalog = MemoryCatalog("sample", [SHIRT, MUG], seed=0)
+    return Shop(catalog, SearchIndex.build(catalog), make_goals(catalog, human=False), EveryWord())
+
+
+def goal_for(shop: Shop, words: str) -> int:
+    return next(goal.id for goal in shop.goals if words in goal.instruction)
+
+
+def play(shop: Shop, words: str, reward: str, *actions: str) -> tuple[Episode, list[float]]:
+    episode = shop.start(goal_for(shop, words), Rules(reward=reward))
+    paid = []
+    for action in actions:
+        episode = shop.step(episode, action)
+        paid.append(round(episode.reward, 3))
+    return episode, paid
+
+
+BUY_RED = ("search[linen shirt]", "click[b000shirt1]", "click[red]", "click[buy now]")
+
+
+def test_the_right_purchase_pays_1_at_its_end(shop: Shop) -> None:
+    for reward in ("webshop", "fixed"):
+        episode, paid = play(shop, "color: red", reward, *BUY_RED)
+        assert paid == [0, 0, 0, 1]
+        answer = shop.answer(episode)
+        assert (answer["done"], answer["task_score"], answer["success"]) == (True, 1.0, True)
+        assert answer["reward_parts"]["mode"] == reward
+        assert answer["reward_parts"]["price"] == 20.0
+
+
+def test_a_wrong_colour_pays_what_the_formula_says(shop: Shop) -> None:
+    # Attribute and price of attribute, option and price are met.
+    episode, paid = play(shop, "color: blue", "fixed", *BUY_RED)
+    assert paid == [0, 0, 0, 0.667]
+    answer = shop.answer(episode)
+    assert (answer["task_score"], answer["success"]) == (2 / 3, False)
+
+
+def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
+    actions = (
+        "search[shirt]",
+        "search[shirt]",
+        "click[b000shirt1]",
+        "click[red]",
+        "click[red]",
+        "foo",
+        "click[buy now]",
+    )
+    episode, paid = play(shop, "color: red", "tiered", *actions)
+    assert paid == [0.3, 0, 0.1, 0.1, 0, 0, 0.5]
+    assert shop.answer(episode)["task_score"] == 1.0
+    # Another colour: 0.5 + 0.3 * 2/3, and the task's score stays what it is.
+    episode, paid = play(shop, "color: blue", "tiered", *BUY_RED)
+    assert paid == [0.3, 0.1, 0, 0.3]
+    assert shop.answer(episode)["task_score"] == 2 / 3
+
+
+@pytest.mark.parametrize("query", ["<r>", "<c> fashion", "<q> shirts", "<a> linen"])
+def test_lists_and_samples_earn_no_credit_for_finding(shop: Shop, query: str) -> None:
+    """Regression: twelve random samples and a blind purchase were paid more than an honest search."""
+    listed = f"search[{query}]"
+    _, paid = play(shop, "color: red", "tiered", listed, listed, "click[b000shirt1]")
+    assert paid == [0.1, 0, 0.3]  # opening the page of the right kind is worth its tier, however it was found
+
+
+def test_a_step_after_the_end_is_invalid_and_pays_nothing(shop: Shop) -> None:
+    for reward in ("webshop", "fixed", "tiered"):
+        done, _ = play(shop, "color: red", reward, *BUY_RED)
+        after = shop.step(done, "click[buy now]")
+        assert (after.reward, after.valid, after.done, after.state) == (0, False, True, done.state)
+
+
+def test_nothing_of_the_score_is_told_before_the_purchase(shop: Shop) -> None:
+    episode, _ = play(shop, "color: red", "fixed", *BUY_RED[:3])
+    answer = shop.answer(episode)
+    assert answer.keys() == {
+        *("observation", "url", "reward", "done", "valid", "effective", "task_score", "success", "available_actions")
+    }
+    assert (answer["reward"], answer["task_score"], answer["success"]) == (0, 0, False)
+    assert answer["available_actions"]["clickables"][-3:] == ["buy now", "red", "blue"]
+
+
+def test_possible_actions_end_the_observation_where_wanted(shop: Shop) -> None:
+    episode = shop.start(0, Rules(show_actions=True))
+    assert shop.answer(episode)["observation"].endswith("Search\nAvailable actions: search[<words>]")
+    episode = shop.step(episode, "search[mug]")
+    assert shop.answer(episode)["observation"].endswith(
+        "\nAvailable actions: click[back to search], click[b0000mug02], filter[<condition>]"
+    )
+    parity = shop.step(shop.start(0, Rules(show_actions=True, parity=True)), "search[mug]")
+    assert shop.answer(parity)["observation"].endswith("click[back to search], click[next >], click[b0000mug02]")
+
+
+def test_every_mode_shows_its_kind_of_page(shop: Shop) -> None:
+    shown = {mode: shop.answer(shop.start(1, Rules(mode=mode)))["observation"] for mode in ("html", "url", "text_rich")}
+    assert shown["html"].startswith("<!DOCTYPE html>")
+    assert shown["url"] == "http://127.0.0.1:3000/1"
+    assert shown["text_rich"].startswith("WebShop\nInstruction: \n")

@@ -1,0 +1,228 @@
+"""The page state machine: every transition, the original's oddities in parity mode, and filters beyond it."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webshop_server.catalog import open_catalog
+from webshop_server.catalog.product import Product
+from webshop_server.search.index import SearchIndex
+from webshop_server.store.filters import Filter
+from webshop_server.store.page_text import PageText, observation, url
+from webshop_server.store.state import INVALID, START, Event, PageState, Store, parse_action
+
+SHIRT = Product(
+    asin="B000SHIRT1",
+    title="Linen Shirt",
+    category="fashion",
+    query="shirts",
+    product_category="Clothing › Shirts",
+    options={"color": ("red", "dark blue"), "size": ("small", "large")},
+    price=20.0,
+)
+# Two options share a value, as in 2 of the 1000 public products.
+MUG = Product(
+    asin="B0000MUG02",
+    title="Mug",
+    category="garden",
+    query="mugs",
+    product_category="Home › Mugs",
+    options={"color": ("red", "navy"), "style": ("red", "plain")},
+    price=9.5,
+)
+PLAIN = [
+    Product(f"B00PLAIN{i:02}", f"Thing {i}", "garden", "things", "Home › Things", price=float(i)) for i in range(23)
+]
+PRODUCTS = {product.asin: product for product in (SHIRT, MUG, *PLAIN)}
+
+
+class Catalog:
+    def product(self, asin: str) -> Product:
+        return PRODUCTS[asin]
+
+
+class Index:
+    """Finds plain things for "things", the two others for anything else but "nothing"."""
+
+    def search(self, keywords: Sequence[str], limit: int = 50) -> list[str]:
+        if keywords == ("nothing",):
+            return []
+        found = [product.asin for product in PLAIN] if keywords == ("things",) else [SHIRT.asin, MUG.asin]
+        return found[:limit]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(Catalog(), Index())
+
+
+def play(store: Store, *actions: str, parity: bool = False) -> PageState:
+    state = START
+    for action in actions:
+        state, event = store.act(state, action, parity=parity)
+        assert event.valid, action
+    return state
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("search[red shirt]", ("search", "red shirt")),
+        ("click[< Prev]", ("click", "< Prev")),
+        ("click[a] then click[b]", ("click[a] then click", "b")),
+        ("click[size [cm]] now", ("click[size ", "cm]")),
+        ("search[]", ("", "")),
+        ("[x]", ("", "")),
+        ("search[two\nlines]", ("", "")),
+        ("search[one]\nclick[two]", ("search", "one")),
+        ("foo", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_actions_are_split_as_the_original_splits_them(action: str, expected: tuple[str, str]) -> None:
+    assert parse_action(action) == expected
+
+
+@given(st.text(alphabet="ab[]\n \r", max_size=14))
+def test_splitting_agrees_with_the_original_expression(action: str) -> None:
+    match = re.match(r"(.+)\[(.+)\]", action)
+    assert parse_action(action) == (("", "") if match is None else match.groups())
+
+
+def test_a_whole_visit(store: Store) -> None:
+    state = START
+    seen = []
+    for action in (
+        *("search[Red Shirt]", "click[b000shirt1]", "click[large]", "click[Dark Blue]", "click[small]"),
+        *("click[Features]", "click[< prev]", "click[Buy Now]"),
+    ):
+        state, event = store.act(state, action)
+        seen.append((event.kind, state.kind))
+    assert seen == [
+        *(("searched", "results"), ("opened", "item"), ("chose", "item"), ("chose", "item"), ("chose", "item")),
+        *(("read", "sub_page"), ("returned", "item"), ("bought", "done")),
+    ]
+    # An option keeps the place where it was first chosen.
+    assert state == PageState(
+        "done", ("red", "shirt"), 1, SHIRT.asin, (("size", "small"), ("color", "dark blue")), seen=(SHIRT.asin,)
+    )
+
+
+def test_going_back_forgets_options_on_the_results_and_everything_on_the_start_page(store: Store) -> None:
+    results = play(store, "search[x]", "click[b000shirt1]", "click[red]", "click[< prev]")
+    assert results == PageState("results", ("x",), 1, seen=(SHIRT.asin,))
+    assert play(store, "search[x]", "click[b000shirt1]", "click[back to search]") == START
+
+
+def test_an_invalid_action_changes_nothing(store: Store) -> None:
+    state = play(store, "search[x]")
+    for action in ("click[search]", "click[buy now]", "click[b00plain01]", "Search[x]", " click[back to search]", "x"):
+        assert store.act(state, action) == (state, INVALID)
+    assert store.act(START, "click[search]", parity=True) == (START, INVALID)
+
+
+def test_an_action_without_effect_is_valid(store: Store) -> None:
+    state = play(store, "search[x]")
+    assert store.act(state, "search[X]") == (state, Event("searched", effective=False))
+
+
+def test_search_is_understood_everywhere_and_the_end_is_the_end(store: Store) -> None:
+    state = play(store, "search[x]", "click[b000shirt1]", "click[features]", "search[things]")
+    assert (state.kind, state.keywords, state.asin, state.options) == ("results", ("things",), "", ())
+    done = play(store, "search[x]", "click[b000shirt1]", "click[buy now]")
+    assert store.act(done, "search[x]") == (done, INVALID)
+    assert store.clickables(done) == []
+
+
+def test_pages_turn(store: Store) -> None:
+    first = play(store, "search[things]")
+    assert store.clickables(first)[:2] == ["back to search", "next >"]
+    assert store.shown(first) == tuple(product.asin for product in PLAIN[:10])
+    last = play(store, "search[things]", "click[next >]", "click[next >]")
+    assert store.clickables(last) == ["back to search", "< prev", "b00plain20", "b00plain21", "b00plain22"]
+    assert store.act(last, "click[next >]") == (last, INVALID)
+    assert play(store, "search[things]", "click[next >]", "click[< prev]") == first
+
+
+def test_parity_offers_pages_behind_the_last_and_a_dead_search_button(store: Store) -> None:
+    far = play(store, "search[nothing]", "click[next >]", "click[next >]", parity=True)
+    assert (far.page, store.shown(far)) == (3, ())
+    assert store.clickables(far, parity=True) == ["back to search", "< prev", "next >"]
+    assert (store.clickables(START, parity=True), store.clickables(START)) == (["search"], [])
+
+
+def test_of_two_options_with_one_value_the_last_is_chosen(store: Store) -> None:
+    state = play(store, "search[x]", "click[b0000mug02]")
+    assert store.clickables(state)[-3:] == ["red", "navy", "plain"]
+    assert store.act(state, "click[red]")[0].options == (("style", "red"),)
+
+
+def test_attributes_are_a_page_only_where_wanted() -> None:
+    state = PageState("item", ("x",), 1, SHIRT.asin)
+    assert "attributes" not in Store(Catalog(), Index()).clickables(state)
+    with_attributes = Store(Catalog(), Index(), show_attributes=True)
+    assert with_attributes.act(state, "click[attributes]")[0].sub_page == "Attributes"
+
+
+def test_filters_narrow_add_up_and_replace_each_other(store: Store) -> None:
+    state = play(store, "search[things]", "click[next >]", "filter[price<12]", "filter[price>=10]")
+    assert state.page == 1
+    assert store.results(state) == ("B00PLAIN10", "B00PLAIN11")
+    assert store.results(play(store, "search[things]", "filter[price<12]", "filter[Price <= $1]")) == PRODUCTS_TO_1
+    assert store.results(play(store, "search[x]", "filter[color=blue]")) == (SHIRT.asin,)
+    assert store.results(play(store, "search[x]", "filter[category=Garden]")) == (MUG.asin,)
+    assert store.results(play(store, "search[x]", "filter[color=blue]", "filter[all]")) == (SHIRT.asin, MUG.asin)
+
+
+PRODUCTS_TO_1 = ("B00PLAIN00", "B00PLAIN01")
+
+
+def test_filters_last_through_products_and_end_with_the_next_search(store: Store) -> None:
+    visited = play(store, "search[x]", "filter[color=red]", "click[b0000mug02]", "click[< prev]")
+    assert visited.filters == (Filter("color", "=", "red"),)
+    assert play(store, "search[x]", "filter[color=red]", "search[x]").filters == ()
+
+
+def test_filters_are_for_results_beyond_parity(store: Store) -> None:
+    results = play(store, "search[x]")
+    assert store.act(results, "filter[price<50]", parity=True) == (results, INVALID)
+    assert store.act(START, "filter[price<50]") == (START, INVALID)
+    assert store.act(results, "filter[cheap]") == (results, INVALID)
+
+
+def test_the_public_episodes_are_replayed_exactly(real_data: Path, tmp_path: Path) -> None:
+    catalog = open_catalog(real_data, cache_dir=tmp_path)
+    store = Store(catalog, SearchIndex.build(catalog))
+    checked = 0
+    with (real_data / "text_env_traj_golden_30.jsonl").open(encoding="utf-8") as lines:
+        for number, episode in enumerate(map(json.loads, lines)):
+            session, state = str(2 * number), START  # the set holds every other goal, named by its number
+            for step in episode["steps"]:
+                if step["action"] is not None:
+                    state, _ = store.act(state, step["action"], parity=True)
+                score = step["reward"] if step.get("done") else None
+                page = PageText(episode["goal"]["instruction_text"], session, score, parity=True)
+                assert observation(store, state, page, "text") == step["obs"]
+                assert step["avail"] == {
+                    "has_search_bar": store.has_search_bar(state),
+                    "clickables": store.clickables(state, parity=True),
+                }
+                assert url(state, session) == step.get("url", f"http://127.0.0.1:3000/{session}")
+                checked += 1
+    assert checked == 252
+
+
+def test_special_queries_do_not_fill_the_memory() -> None:
+    """Regression: a list of the whole catalogue was remembered for each wording of the query."""
+    catalog = open_catalog("toy")
+    store = Store(catalog, SearchIndex.build(catalog))
+    for number in range(50):
+        state, _ = store.act(START, f"search[<c> fashion {number}]")
+        assert len(store.results(state)) > 10
+    held = [query for query in (store._remembered, store._remembered_lists) if query.cache_info().currsize > 10]
+    assert held == []

@@ -1,0 +1,12 @@
+"""Products and the catalogues they come from: a product, its price, files of the public data, and made-up shops.
+
+`open_catalog` opens a catalogue by name or path; small ones live in memory, large ones in an SQLite file. The two
+bundled catalogues are made in `synthetic/`. This package imports nothing else of the store. Every package above it may
+import it: search, goals, store and server.
+"""
+
+from webshop_server.catalog.catalog import Catalog, MemoryCatalog, UnknownProductError
+from webshop_server.catalog.json_stream import CatalogError
+from webshop_server.catalog.opening import open_catalog
+
+__all__ = ["Catalog", "CatalogError", "MemoryCatalog", "UnknownProductError", "open_catalog"]

@@ -1,0 +1,224 @@
+"""The form of a catalogue that lives in an SQLite file, for more products than memory should hold.
+
+The file is a cache of its source. It is built in one go under another name and then renamed, so that a half-built
+one is never opened; it is never changed afterwards, so any number of processes may read it without locks. It carries
+a key that says what it was made from, and one with another key, or a damaged one, is built anew.
+"""
+
+import functools
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from webshop_server.catalog.catalog import Catalog, UnknownProductError
+from webshop_server.catalog.json_stream import CatalogError
+from webshop_server.catalog.product import Product
+from webshop_server.catalog.records import ContentHash, read_product, write_product
+
+KEPT = 2048  # products that each process keeps decoded, about 10 MB
+PATIENCE = 3600.0  # seconds to wait for another process that is building the same file
+PAGE_CACHE = 4 * 1024  # KiB of pages per connection, that is, per thread; the system keeps the rest
+_SCHEMA = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE products (number INTEGER PRIMARY KEY, asin TEXT NOT NULL, record TEXT NOT NULL);
+"""
+
+
+class SqliteCatalog(Catalog):
+    """A catalogue in an SQLite file. Can be pickled, and be used after a fork: each process opens the file itself."""
+
+    def __init__(self, path: Path, name: str, seed: int) -> None:
+        """Opens a file that `build` made.
+
+        Args:
+            path: The file.
+            name: What to call the catalogue.
+            seed: Seed of the prices.
+
+        Raises:
+            CatalogError: If the file is missing, cut or something else.
+        """
+        about = read_about(path)
+        if about is None:
+            raise CatalogError(f"{path} is no catalogue, or a damaged one; delete it and open the source again")
+        super().__init__(name, about["hash"], seed, path.parent)
+        self.path = path
+        self._about = about
+        self._length = int(about["count"])
+        self._local = threading.local()
+        # An attribute of the instance, not a decorator, so that the cache ends with the catalogue.
+        self._kept = functools.lru_cache(KEPT)(self._read)
+
+    def __reduce__(self) -> tuple[type["SqliteCatalog"], tuple[Path, str, int]]:
+        return SqliteCatalog, (self.path, self.name, self.seed)
+
+    @property
+    def _database(self) -> sqlite3.Connection:
+        """This thread's connection. One that came through a fork is left alone and another is opened."""
+        owner, connection = getattr(self._local, "opened", (None, None))
+        if connection is None or owner != os.getpid():
+            connection = _connect(self.path)
+            if dict(connection.execute("SELECT name, value FROM about")) != self._about:
+                connection.close()
+                raise CatalogError(f"{self.path} was built anew since this catalogue was opened; open it again")
+            self._local.opened = os.getpid(), connection
+        return connection
+
+    @functools.cached_property
+    def asins(self) -> Sequence[str]:
+        """The ASINs in the order of the source; read on first use, some 70 bytes each."""
+        return tuple(asin for (asin,) in self._database.execute("SELECT asin FROM products ORDER BY number"))
+
+    def _read(self, asin: str) -> Product:
+        row = self._database.execute("SELECT record FROM products WHERE asin = ?", (asin,)).fetchone()
+        if row is None:
+            raise UnknownProductError(asin, self.name)
+        return read_product(row[0], self.hash, self.seed)
+
+    def product(self, asin: str) -> Product:
+        """Looks a product up; see `Catalog`."""
+        if not isinstance(asin, str):
+            raise UnknownProductError(asin, self.name)
+        try:
+            return self._kept(asin)
+        except UnicodeEncodeError:  # a lone surrogate, which SQLite does not take
+            raise UnknownProductError(asin, self.name) from None
+
+    def products(self) -> Iterator[Product]:
+        """All products in the order of the source, one at a time."""
+        for (record,) in self._database.execute("SELECT record FROM products ORDER BY number"):
+            yield read_product(record, self.hash, self.seed)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def close(self) -> None:
+        """Closes this thread's connection. Using the catalogue again opens another."""
+        owner, connection = getattr(self._local, "opened", (None, None))
+        self._local = threading.local()
+        if connection is not None and owner == os.getpid():
+            connection.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # immutable: no locks and no side files, as nothing changes a finished file; it works on read-only media too.
+    # A generator may be closed by another thread than the one that began it, hence check_same_thread.
+    uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection.execute(f"PRAGMA cache_size = -{PAGE_CACHE}")
+    return connection
+
+
+def read_about(path: Path) -> dict[str, str] | None:
+    """Reads what a file of `build` says of itself.
+
+    Args:
+        path: The file.
+
+    Returns:
+        "key", "hash" and "count", or None if the file is missing, cut, damaged or something else.
+    """
+    try:
+        with closing(_connect(path)) as database:
+            (pages,) = database.execute("PRAGMA page_count").fetchone()
+            (size,) = database.execute("PRAGMA page_size").fetchone()
+            about = dict(database.execute("SELECT name, value FROM about"))
+            (last,) = database.execute("SELECT max(number) FROM products").fetchone()
+            whole = pages * size == path.stat().st_size and last == int(about["count"])
+            return about if whole and {"key", "hash"} <= about.keys() else None
+    except (sqlite3.Error, OSError, KeyError, ValueError):
+        return None
+
+
+def build(path: Path, key: str, products: Iterable[Product]) -> None:
+    """Writes a catalogue file and puts it in its place when it is whole and on disk. One process at a time may.
+
+    Args:
+        path: The file; an old one is replaced. Connections to that keep reading it, and none that is opened later
+            takes the new one for it.
+        key: What the file is made from.
+        products: The products in their order, no ASIN twice.
+
+    Raises:
+        CatalogError: If the file cannot be written.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        with closing(sqlite3.connect(partial)) as database:
+            _fill(database, key, products)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except (sqlite3.Error, OSError) as error:
+        raise CatalogError(f"{path} cannot be written ({error}); make room, or give another cache_dir") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _fill(database: sqlite3.Connection, key: str, products: Iterable[Product]) -> None:
+    # Nobody reads it before it is whole, so the journal and waiting for the disk after each page are not needed.
+    database.execute("PRAGMA journal_mode = OFF")
+    database.execute("PRAGMA synchronous = OFF")
+    database.executescript(_SCHEMA)
+    digest, count = ContentHash(), 0
+
+    def rows() -> Iterator[tuple[int, str, str]]:
+        nonlocal count
+        for count, product in enumerate(products, start=1):
+            record = write_product(product)
+            digest.add(record)
+            yield count, product.asin, record
+
+    database.executemany("INSERT INTO products VALUES (?, ?, ?)", rows())
+    # Afterwards: sorting once is quicker than keeping order while ASINs come at random.
+    database.execute("CREATE UNIQUE INDEX by_asin ON products (asin)")
+    about = {"key": key, "hash": digest.hex(), "count": str(count)}
+    database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+    database.commit()
+
+
+def open_or_build(path: Path, key: str, name: str, seed: int, products: Iterable[Product]) -> SqliteCatalog:
+    """Opens a catalogue file, building it first unless it is there and made from the same.
+
+    Of several processes that find it missing one builds it and the others wait.
+
+    Args:
+        path: The file.
+        key: What it should be made from.
+        name: What to call the catalogue.
+        seed: Seed of the prices.
+        products: Read only if the file has to be built.
+
+    Returns:
+        The catalogue.
+
+    Raises:
+        CatalogError: If the file cannot be written, or another process has been building it for an hour.
+    """
+    if not is_fresh(path, key):
+        # SQLite's own lock: it works on every system and ends with the process that holds it, however that ends.
+        lock = path.with_name(f"{path.name}.lock")
+        try:
+            with closing(sqlite3.connect(lock, timeout=PATIENCE, isolation_level=None)) as waiting:
+                waiting.execute("BEGIN EXCLUSIVE")
+                if not is_fresh(path, key):
+                    build(path, key, products)
+        except sqlite3.Error as error:
+            raise CatalogError(f"{lock} cannot be locked ({error}); delete it, or give another cache_dir") from error
+    return SqliteCatalog(path, name, seed)
+
+
+def is_fresh(path: Path, key: str) -> bool:
+    """Whether a whole catalogue file made from `key` is there."""
+    about = read_about(path)
+    return about is not None and about["key"] == key
+
+
+def key_of(parts: object) -> str:
+    """A key of plain values: names, numbers, lists and mappings of them."""
+    return json.dumps(parts, sort_keys=True)

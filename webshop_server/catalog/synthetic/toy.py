@@ -1,0 +1,132 @@
+"""The toy shop: 96 products that differ in color, size and kind, for first experiments and quick tests.
+
+8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150. Color, size and material stand in the title, so search
+finds them; one more property has to be read. Identifiers say nothing. No word of a text has the name of a color, size
+or material in it by chance, as rewards look for names in texts; titles of two kinds share no noun, as one shared noun
+would count as the right kind of product.
+A product has one `instruction` and, as 256 different prompts are wanted of 96 products, four requests in
+`human_instructions`, the only field that takes several. Our generator wrote them; no person did.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+
+from webshop_server.catalog.pricing import price_text
+from webshop_server.catalog.product import HumanInstruction, Product
+from webshop_server.catalog.synthetic.draws import Draws
+from webshop_server.catalog.synthetic.opaque_ids import opaque_id
+
+COLORS = ("black", "white", "blue", "green", "yellow", "orange", "purple", "pink")
+SIZES = ("mini", "small", "medium", "large")
+LOWEST, HIGHEST = 2000, 15000  # cents
+REQUESTS = (
+    "i am looking for a {what}",
+    "i need a {what}",
+    "find me a {what}",
+    "can you find a {what}",
+    "i would like to buy a {what}",
+    "please show me a {what}",
+    "do you have a {what}",
+    "my friend wants a {what}",
+)
+
+
+@dataclass(frozen=True)
+class ToyKind:
+    """A kind of product.
+
+    Attributes:
+        name: Lower case.
+        department: As in the public data.
+        path: Where it is in the shop.
+        nouns: Nouns of `name`.
+        materials: What it may be made of.
+        features: What it may have.
+        description: A sentence about all of them.
+    """
+
+    name: str
+    department: str
+    path: str
+    nouns: tuple[str, ...]
+    materials: tuple[str, ...]
+    features: tuple[str, ...]
+    description: str
+
+
+KINDS = (
+    ToyKind(
+        "backpack", "fashion", "Clothing, Shoes & Jewelry › Luggage & Travel Gear › Backpacks", ("backpack",),
+        ("canvas", "nylon", "leather", "denim"), ("laptop sleeve", "padded straps", "hidden pocket", "rain cover"),
+        "For school, work and weekends away.",
+    ),
+    ToyKind(
+        "desk lamp", "electronics", "Electronics › Office Electronics › Desk Lamps", ("desk", "lamp"),
+        ("brass", "walnut", "steel", "ceramic"), ("touch switch", "swing arm", "usb socket", "dimmer wheel"),
+        "Puts light where the hands are.",
+    ),
+    ToyKind(
+        "plant pot", "garden", "Patio, Lawn & Garden › Gardening › Pots & Planters", ("plant", "pot"),
+        ("terracotta", "concrete", "bamboo", "porcelain"),
+        ("drainage holes", "matching saucer", "hanging hook", "water gauge"),
+        "Herbs and flowers do well in it.",
+    ),
+)  # fmt: skip
+
+
+def toy_products(seed: int = 0) -> Iterator[Product]:
+    """Makes the products of the toy shop.
+
+    Args:
+        seed: Which shop: it decides identifiers, order, prices, materials, features and wordings.
+
+    Yields:
+        96 products, prices not drawn yet.
+    """
+    draws = Draws(f"toy/{seed}")
+    designs: list[tuple[ToyKind, str, str, str, str]] = []
+    for kind in KINDS:
+        looks = list(combinations(COLORS, SIZES))
+        # Each pair of material and feature twice, so that neither gives the product away.
+        makings = list(combinations(kind.materials, kind.features)) * 2
+        for (color, size), (material, feature) in zip(looks, draws.some(makings, len(makings)), strict=True):
+            designs.append((kind, color, size, material, feature))
+    for number, (kind, color, size, material, feature) in enumerate(draws.some(designs, len(designs))):
+        cents = LOWEST + draws.below(HIGHEST - LOWEST + 1)
+        yield _product(opaque_id(f"toy/{seed}", number), kind, (color, size, material, feature), cents / 100, draws)
+
+
+def _product(asin: str, kind: ToyKind, attributes: tuple[str, str, str, str], price: float, draws: Draws) -> Product:
+    color, size, material, feature = attributes
+    wanted = ((color, size), (color, size, material), (color, size, feature), attributes)
+    phrasings = draws.some(REQUESTS, len(wanted))
+    requests = tuple(
+        HumanInstruction(phrasing.format(what=_what(kind, named)), named, ())
+        for phrasing, named in zip(phrasings, wanted, strict=True)
+    )
+    return Product(
+        asin=asin,
+        title=f"{size} {color} {material} {kind.name}".title(),
+        category=kind.department,
+        query=f"{kind.name}s",
+        product_category=kind.path,
+        description=kind.description,
+        bullet_points=(f"Made of {material}.", f"With {feature}."),
+        attributes=attributes,
+        options={},
+        pricing=(price,),
+        price_text=price_text((price,)),
+        instruction=f"Find me a {_what(kind, attributes[:3])}",
+        instruction_attributes=attributes[:3],
+        human_instructions=requests,
+        nouns=(material, *kind.nouns),
+    )
+
+
+def _what(kind: ToyKind, named: Sequence[str]) -> str:
+    """The thing in words, with those of its properties that are named: color, size, then any others."""
+    color, size, *others = named
+    making = [other for other in others if other in kind.materials]
+    having = [other for other in others if other in kind.features]
+    return " ".join([size, color, *making, kind.name, *(f"with {feature}" for feature in having)])

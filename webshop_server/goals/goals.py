@@ -1,0 +1,283 @@
+"""Goals: what a shopper is asked to buy, made from a catalogue the same way in every process.
+
+A human goal is a request somebody wrote. A synthetic goal is a product's generated request with one choice of each of
+its options, so a product with 3 colours and 4 sizes makes 12. The order is the original's: as in the catalogue, then
+shuffled with `random.Random(233)`. The original draws price bounds from an unseeded generator, so that goal 17 asks for
+another price in each process; here the bound follows from the hash of the catalogue, its seed and the goal.
+A large catalogue has millions of goals: `Goals` keeps a few bytes of each and makes the rest when it is asked.
+Left out: the original's draw never returns its last goal; `sample` does.
+"""
+
+import hashlib
+import itertools
+import operator
+import random
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from webshop_server.catalog.product import Product
+from webshop_server.goals.sources import GoalError, GoalSource, Sources, read_sources
+from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index, split_by_product
+
+SHUFFLE_SEED = 233
+PRICE_BOUNDS = tuple(10.0 * tens for tens in range(1, 100))
+BOUNDS_CONSIDERED = 4  # the lowest ones above the price
+NO_PRICE_BOUND = 1_000_000.0
+
+
+class UnknownGoalError(IndexError):
+    """There is no goal with this number."""
+
+
+class Uniform(Protocol):
+    """`random.Random` or `numpy.random.Generator`."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One task.
+
+    Attributes:
+        id: Number in the shuffled order.
+        asin: The product the goal was made from.
+        category: Department of that product.
+        query: Search phrase of that product.
+        name: Title of that product.
+        product_category: Path of that product in the shop.
+        instruction: What the shopper is told, price included.
+        attributes: Properties asked for; at least one.
+        price_upper: Highest price in dollars, or `NO_PRICE_BOUND`.
+        options: Value by option name (synthetic), or values alone (human).
+        weight: How often it is drawn, relative to the others.
+        winnable: Whether its own product, bought with its own options, solves it; None if nobody checked.
+        nouns: Nouns of `name`, or None if the catalogue does not know.
+    """
+
+    id: int
+    asin: str
+    category: str
+    query: str
+    name: str
+    product_category: str
+    instruction: str
+    attributes: tuple[str, ...]
+    price_upper: float
+    options: Mapping[str, str] | tuple[str, ...]
+    weight: float
+    winnable: bool | None = None
+    nouns: tuple[str, ...] | None = None
+
+    @property
+    def option_values(self) -> tuple[str, ...]:
+        """The values asked for, with or without names."""
+        return self.options if isinstance(self.options, tuple) else tuple(self.options.values())
+
+
+WinnableCheck = Callable[[Product, Goal], bool]
+
+
+def price_with(product: Product, values: Iterable[str]) -> float:
+    """What a product costs with these option values: the dearest of their prices, or its own if they have none.
+
+    Args:
+        product: What is bought.
+        values: Chosen option values.
+
+    Returns:
+        Dollars.
+    """
+    return max((product.option_prices[v] for v in values if v in product.option_prices), default=product.price)
+
+
+def price_bound(price: float, *key: object) -> float:
+    """Draws the highest price of a goal as the original does: the larger of two of the next four tens above `price`.
+
+    Args:
+        price: What the goal's product costs in dollars.
+        *key: What the draw depends on; equal keys give equal draws in every process.
+
+    Returns:
+        The second, third or fourth ten above the price with probability 1/6, 1/3 and 1/2; `NO_PRICE_BOUND` where
+        there are not two up to 990.
+    """
+    above = [bound for bound in PRICE_BOUNDS if bound > price][:BOUNDS_CONSIDERED]
+    pairs = list(itertools.combinations(above, 2))
+    if not pairs:
+        return NO_PRICE_BOUND
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return pairs[int.from_bytes(digest[:8], "big") % len(pairs)][1]
+
+
+def make_goals(
+    catalog: GoalSource, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
+) -> "Goals":
+    """Makes the goals of a catalogue.
+
+    Args:
+        catalog: The products.
+        human: The requests that people wrote, instead of the generated ones.
+        seed: Of the shuffle; the default gives the published order.
+        is_winnable: Asked for each goal that is looked at, to fill in `Goal.winnable`; see `winnable.winnable_check`.
+
+    Returns:
+        The goals.
+
+    Raises:
+        GoalError: If there are none, or a generated request names no attributes.
+    """
+    return Goals(catalog, human, read_sources(catalog, human), seed, is_winnable)
+
+
+def _choice(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
+    """One choice of each option, numbered as `itertools.product` over the sorted names counts."""
+    chosen: dict[str, str] = {}
+    for name in sorted(options, reverse=True):
+        number, position = divmod(number, len(options[name]))
+        chosen[name] = options[name][position]
+    return dict(reversed(chosen.items()))
+
+
+class Goals:
+    """All goals of a catalogue in their fixed, shuffled order. Made by `make_goals`; read-only.
+
+    Attributes:
+        human: Whether people wrote them.
+    """
+
+    def __init__(
+        self, catalog: GoalSource, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
+    ) -> None:
+        self.human = human
+        self._catalog = catalog
+        self._sources = sources
+        self._is_winnable = is_winnable
+        # Shuffling numbers gives the same permutation as shuffling the goals.
+        self._order = array("i", range(sources.ends[-1]))
+        random.Random(seed).shuffle(self._order)
+        self._by_product: dict[str, Sequence[int]] = {}
+        self._cumulative: dict[str, NDArray[np.float64]] = {}
+
+    def __len__(self) -> int:
+        """Number of goals."""
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[Goal]:
+        """Goals in order, made one by one."""
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int) -> Goal:
+        """Makes a goal.
+
+        Args:
+            number: Its `id`, from 0.
+
+        Raises:
+            UnknownGoalError: If there is none.
+        """
+        number = operator.index(number)
+        if not 0 <= number < len(self):
+            raise UnknownGoalError(f"there is no goal {number}; the goals are 0 to {len(self) - 1}")
+        source = bisect_right(self._sources.ends, self._order[number])
+        product = self._catalog.product(self._catalog.asins[self._sources.rows[source]])
+        goal = self._made(number, source, product)
+        return goal if self._is_winnable is None else replace(goal, winnable=self._is_winnable(product, goal))
+
+    def _made(self, number: int, source: int, product: Product) -> Goal:
+        part = self._sources.parts[source]
+        options: Mapping[str, str] | tuple[str, ...]
+        if self.human:
+            request = product.human_instructions[part]
+            text, attributes, options = request.text.strip("."), request.attributes, request.options
+            values: Iterable[str] = options
+        else:
+            before = self._sources.ends[source - 1] if source else 0
+            options = _choice(product.options, self._order[number] - before)
+            named = ", and ".join(f"{name}: {value}" for name, value in options.items())
+            text = (product.instruction or "") + (f" with {named}" if named else "")
+            attributes, values = product.instruction_attributes, options.values()
+        # The bound is above both prices, so that a goal whose option costs more than its product can still be met.
+        price = max(product.price, price_with(product, values))
+        bound = price_bound(price, self._catalog.hash, self._catalog.seed, product.asin, self.human, part)
+        limit = "" if bound == NO_PRICE_BOUND else f", and price lower than {bound:.2f} dollars"
+        return Goal(
+            id=number,
+            asin=product.asin,
+            category=product.category,
+            query=product.query,
+            name=product.title,
+            product_category=product.product_category,
+            instruction=text + limit,
+            attributes=attributes,
+            price_upper=bound,
+            options=options,
+            weight=self._sources.weights[source],
+            nouns=product.nouns,
+        )
+
+    def splits(self) -> dict[str, int]:
+        """Number of goals in each of `SPLITS`."""
+        return {name: len(self.split(name)) for name in SPLITS}
+
+    def split(self, name: str, by: Literal["index", "product"] = "index") -> Sequence[int]:
+        """The goals of a split.
+
+        Args:
+            name: One of `SPLITS`: "all", "test", "eval", "train", or one of the last three with "_by_product".
+            by: "product" adds "_by_product" to the name, so that no product is in two splits.
+
+        Returns:
+            Goal numbers, ascending. Not to be written to.
+
+        Raises:
+            GoalError: If there is no such split.
+        """
+        if by == "product" and name != "all" and not name.endswith(BY_PRODUCT):
+            name += BY_PRODUCT
+        if name not in SPLITS:
+            raise GoalError(f"split {name!r} is unknown; use one of {', '.join(SPLITS)}")
+        if name == "all":
+            return range(len(self))
+        if not name.endswith(BY_PRODUCT):
+            return split_by_index(len(self))[name]
+        if not self._by_product:
+            rows = np.array(self._sources.rows, dtype=np.int32)[self._source_of]
+            self._by_product = split_by_product(rows.tolist())
+        return self._by_product[name.removesuffix(BY_PRODUCT)]
+
+    def sample(self, rng: Uniform, split: str = "all") -> int:
+        """Draws a goal by weight.
+
+        Args:
+            rng: Gives one uniform number.
+            split: A name that `split` knows.
+
+        Returns:
+            The number of the goal.
+
+        Raises:
+            GoalError: If the split is unknown or empty.
+        """
+        numbers = self.split(split)
+        if not numbers:
+            raise GoalError(f"split {split!r} of {len(self)} goals is empty; use 'all' or a larger catalogue")
+        if split not in self._cumulative:
+            weights = np.array(self._sources.weights)[self._source_of]
+            self._cumulative[split] = np.cumsum(weights[np.asarray(numbers)])
+        cumulative = self._cumulative[split]
+        position = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(numbers[min(position, len(numbers) - 1)])
+
+    @cached_property
+    def _source_of(self) -> NDArray[np.intp]:
+        """For each goal in shuffled order, the number of the request it is made from."""
+        return np.searchsorted(np.array(self._sources.ends), np.array(self._order), side="right")

@@ -1,0 +1,250 @@
+"""What a purchase is worth, with all its parts: the published formula, and the same one mended.
+
+    total = r_type * (attributes met + options met + price met) / (attributes + options + 1)
+
+Mode "webshop" reproduces the original bit for bit, its mistakes included, given the same nouns. Mode "fixed" differs in
+these points and no others:
+
+| original | fixed |
+|---|---|
+| options of synthetic goals are compared with their names, as printed tuples: a name alone may match | values |
+| an option is met if one side's words are among the other's ("x-large" by "large") | the closest offered, `closeness` |
+| a colour word is looked for anywhere in a value ("ash" in "fashion"), only on one side | as whole words, on both |
+| any chosen option may meet any wanted one | only the one of that name, if there is one |
+| the price ignores options | it is that of the dearest chosen option, where the catalogue has prices for them |
+| attributes in capitals are never found in the texts | they are |
+| a noun twice in the wanted title must be met twice, which cannot be | it counts once |
+
+Left out: a purchase without attributes asked for; `make_goals` makes no such goal.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import Goal, price_with
+from webshop_server.goals.matching import Closeness, closeness, first_colour, fuzzy_match, printed_pair
+from webshop_server.goals.nouns import NounTagger
+
+RewardMode = Literal["webshop", "fixed"]
+REWARD_MODES: tuple[RewardMode, ...] = ("webshop", "fixed")
+PATH_SEPARATOR = "›"
+COMMON_PATH_PARTS = 2
+SIMILAR_TITLE = 0.2  # above it the kind is right; also the score where the wanted title has no nouns
+UNLIKE_TITLE = 0.1  # below it the kind is wrong, whatever else agrees
+
+
+@dataclass(frozen=True)
+class RewardParts:
+    """How a purchase was scored.
+
+    Attributes:
+        total: The reward, 0 to 1.
+        mode: Formula it was scored with.
+        nouns: Name of the noun tagger behind `title_score`.
+        r_type: Right kind of product: 0, 0.1, 0.5 or 1. Everything is multiplied by it.
+        query_match: Same search phrase.
+        category_match: At least two parts of the path in the shop agree.
+        title_score: Share of the wanted title's nouns in the bought title, 0 to 1.
+        attributes_met: For each attribute asked for, whether the product has it.
+        options_met: For each option asked for, whether it was chosen.
+        price: What was paid, in dollars.
+        price_upper: Highest price asked for, in dollars.
+    """
+
+    total: float
+    mode: RewardMode
+    nouns: str
+    r_type: float
+    query_match: bool
+    category_match: bool
+    title_score: float
+    attributes_met: tuple[bool, ...]
+    options_met: tuple[bool, ...]
+    price: float
+    price_upper: float
+
+    @property
+    def r_price(self) -> bool:
+        """The price is not too high."""
+        return self.price <= self.price_upper
+
+    @property
+    def r_att(self) -> float:
+        """Share of the attributes that are met."""
+        return sum(self.attributes_met) / len(self.attributes_met)
+
+    @property
+    def r_option(self) -> float | None:
+        """Share of the options that are met; None if none was asked for."""
+        return sum(self.options_met) / len(self.options_met) if self.options_met else None
+
+    @property
+    def success(self) -> bool:
+        """The task is solved."""
+        return self.total == 1.0
+
+    def as_info(self) -> dict[str, float | bool | str]:
+        """The parts under the original's names, for JSON; those of options only where options were asked for."""
+        wishes = len(self.attributes_met) + len(self.options_met) + 1
+        info: dict[str, float | bool | str] = {
+            "r_type": self.r_type,
+            "r_att": self.r_att,
+            "w_att": len(self.attributes_met) / wishes,
+            "query_match": self.query_match,
+            "category_match": self.category_match,
+            "title_score": self.title_score,
+        }
+        if self.r_option is not None:
+            info |= {"r_option": self.r_option, "w_option": len(self.options_met) / wishes}
+        return info | {"r_price": self.r_price, "w_price": 1 / wishes, "mode": self.mode, "nouns": self.nouns}
+
+
+@dataclass(frozen=True)
+class KindMatch:
+    """Whether two products are of one kind; see `RewardParts`."""
+
+    r_type: float
+    query_match: bool
+    category_match: bool
+    title_score: float
+
+
+def kind_match(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode = "fixed") -> KindMatch:
+    """Compares the kind of a product with what a goal asks for; also for products that are only looked at.
+
+    Args:
+        product: Any product.
+        goal: What is wanted.
+        nouns: Finds the nouns of titles.
+        mode: "webshop" counts a repeated noun of the wanted title each time.
+
+    Returns:
+        The comparison.
+    """
+    wanted = nouns.nouns(goal.name, goal.nouns)
+    shared = set(wanted).intersection(nouns.nouns(product.title, product.nouns))
+    size = len(wanted) if mode == "webshop" else len(set(wanted))
+    title_score = len(shared) / size if size else SIMILAR_TITLE
+    query_match = product.query == goal.query
+    category_match = len(_path(product.product_category) & _path(goal.product_category)) >= COMMON_PATH_PARTS
+    r_type = 1.0 if query_match or category_match or title_score > SIMILAR_TITLE else 0.5
+    if title_score < UNLIKE_TITLE:
+        r_type = 0.1 if title_score else 0.0
+    return KindMatch(r_type, query_match, category_match, title_score)
+
+
+def _path(product_category: str) -> set[str]:
+    return {part.strip() for part in product_category.split(PATH_SEPARATOR)}
+
+
+def score(
+    product: Product,
+    chosen: Mapping[str, str],
+    price: float,
+    goal: Goal,
+    nouns: NounTagger,
+    mode: RewardMode = "webshop",
+) -> RewardParts:
+    """Scores a purchase.
+
+    Args:
+        product: What was bought.
+        chosen: Chosen value by option name.
+        price: What was paid in dollars; see `purchase_price`.
+        goal: What was asked for.
+        nouns: Finds the nouns of titles.
+        mode: The formula, one of `REWARD_MODES`.
+
+    Returns:
+        The reward and its parts.
+
+    Raises:
+        ValueError: If the mode is unknown.
+    """
+    if mode not in REWARD_MODES:
+        raise ValueError(f"reward mode {mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
+    kind = kind_match(product, goal, nouns, mode)
+    attributes = _attributes_met(product, goal, mode)
+    options = options_met(product, chosen, goal, mode)
+    met = sum(attributes) + sum(options) + (price <= goal.price_upper)
+    return RewardParts(
+        total=met / (len(attributes) + len(options) + 1) * kind.r_type,
+        mode=mode,
+        nouns=nouns.name,
+        r_type=kind.r_type,
+        query_match=kind.query_match,
+        category_match=kind.category_match,
+        title_score=kind.title_score,
+        attributes_met=attributes,
+        options_met=options,
+        price=price,
+        price_upper=goal.price_upper,
+    )
+
+
+def purchase_price(product: Product, chosen: Mapping[str, str], mode: RewardMode) -> float:
+    """What a purchase costs in dollars: in mode "webshop" always the product's price, else that of its options."""
+    return product.price if mode == "webshop" else price_with(product, chosen.values())
+
+
+def _attributes_met(product: Product, goal: Goal, mode: RewardMode) -> tuple[bool, ...]:
+    texts = (product.title.lower(), " ".join(product.bullet_points).lower(), product.description.lower())
+
+    def met(attribute: str) -> bool:
+        if any(fuzzy_match(own, attribute) for own in product.attributes):
+            return True
+        needle = attribute if mode == "webshop" else attribute.lower()
+        return any(needle in text for text in texts)
+
+    return tuple(met(attribute) for attribute in goal.attributes)
+
+
+def options_met(
+    product: Product, chosen: Mapping[str, str], goal: Goal, mode: RewardMode = "fixed"
+) -> tuple[bool, ...]:
+    """Which of the options asked for are met by the choices so far.
+
+    Args:
+        product: What the choices are made on.
+        chosen: Chosen value by option name.
+        goal: What is asked for.
+        mode: The formula.
+
+    Returns:
+        One entry for each option of the goal, in its order.
+    """
+    return _published_options_met(chosen, goal) if mode == "webshop" else _mended_options_met(product, chosen, goal)
+
+
+def _published_options_met(chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
+    bought = [first_colour(value) for value in chosen.values()]
+    if isinstance(goal.options, tuple):
+        wanted = [first_colour(value) for value in goal.options]
+    else:
+        wanted = [printed_pair(name, value) for name, value in goal.options.items()]
+    return tuple(any(fuzzy_match(own, value) for own in bought) for value in wanted)
+
+
+def _mended_options_met(product: Product, chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
+    if isinstance(goal.options, tuple):
+        return tuple(any(_met(product, value, name, chosen) for name in chosen) for value in goal.options)
+    unasked = [name for name in chosen if name not in goal.options]
+    return tuple(
+        any(_met(product, value, name, chosen) for name in ([wanted] if wanted in chosen else unasked))
+        for wanted, value in goal.options.items()
+    )
+
+
+def _met(product: Product, value: str, name: str, chosen: Mapping[str, str]) -> bool:
+    """Whether the choice made for option `name` is the closest to `value` that the product offers."""
+    reached = option_closeness(value, name, chosen[name])
+    if reached in (Closeness.DIFFERENT, Closeness.EQUAL):
+        return reached is Closeness.EQUAL
+    return all(option_closeness(value, name, offered) <= reached for offered in product.options.get(name, ()))
+
+
+def option_closeness(wanted: str, name: str, value: str) -> Closeness:
+    """How close the value of an option is to a wanted one; the option's name tells whether it is a colour."""
+    return closeness(wanted, value, is_colour="color" in name or "colour" in name)

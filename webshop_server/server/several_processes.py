@@ -1,0 +1,214 @@
+"""Several worker processes, kept by gunicorn with its threaded workers.
+
+The application is made once, before the first worker is forked. So what is wrong with it is found in one place, the
+workers share its memory, and a replacement is there at once. Sessions lie in an SQLite file that all workers open
+(`shared_sessions.py`), so it does not matter which worker served a session before. Gunicorn replaces a worker that
+dies. Its clients see a broken connection and may ask again. Where the parent dies, the workers stop.
+
+A thread of gunicorn's reads a request, where waitress reads it before a thread has it. So a client that stops in the
+middle of a request holds a thread; `_Worker` ends that after a few seconds. A server that strangers reach needs a
+reverse proxy in front, which reads requests whole.
+"""
+
+import io
+import os
+import secrets
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flask import Flask
+from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
+from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
+from gunicorn.http import message  # type: ignore[import-untyped]
+from gunicorn.http.errors import (  # type: ignore[import-untyped]
+    InvalidHeader,
+    ParseException,
+    UnsupportedTransferCoding,
+)
+from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
+
+from webshop_server.server.metrics import Metrics, shared_table
+from webshop_server.server.serving import CONNECTIONS, STOP_SECONDS, STOP_SIGNALS, MakeApp, Serving
+from webshop_server.server.sessions import Tokens
+from webshop_server.server.shared_sessions import SharedSessions
+from webshop_server.server.validation import MAX_BODY
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+_KEEP_ALIVE = 120  # seconds that a connection may be idle
+_REQUEST_SECONDS = 3.0  # that a request may take to arrive, since it holds a thread meanwhile
+_LONGEST_LINE = 1 << 16  # bytes; the longest search of the form, all emoji, makes an address of 12,000
+
+
+def serve_with_workers(
+    serving: Serving, make_app: MakeApp, listener: socket.socket, ready: Callable[[], None]
+) -> None:
+    """Serves from `serving.workers` processes until a signal comes.
+
+    Args:
+        serving: How.
+        make_app: Makes the application, in this process.
+        listener: A bound socket.
+        ready: Called once the workers are there.
+
+    Raises:
+        Exception: What `make_app` raises.
+    """
+    folder, parent = Path(tempfile.mkdtemp(prefix="webshop-")), os.getpid()
+    try:
+        sessions: SharedSessions[Any] = SharedSessions(folder / "sessions.sqlite", serving.max_sessions, serving.ttl)
+        metrics = Metrics(shared_table(serving.workers))
+        app = make_app(sessions, Tokens(secrets.token_bytes(32)), metrics)
+        _Parent(_Gunicorn(app, serving, listener, sessions, metrics), ready).run()
+    except SystemExit as end:
+        if os.getpid() != parent or end.code:
+            raise
+    finally:
+        # A worker ends through here, too. It leaves the folder to the parent, unless that is dead.
+        if os.getpid() == parent or os.getppid() != parent:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def with_whole_bodies(inner: "WSGIApplication") -> "WSGIApplication":
+    """Reads the body of a request before the application sees the request, as waitress does.
+
+    Gunicorn hands over the connection. Werkzeug then takes a body that breaks off for a shorter one, and silently cuts
+    one that came in chunks at the application's limit. Read here, each body has a length: where it breaks off one that
+    is too large, to which Werkzeug says 400, and where it came in chunks its own, so that a long one gets 413.
+    """
+
+    def outer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        told = environ.get("CONTENT_LENGTH")
+        if not told or int(told) <= MAX_BODY:
+            body, missing = _read(environ["wsgi.input"])
+            environ["CONTENT_LENGTH"] = told or str(len(body) + missing)
+            environ["wsgi.input"] = io.BytesIO(body)
+            for name in ("wsgi.input_terminated", "HTTP_TRANSFER_ENCODING"):
+                environ.pop(name, None)
+        return inner(environ, start_response)
+
+    return outer
+
+
+def _read(stream: Any) -> tuple[bytes, int]:
+    """What there is of a body, up to a byte more than `MAX_BODY`, and 1 if it breaks off or is damaged, else 0."""
+    try:
+        return stream.read(MAX_BODY + 1), 0
+    except (OSError, ParseException):
+        return b"", 1
+
+
+class _Gunicorn(BaseApplication):  # type: ignore[misc]
+    """The application and its settings, as gunicorn wants them."""
+
+    def __init__(
+        self, app: Flask, serving: Serving, listener: socket.socket, sessions: SharedSessions[Any], metrics: Metrics
+    ) -> None:
+        self._app, self._serving, self._sessions, self._metrics = app, serving, sessions, metrics
+        self._descriptor = os.dup(listener.fileno())  # gunicorn closes the one that it is given
+        message.MAX_REQUEST_LINE = _LONGEST_LINE  # 8190 otherwise, whatever `limit_request_line` says
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Sets what differs from gunicorn's defaults."""
+        for name, value in {
+            "bind": f"fd://{self._descriptor}",
+            "workers": self._serving.workers,
+            "threads": self._serving.threads,
+            "worker_class": _Worker,
+            "worker_connections": CONNECTIONS,
+            "keepalive": _KEEP_ALIVE,
+            "graceful_timeout": int(STOP_SECONDS),
+            "limit_request_line": _LONGEST_LINE,
+            "loglevel": "error",
+            "control_socket_disable": True,
+            "pre_fork": self._choose_row,
+            "post_fork": self._open,
+        }.items():
+            self.cfg.set(name, value)
+
+    def load(self) -> "WSGIApplication":
+        """The application."""
+        return with_whole_bodies(self._app)
+
+    def _choose_row(self, arbiter: Arbiter, worker: "_Worker") -> None:
+        """Gives a new worker the row of the counters that no living one has."""
+        taken = {other.row for other in arbiter.WORKERS.values()}
+        worker.row = next(row for row in range(self._serving.workers) if row not in taken)
+
+    def _open(self, arbiter: Arbiter, worker: "_Worker") -> None:
+        self._metrics.use_row(worker.row)
+        self._sessions.open()
+
+
+class _Parent(Arbiter):  # type: ignore[misc]
+    """The parent process. It knows two signals, and after both the workers answer what has come."""
+
+    SIGNALS = STOP_SIGNALS
+    handle_int = Arbiter.handle_term
+
+    def __init__(self, application: _Gunicorn, ready: Callable[[], None]) -> None:
+        super().__init__(application)
+        self._ready: Callable[[], None] | None = ready
+
+    def manage_workers(self) -> None:
+        """Starts the workers that are missing."""
+        super().manage_workers()
+        if self._ready is not None:
+            self._ready()
+            self._ready = None
+
+
+class _Worker(ThreadWorker):  # type: ignore[misc]
+    """A worker process."""
+
+    row: int
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._deadlines: dict[TConn, float] = {}  # of the requests that threads have in hand
+
+    def init_signals(self) -> None:
+        """Leaves Ctrl-C, which a terminal sends to all processes, to the parent."""
+        super().init_signals()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def handle(self, conn: TConn) -> Any:
+        """Answers a request, in a thread."""
+        # A connection on which nothing has come yet goes back to the poller at once; gunicorn's thread waits 5 seconds.
+        wait = conn.wait_for_data
+        conn.wait_for_data = lambda timeout: wait(0)
+        self._deadlines[conn] = time.monotonic() + _REQUEST_SECONDS
+        try:
+            return super().handle(conn)
+        finally:
+            del self._deadlines[conn]
+
+    def notify(self) -> None:
+        """Tells the parent, about once a second, that this worker lives; ends the input of requests that take long."""
+        super().notify()
+        now = time.monotonic()
+        for conn, deadline in list(self._deadlines.items()):
+            if now > deadline:
+                with suppress(OSError):
+                    conn.sock.shutdown(socket.SHUT_RD)
+
+    def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: Exception) -> None:
+        """Answers what is no request; says 400, not 501, to a transfer coding it does not know."""
+        if isinstance(exc, UnsupportedTransferCoding):
+            exc = InvalidHeader(str(exc), req=req)
+        super().handle_error(req, client, addr, exc)
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Stops; does not wait for connections on which nothing was asked."""
+        for conn in self.pending_conns:
+            conn.timeout = 0.0
+        super().handle_exit(sig, frame)

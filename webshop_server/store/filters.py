@@ -1,0 +1,106 @@
+"""Filters on a results page: `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]`.
+
+The original has none; people have them in every shop, so they exist beyond parity only. A filter looks at the first
+`SEARCH_DEPTH` hits of the search, not only at the 50 that are shown. Left out: sorting, and filters joined by "or".
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from webshop_server.catalog.product import Product
+
+SEARCH_DEPTH = 500
+MAX_FILTERS = 8
+MAX_LENGTH = 100
+_FILTER = re.compile(r"([^<>=]+)(<=|>=|<|>|=)([^<>=].*)", re.DOTALL)
+_DOLLARS = re.compile(r"\$?(\d{1,7}(?:\.\d{1,2})?)", re.ASCII)
+_WORD = re.compile(r"\w+")
+
+Comparison = Literal["<", "<=", ">", ">=", "="]
+_COMPARISONS: dict[str, Comparison] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One condition on a product.
+
+    Attributes:
+        name: "price", "category" or the name of an option, in lower case.
+        comparison: "=" unless the name is "price".
+        value: Dollars without a sign ("49.5"), or text in lower case.
+    """
+
+    name: str
+    comparison: Comparison
+    value: str
+
+    @property
+    def slot(self) -> tuple[str, str]:
+        """Filters with the same slot replace each other: one lower and one upper bound, one colour."""
+        return self.name, self.comparison[0]
+
+    def __str__(self) -> str:
+        """As it is written in an action.
+
+        >>> str(parse_filter("Price < $50"))
+        'price<50'
+        """
+        return f"{self.name}{self.comparison}{self.value}"
+
+    def accepts(self, product: Product) -> bool:
+        """Whether `product` passes.
+
+        Prices are those a purchase costs. The words of any other filter must all occur in one value of the option of
+        that name or, where a product has no such option, in its title: much is sold in one colour only.
+        """
+        if self.name == "price":
+            return _compares(product.price, self.comparison, float(self.value))
+        if self.name == "category":
+            return any(self.value == part for part in categories(product))
+        wanted = set(_WORD.findall(self.value))
+        texts = product.options.get(self.name) or (product.title.lower(),)
+        return any(wanted <= set(_WORD.findall(text)) for text in texts)
+
+
+def categories(product: Product) -> tuple[str, ...]:
+    """What `filter[category=…]` may say for a product: its department and each part of its path, in lower case."""
+    path = (part.strip().lower() for part in product.product_category.split("›"))
+    return product.category.lower(), *path
+
+
+def parse_filter(text: str) -> Filter | None:
+    """Reads what stands in the brackets of `filter[…]`, whatever its case.
+
+    Args:
+        text: Such as "price<50" or "color=red".
+
+    Returns:
+        The filter, or None if it is not one: no comparison, a price that is no number, "<" on something else.
+    """
+    match = _FILTER.fullmatch(text.lower()) if len(text) <= MAX_LENGTH else None
+    if match is None:
+        return None
+    name, comparison, value = match[1].strip(), match[2], match[3].strip()
+    name = "color" if name == "colour" else name
+    if name != "price":
+        return Filter(name, "=", value) if name and comparison == "=" and _WORD.search(value) else None
+    dollars = _DOLLARS.fullmatch(value)
+    if dollars is None:
+        return None
+    return Filter(name, _COMPARISONS[comparison], f"{float(dollars[1]):.2f}".rstrip("0").rstrip("."))
+
+
+def with_filter(filters: tuple[Filter, ...], added: Filter) -> tuple[Filter, ...]:
+    """Adds a filter in place of the one in the same slot; the last `MAX_FILTERS` are kept."""
+    return (*(old for old in filters if old.slot != added.slot), added)[-MAX_FILTERS:]
+
+
+def _compares(price: float, comparison: Comparison, bound: float) -> bool:
+    if comparison == "<":
+        return price < bound
+    if comparison == "<=":
+        return price <= bound
+    if comparison == ">":
+        return price > bound
+    return price >= bound if comparison == ">=" else price == bound

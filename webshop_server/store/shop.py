@@ -1,0 +1,240 @@
+"""A shop with tasks: the store, its goals and its rewards, and what one shopper's episode in it comes to.
+
+Everything a client of the JSON API sees is decided here, without HTTP: `Shop.start` begins an episode, `Shop.step`
+takes an action, `Shop.answer` says what the client is told. Episodes are immutable, and a step is a pure function, so
+that a server may keep them wherever it likes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from webshop_server.catalog import Catalog
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import Goal, Goals
+from webshop_server.goals.nouns import NounTagger
+from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, purchase_price, score
+from webshop_server.goals.tiers import Progress, TierEvent, pay
+from webshop_server.search.index import SearchIndex, is_special
+from webshop_server.store.page_html import HtmlPages
+from webshop_server.store.page_text import PageText, observation, url
+from webshop_server.store.state import SEARCH, START, Event, PageState, Store
+
+REWARDS = ("webshop", "fixed", "tiered")
+_REMEMBERED_GOALS = 4096
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How an episode is played; never changes within it.
+
+    Attributes:
+        mode: Kind of observation, one of `pages.MODES`.
+        reward: What a step pays, one of `REWARDS`.
+        parity: Whether to behave as the original.
+        show_actions: Whether observations end with the actions that are possible.
+    """
+
+    mode: str = "text"
+    reward: str = "fixed"
+    parity: bool = False
+    show_actions: bool = False
+
+    @property
+    def formula(self) -> RewardMode:
+        """The formula of the task's score: "tiered" pays on top of "fixed"."""
+        return "webshop" if self.reward == "webshop" else "fixed"
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Where an episode stands.
+
+    Attributes:
+        goal: Number of the goal.
+        rules: How it is played.
+        state: The page.
+        reward: What the last step paid.
+        valid: Whether the last action was carried out.
+        effective: Whether it changed anything.
+        parts: How the purchase was scored; None before.
+        progress: Where it stands in the reward `tiered`.
+    """
+
+    goal: int
+    rules: Rules = Rules()
+    state: PageState = START
+    reward: float = 0.0
+    valid: bool = False
+    effective: bool = False
+    parts: RewardParts | None = None
+    progress: Progress = Progress()
+
+    @property
+    def done(self) -> bool:
+        """Whether something was bought."""
+        return self.parts is not None
+
+
+class Shop:
+    """A catalogue, its goals, and the rules of the game. Read-only; one object serves all threads."""
+
+    def __init__(
+        self, catalog: Catalog, index: SearchIndex, goals: Goals, nouns: NounTagger, *, show_attributes: bool = False
+    ) -> None:
+        """Puts the parts together.
+
+        Args:
+            catalog: The products.
+            index: Finds them.
+            goals: The tasks.
+            nouns: For the title score of the reward.
+            show_attributes: Whether product pages have a page of attributes.
+        """
+        self.catalog = catalog
+        self.goals = goals
+        self.store = Store(catalog, index, show_attributes=show_attributes)
+        self.html = HtmlPages(self.store)
+        self._nouns = nouns
+        self.goal = lru_cache(maxsize=_REMEMBERED_GOALS)(self._goal)
+
+    def _goal(self, number: int) -> Goal:
+        """A goal; `UnknownGoalError` if there is none."""
+        return self.goals[number]
+
+    def about(self) -> dict[str, Any]:
+        """What is sold here and which tasks there are, for JSON."""
+        return {
+            "catalog": self.catalog.name,
+            "catalog_hash": self.catalog.hash,
+            "products": len(self.catalog),
+            "goals": len(self.goals),
+            "splits": self.goals.splits(),
+            "reward_modes": list(REWARDS),
+            "nouns": self._nouns.name,
+        }
+
+    def buy(self, goal: int, product: Product, options: Mapping[str, str], formula: RewardMode) -> RewardParts:
+        """Scores a purchase.
+
+        Args:
+            goal: Number of the goal.
+            product: What was bought.
+            options: With which options.
+            formula: The formula.
+
+        Returns:
+            The score and its parts.
+        """
+        price = purchase_price(product, options, formula)
+        return score(product, options, price, self.goal(goal), self._nouns, formula)
+
+    def start(self, goal: int, rules: Rules) -> Episode:
+        """Begins an episode."""
+        return Episode(goal, rules)
+
+    def step(self, episode: Episode, action: str) -> Episode:
+        """Takes an action.
+
+        Args:
+            episode: Where it stands; one that is done stays so, and every action on it is invalid.
+            action: Any text.
+
+        Returns:
+            Where it stands then.
+        """
+        state, event = self.store.act(episode.state, action, parity=episode.rules.parity)
+        parts = episode.parts
+        if event.kind == "bought":
+            product = self.catalog.product(state.asin)
+            parts = self.buy(episode.goal, product, dict(state.options), episode.rules.formula)
+        progress = episode.progress
+        if episode.rules.reward == "tiered":
+            progress, reward = pay(progress, self._tier_event(episode.goal, state, event, parts))
+        else:
+            reward = parts.total if parts is not None and event.kind == "bought" else 0.0
+        return replace(
+            episode,
+            state=state,
+            reward=reward,
+            valid=event.valid,
+            effective=event.effective,
+            parts=parts,
+            progress=progress,
+        )
+
+    def _tier_event(self, goal: int, state: PageState, event: Event, parts: RewardParts | None) -> TierEvent:
+        if event.kind == "bought" and parts is not None:
+            return TierEvent("buy", match=parts.r_type, score=parts.total)
+        if event.kind in ("searched", "filtered", "turned"):
+            if is_special(state.keywords):  # a sample or a list of the catalogue is no search that found something
+                return TierEvent("idle")
+            products = map(self.catalog.product, self.store.shown(state))
+            return TierEvent("search", match=max((self._match(goal, product) for product in products), default=0.0))
+        if event.kind in ("opened", "chose"):
+            product = self.catalog.product(state.asin)
+            if event.kind == "opened":
+                return TierEvent("open", match=self._match(goal, product))
+            met = self.buy(goal, product, dict(state.options), "fixed")
+            return TierEvent("choose", match=met.r_type, options=met.r_option or 0.0)
+        return TierEvent("idle" if event.valid else "invalid")
+
+    def _match(self, goal: int, product: Product) -> float:
+        return kind_match(product, self.goal(goal), self._nouns).r_type
+
+    def answer(self, episode: Episode) -> dict[str, Any]:
+        """What a client is told after a step, for JSON.
+
+        Of the goal it holds the instruction, and nothing of the score before something was bought.
+
+        Args:
+            episode: Where it stands.
+
+        Returns:
+            The fields of the API.
+        """
+        state, rules, parts = episode.state, episode.rules, episode.parts
+        clickables = self.store.clickables(state, parity=rules.parity)
+        session = str(episode.goal)
+        page = PageText(self.goal(episode.goal).instruction, session, parts.total if parts else None, rules.parity)
+        shown = (
+            self.html.render(state, page) if rules.mode == "html" else observation(self.store, state, page, rules.mode)
+        )
+        if rules.show_actions:
+            shown += actions_line(state, clickables, rules.parity)
+        answer = {
+            "observation": shown,
+            "url": url(state, session),
+            "reward": episode.reward,
+            "done": episode.done,
+            "valid": episode.valid,
+            "effective": episode.effective,
+            "task_score": parts.total if parts else 0.0,
+            "success": parts.success if parts else False,
+            "available_actions": {"has_search_bar": self.store.has_search_bar(state), "clickables": clickables},
+        }
+        if parts is not None:
+            answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
+        return answer
+
+
+def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:
+    r"""The possible actions as the last line of an observation.
+
+    Args:
+        state: The page.
+        clickables: What can be clicked.
+        parity: Whether there are no filters.
+
+    Returns:
+        A line break and the line; "" where nothing is possible.
+
+    >>> actions_line(PageState(), [], parity=False)
+    '\nAvailable actions: search[<words>]'
+    """
+    actions = ["search[<words>]"] if state.kind == "start" else []
+    actions += [f"click[{target}]" for target in clickables if target != SEARCH]
+    if state.kind == "results" and not parity:
+        actions.append("filter[<condition>]")
+    return "\nAvailable actions: " + ", ".join(actions) if actions else ""

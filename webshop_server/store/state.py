@@ -1,0 +1,234 @@
+"""The store as a state machine: which page a shopper sees, and what an action makes of it.
+
+Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
+same state and action give the same result in any process. Transitions are those of the original text environment,
+with its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no
+button, and `filter[…]` narrows a results page. Left out: goals and rewards (`shop.py`), and one trap of the
+original: it tells the page it is on by looking for words in the URL, so that searching for "search_results" makes
+"< prev" on a product go to another page than usual.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, Protocol
+
+from webshop_server.catalog.product import Product
+from webshop_server.search.index import is_special
+from webshop_server.store.filters import SEARCH_DEPTH, Filter, parse_filter, with_filter
+
+RESULTS_LIMIT = 50
+PAGE_SIZE = 10
+SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next >", "< prev"
+SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
+MAX_QUERY = 1000  # characters of a search, on the pages and in the API
+ALL_FILTERS_OFF = "all"
+_REMEMBERED_SEARCHES = 1024
+_REMEMBERED_LISTS = 4  # a special query may give the whole catalogue
+
+PageKind = Literal["start", "results", "item", "sub_page", "done"]
+EventKind = Literal["invalid", "searched", "filtered", "turned", "opened", "chose", "read", "returned", "bought"]
+
+
+class ProductSource(Protocol):
+    """What the store needs of a catalogue."""
+
+    def product(self, asin: str) -> Product:
+        """One product; a `KeyError` if there is none."""
+
+
+class Searcher(Protocol):
+    """What the store needs of an index."""
+
+    def search(self, keywords: Sequence[str], limit: int = RESULTS_LIMIT) -> Sequence[str]:
+        """Identifiers of products, best first."""
+
+
+@dataclass(frozen=True)
+class PageState:
+    """What is on the screen.
+
+    Attributes:
+        kind: Which page.
+        keywords: Last search, one word each; empty on the start page.
+        page: Number of the results page, from 1; 0 before a search.
+        asin: Product shown or bought, or "".
+        options: Chosen values by option name, in the order they were first chosen.
+        sub_page: One of `SUB_PAGES`, or "".
+        seen: Products opened since the last start page, in the order of opening.
+        filters: Filters on the results.
+    """
+
+    kind: PageKind = "start"
+    keywords: tuple[str, ...] = ()
+    page: int = 0
+    asin: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    sub_page: str = ""
+    seen: tuple[str, ...] = ()
+    filters: tuple[Filter, ...] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """What an action did.
+
+    Attributes:
+        kind: "invalid" if it was not understood or not possible here.
+        effective: Whether the state changed.
+    """
+
+    kind: EventKind
+    effective: bool
+
+    @property
+    def valid(self) -> bool:
+        """Whether the action was carried out."""
+        return self.kind != "invalid"
+
+
+START = PageState()
+INVALID = Event("invalid", effective=False)
+
+
+def parse_action(action: str) -> tuple[str, str]:
+    r"""Splits `name[argument]` as the original's expression `(.+)\[(.+)\]` does, in linear time.
+
+    The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text behind it and further
+    lines are ignored.
+
+    Returns:
+        Name and argument; ("", "") if the action has another form.
+
+    >>> parse_action("click[size [cm]] now")
+    ('click[size ', 'cm]')
+    """
+    line = action.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 1, max(end - 1, 0))
+    return ("", "") if start < 0 else (line[:start], line[start + 1 : end])
+
+
+class Store:
+    """The pages over one catalogue and its index."""
+
+    def __init__(self, catalog: ProductSource, index: Searcher, *, show_attributes: bool = False) -> None:
+        """Keeps the two; builds nothing.
+
+        Args:
+            catalog: The products.
+            index: Finds them.
+            show_attributes: Whether product pages have a page of attributes, as the original's `--attrs`.
+        """
+        self.catalog = catalog
+        self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
+        self._index = index
+        self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
+        self._remembered_lists = lru_cache(maxsize=_REMEMBERED_LISTS)(self._found)
+
+    def results(self, state: PageState) -> Sequence[str]:
+        """Identifiers of all results of the state's search, best first, filtered."""
+        if not state.keywords:
+            return ()
+        remembered = self._remembered_lists if is_special(state.keywords) else self._remembered
+        return remembered(state.keywords, state.filters)
+
+    def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> tuple[str, ...]:
+        if not filters:
+            return tuple(self._index.search(keywords, limit=RESULTS_LIMIT))
+        deep = self._index.search(keywords, limit=SEARCH_DEPTH)
+        products = ((asin, self.catalog.product(asin)) for asin in deep)
+        passed = [asin for asin, product in products if all(one.accepts(product) for one in filters)]
+        return tuple(passed[:RESULTS_LIMIT])
+
+    def shown(self, state: PageState) -> Sequence[str]:
+        """Identifiers of the products on a results page."""
+        first = (state.page - 1) * PAGE_SIZE
+        return self.results(state)[first : first + PAGE_SIZE]
+
+    def has_next(self, state: PageState) -> bool:
+        """Whether there are results behind those of a results page."""
+        return len(self.results(state)) > state.page * PAGE_SIZE
+
+    def has_search_bar(self, state: PageState) -> bool:
+        """Whether the page has a search field. `search[…]` is understood on every page, as in the original."""
+        return state.kind == "start"
+
+    def clickables(self, state: PageState, *, parity: bool = False) -> list[str]:
+        """What can be clicked, in lower case, in the order of the page; in parity mode also what only seems so."""
+        if state.kind == "start":
+            return [SEARCH] if parity else []
+        if state.kind == "done":
+            return []
+        if state.kind == "sub_page":
+            return [BACK, PREVIOUS]
+        if state.kind == "results":
+            turns = [PREVIOUS] * (state.page > 1) + [NEXT] * (parity or self.has_next(state))
+            return list(dict.fromkeys([BACK, *turns, *(asin.lower() for asin in self.shown(state))]))
+        buttons = [BACK, PREVIOUS, *(name.lower() for name in self.sub_pages), BUY]
+        return list(dict.fromkeys([*buttons, *self._values(state)]))
+
+    def _values(self, state: PageState) -> Mapping[str, str]:
+        """Option name by value, in the order of the page. Of two names with one value the last counts, as there."""
+        options = self.catalog.product(state.asin).options
+        return {value: name for name, values in options.items() for value in values}
+
+    def act(self, state: PageState, action: str, *, parity: bool = False) -> tuple[PageState, Event]:
+        """Carries out an action.
+
+        Args:
+            state: Where the shopper is.
+            action: `search[words]`, `click[button, link or option]`, or beyond parity `filter[condition]`; any text.
+            parity: Whether to behave as the original.
+
+        Returns:
+            The next state, the same one if the action is invalid, and what happened.
+        """
+        name, argument = parse_action(action)
+        argument = argument.lower()
+        if state.kind == "done":
+            return state, INVALID
+        if name == "search" and argument:
+            found = PageState("results", tuple(argument.split(" ")), 1, seen=state.seen)
+            return self._event(state, found, "searched")
+        if name == "filter" and state.kind == "results" and not parity:
+            return self._filter(state, argument)
+        if name == "click" and argument != SEARCH and argument in self.clickables(state, parity=parity):
+            return self._click(state, argument)
+        return state, INVALID
+
+    def _filter(self, state: PageState, argument: str) -> tuple[PageState, Event]:
+        if argument.strip() == ALL_FILTERS_OFF:
+            return self._event(state, replace(state, page=1, filters=()), "filtered")
+        added = parse_filter(argument)
+        if added is None:
+            return state, INVALID
+        filters = with_filter(state.filters, added)
+        return self._event(state, replace(state, page=1, filters=filters), "filtered")
+
+    def _click(self, state: PageState, target: str) -> tuple[PageState, Event]:
+        """Follows what is in `clickables`. The order of the tests decides where names collide, as in the original."""
+        if target == BUY:
+            return self._event(state, replace(state, kind="done", sub_page=""), "bought")
+        if target == BACK:
+            return self._event(state, START, "returned")
+        if state.kind == "results":
+            if target in (NEXT, PREVIOUS):
+                return self._event(state, replace(state, page=state.page + (1 if target == NEXT else -1)), "turned")
+            asin = next(asin for asin in self.shown(state) if asin.lower() == target)
+            seen = state.seen if asin in state.seen else (*state.seen, asin)
+            return self._event(state, replace(state, kind="item", asin=asin, options=(), seen=seen), "opened")
+        if target == PREVIOUS and state.kind == "sub_page":
+            return self._event(state, replace(state, kind="item", sub_page=""), "returned")
+        if target == PREVIOUS:
+            return self._event(state, replace(state, kind="results", asin="", options=()), "returned")
+        for sub_page in self.sub_pages:
+            if target == sub_page.lower():
+                return self._event(state, replace(state, kind="sub_page", sub_page=sub_page), "read")
+        options = dict(state.options)
+        options[self._values(state)[target]] = target
+        return self._event(state, replace(state, options=tuple(options.items())), "chose")
+
+    @staticmethod
+    def _event(old: PageState, new: PageState, kind: EventKind) -> tuple[PageState, Event]:
+        return new, Event(kind, effective=new != old)

@@ -1,0 +1,74 @@
+"""What a shopper who knows the goal buys, and whether that solves it.
+
+The original sets goals that nobody can solve: on the public set, buying a goal's own product with its own options
+scores below 1 for 458 of 6910. `make_goals` takes the check made here and flags such goals. It also flags those whose
+options cannot be clicked: a value that has a button's name, two options that share a value, a bracket that ends the
+action early. The public set has none of these.
+"""
+
+from collections.abc import Mapping
+
+from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import Goal, WinnableCheck
+from webshop_server.goals.matching import FUZZY_THRESHOLD, token_set_ratio
+from webshop_server.goals.nouns import NounTagger
+from webshop_server.goals.reward import RewardMode, option_closeness, purchase_price, score
+from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, parse_action
+
+_BUTTONS = {SEARCH, BUY, BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES)}
+
+
+def own_options(product: Product, goal: Goal) -> dict[str, str]:
+    """The options to choose when a goal's own product is bought.
+
+    Args:
+        product: The goal's product.
+        goal: A goal made from it.
+
+    Returns:
+        Value by option name. Options that the goal leaves open are left open.
+    """
+    if not isinstance(goal.options, tuple):
+        return dict(goal.options)
+    chosen: dict[str, str] = {}
+    for wanted in goal.options:
+        free = ((name, value) for name, values in product.options.items() if name not in chosen for value in values)
+        rated = [(option_closeness(wanted, *pair), token_set_ratio(wanted, pair[1]), pair) for pair in free]
+        best = max(rated, key=lambda entry: entry[:2], default=None)
+        if best is not None and (best[0] or best[1] > FUZZY_THRESHOLD):
+            chosen[best[2][0]] = best[2][1]
+    return chosen
+
+
+def winnable_check(nouns: NounTagger, mode: RewardMode) -> WinnableCheck:
+    """Makes the check that `make_goals` takes: whether a goal's own product, its own options clicked, scores 1.
+
+    Args:
+        nouns: Finds the nouns of titles.
+        mode: The formula.
+
+    Returns:
+        A function of a product and a goal made from it.
+    """
+
+    def is_winnable(product: Product, goal: Goal) -> bool:
+        chosen = own_options(product, goal)
+        if not can_be_clicked(product, chosen):
+            return False
+        return score(product, chosen, purchase_price(product, chosen, mode), goal, nouns, mode).success
+
+    return is_winnable
+
+
+def can_be_clicked(product: Product, chosen: Mapping[str, str]) -> bool:
+    """Whether `click[value]` on a product's page chooses each of these options.
+
+    Args:
+        product: The product.
+        chosen: Value by option name.
+    """
+    owner = {value: name for name, values in product.options.items() for value in values}  # the last name has a value
+    return all(
+        owner.get(value) == name and value not in _BUTTONS and parse_action(f"click[{value}]") == ("click", value)
+        for name, value in chosen.items()
+    )

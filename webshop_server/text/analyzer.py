@@ -1,0 +1,39 @@
+"""From text to search terms, exactly as pyserini's DefaultEnglishAnalyzer on Lucene 9.5 makes them.
+
+Words by UAX #29, a possessive 's off, lower case, 33 stop words out, Porter's stems. Left out: the positions of
+terms, which the ranking does not use.
+"""
+
+from functools import lru_cache
+
+from webshop_server.text.porter import stem
+from webshop_server.text.word_break import words
+
+STOP_WORDS = frozenset(
+    """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
+    this to was will with""".split()
+)
+_APOSTROPHES = "'\u2019\uff07"
+
+
+def tokens(text: str) -> list[str]:
+    """Analyzes a text or a query.
+
+    Args:
+        text: Any string, in any case.
+
+    Returns:
+        The terms in order, repeated as often as they occur.
+    """
+    return [term for term in map(_term, words(text)) if term]
+
+
+# Words follow Zipf's law: a cache of this size answers all but the rare ones, and stays below some 15 MB.
+@lru_cache(maxsize=1 << 16)
+def _term(word: str) -> str:
+    """The term of one word, or "" if it is a stop word."""
+    if len(word) > 1 and word[-1] in "sS" and word[-2] in _APOSTROPHES:
+        word = word[:-2]
+    # Character by character, as Java does: no final sigma, and one i for a capital one with a dot.
+    word = word.lower() if word.isascii() else "".join(letter.lower()[0] for letter in word)
+    return "" if word in STOP_WORDS else stem(word)

@@ -1,0 +1,87 @@
+"""Cutting a text into words exactly as Lucene's StandardTokenizer does.
+
+The rules are those of UAX #29 (Unicode text segmentation) with emoji sequences as words of their own. They are
+written here as regular expressions over one class letter per character, so that the pattern is a line per rule and
+plain text is cut at the speed of `re`. Lucene takes the longest match of any rule; here the order of the rules and
+their shape see to it, except where a character belongs to two rules or a word is longer than Lucene's buffer: such
+texts take the slow way. Left out: the types of words, which nothing in the store asks for.
+"""
+
+import re
+from collections.abc import Iterator
+
+from webshop_server.text.word_classes import classes
+
+MAX_LENGTH = 255
+"""Longest word in UTF-16 units; a longer one is cut there, and the rest is read as a text of its own."""
+
+# What stays with the character before it (WB4), and the same without the two presentation selectors.
+_X = "[xzKtpmTES]*"
+_Y = "[xzKmTES]*"
+_LETTERS = f"(?:[ab]+|h){_X}"
+_DIGITS = f"[dn]+{_X}"
+_CONNECTORS = f"(?:_{_X})+"
+# Hebrew takes an apostrophe at its end and a quotation mark inside (WB7a to WB7c); then digits (WB8, WB11, WB12) and
+# letters (WB5 to WB7) with what joins them, one after the other as they come (WB9, WB10).
+_HEBREW = f"h{_X}'{_X}|h{_X}\"{_X}h{_X}"
+_RUN = f"(?:{_HEBREW}|{_DIGITS}(?:[,.']{_X}{_DIGITS})*|{_LETTERS}(?:[:.']{_X}{_LETTERS})*)+"
+_PART = f"(?:(?:k{_X})+|{_RUN})"
+# Connectors tie all of these together (WB13, WB13a, WB13b), and are no word without them.
+_WORD = f"(?:{_CONNECTORS})?{_PART}(?:{_CONNECTORS}{_PART})*(?:{_CONNECTORS})?"
+# A pictograph with what belongs to it, then more of them by zero-width joiners. A joiner may be among the marks that
+# _Y has taken already, which the look-behind sees. A skin tone stands for a pictograph.
+_PICTURE = f"[eb]{_Y}p?"
+_PICTURES = f"(?:z*{_PICTURE}|m{_Y})(?:(?<=z){_PICTURE}|z+{_PICTURE}|zm{_Y})*"
+_TAGGED = f"z*[eb]{_Y}pT+E"
+_KEYCAP = f"#{_Y}p?K{_Y}"  # those of digits are words already
+_FLAG = f"r{_X}r{_X}"
+_EMOJI = f"{_TAGGED}|{_PICTURES}|{_KEYCAP}|{_FLAG}"
+_SOUTH_EAST_ASIAN = f"[sS][s{_X[1:]}"  # cut between words only by a dictionary, so kept together
+_OTHERS = f"{_SOUTH_EAST_ASIAN}|[ig]{_X}"
+
+# Connectors and joiners that begin no word are skipped in one go, or a long row of them would be read again and again.
+_FAST = re.compile(f"(?P<word>{_WORD}|{_EMOJI}|{_OTHERS})|{_CONNECTORS}|z+")
+# Letters that are pictographs too, and connectors that begin no word while their marks do.
+_NEEDS_CARE = re.compile("b|_[xKtpTE]*[zmS]")
+_FIRST = re.compile(f"{_WORD}|{_OTHERS}")
+_SECOND = re.compile(_EMOJI)
+
+
+def words(text: str) -> list[str]:
+    """Cuts a text into words, in time linear in its length.
+
+    Args:
+        text: Any string.
+
+    Returns:
+        The words in order, spelled as in the text. What separates words is left out.
+    """
+    letters = classes(text)
+    if not _NEEDS_CARE.search(letters):
+        spans = [match.span() for match in _FAST.finditer(letters) if match.lastgroup]
+        # A character is at most two UTF-16 units.
+        if all(end - start <= MAX_LENGTH // 2 for start, end in spans):
+            return [text[start:end] for start, end in spans]
+    return [text[start:end] for start, end in _longest_matches(text, letters)]
+
+
+def _longest_matches(text: str, letters: str) -> Iterator[tuple[int, int]]:
+    """Spans of the words of a text whatever is in it: the longest match of any rule, in a window of Lucene's size."""
+    start = 0
+    while start < len(letters):
+        stop = _window_end(text, start)
+        found = (_FIRST.match(letters, start, stop), _SECOND.match(letters, start, stop))
+        end = max((match.end() for match in found if match), default=start)
+        if end > start:
+            yield start, end
+        start = max(end, start + 1)
+
+
+def _window_end(text: str, start: int) -> int:
+    """Where a buffer of `MAX_LENGTH` UTF-16 units that begins at `start` ends."""
+    stop = min(len(text), start + MAX_LENGTH)
+    units = len(text[start:stop].encode("utf-16-le", "surrogatepass")) // 2
+    while units > MAX_LENGTH:
+        stop -= 1
+        units -= 1 + (text[stop] > "\uffff")
+    return stop
