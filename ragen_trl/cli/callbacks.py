@@ -58,7 +58,7 @@ def watch(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> Col
     """
     args = trainer.args
     steps = spread_steps(args.max_steps, record_rollouts, max(1, round(args.steps_per_rollout)))
-    trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer._tokenizer, steps))
+    trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps))
     if monitor == "off":
         return None
     watching = CollapseMonitor(trainer, action=cast(Action, monitor))

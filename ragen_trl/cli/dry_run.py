@@ -17,21 +17,21 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
-from ragen_trl.cli.eval_plan import EvalPlan, Task
 from ragen_trl.cli.memory_estimate import MemoryUse, ModelShapeError, memory_lines, peak_bytes, shape_of
 from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.transformers import ScriptedPolicy
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, training_rows
-from ragen_trl.system.progress import heading
+from ragen_trl.system.terminal import heading
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trajectory import Trajectory
 

@@ -15,7 +15,7 @@ from typing import Any
 from ragen_trl.config import validation
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
-from ragen_trl.system.progress import heading
+from ragen_trl.system.terminal import heading
 
 _PACKAGE = Path(__file__).parents[1]
 _TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, CriticOptions, ("config/starpo", "StarPOConfig"))
@@ -36,8 +36,8 @@ _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
         *_TRAINING,
     ),
     "eval": (
-        ("cli/eval_options", "EvaluationArguments"),
-        ("cli/eval_options", "ApiArguments"),
+        ("evaluation/plan", "EvaluationArguments"),
+        ("evaluation/plan", "ApiArguments"),
         *_TRAINING,
     ),
 }

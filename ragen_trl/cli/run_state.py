@@ -15,7 +15,7 @@ class RunExistsError(UserError, FileExistsError):
 
 
 class RunState:
-    """What a run has done so far, kept in ``state.json`` so that a repeated command goes on behind it.
+    """What a run has done so far, kept in ``stages.json`` so that a repeated command goes on behind it.
 
     Args:
         folder: The run folder.
@@ -33,7 +33,7 @@ class RunState:
         advice = "pass --overwrite true to start anew, or choose another --output_dir"
         if (folder / "summary.json").exists():
             raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        self._path = folder / "state.json"
+        self._path = folder / "stages.json"
         self._content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
         if self._path.exists():
             stored = _read(self._path)
@@ -65,9 +65,9 @@ def _delete_run(folder: Path) -> None:
     """Delete a run folder, and nothing that a mistyped ``--output_dir`` may name instead."""
     if not folder.exists() or not any(folder.iterdir()):
         return
-    if not (folder / "state.json").exists():
+    if not (folder / "stages.json").exists():
         raise RunExistsError(
-            f"{folder} is not empty and holds no run (no state.json), so it is not deleted; "
+            f"{folder} is not empty and holds no run (no stages.json), so it is not deleted; "
             "choose another --output_dir"
         )
     shutil.rmtree(folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 OPTIONS = "--max_steps 5 --per_device_train_batch_size 8 --num_generations 4 --eval_episodes 16".split()

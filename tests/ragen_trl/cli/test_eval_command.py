@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
 
 KEY = "sk-very-secret-0123456789"
@@ -102,7 +102,7 @@ def test_episodes_that_the_api_failed_are_left_out_and_asked_again_next_time(
     assert (summary(tmp_path)["api"]["answers"], found["failures"]) == (1, {})
 
 
-def test_the_key_is_in_no_output(tmp_path: Path) -> None:
+def test_the_key_is_in_no_output(tmp_path: Path, root: Path) -> None:
     """In a process of its own, so that logs and traces are there as well; the server quotes the key."""
     env = {**os.environ, "OPENAI_API_KEY": KEY, "HF_HUB_OFFLINE": "1"}
     with OpenAIServer(
@@ -110,7 +110,7 @@ def test_the_key_is_in_no_output(tmp_path: Path) -> None:
     ) as server:
         command = [sys.executable, "-m", "ragen_trl", "eval", "--env", "ragen/Bandit-v0", "--episodes", "8"]
         command += ["--api_model", "risky", "--api_base", server.url, "--output_dir", str(tmp_path / "out")]
-        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, env=env, cwd=root, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert "bad ***" in done.stdout
     assert KEY not in done.stdout + done.stderr

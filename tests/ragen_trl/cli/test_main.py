@@ -13,7 +13,7 @@ import gymnasium
 import pytest
 from transformers import Trainer
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 from ragen_trl.reporting.report import results_table
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
 

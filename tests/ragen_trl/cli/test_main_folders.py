@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

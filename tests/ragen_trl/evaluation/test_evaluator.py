@@ -13,7 +13,8 @@ from ragen_trl import StarPOConfig
 from ragen_trl.evaluation.evaluator import EvaluationError, evaluate, held_out_starts, summarise
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import ScriptedPolicy, TransformersPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
+from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import measure
 from ragen_trl.rollout.environments import make_turns

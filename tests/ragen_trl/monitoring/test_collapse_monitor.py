@@ -15,7 +15,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, CollapseMonitor
 from ragen_trl.monitoring import episode_measures
-from ragen_trl.monitoring.collapse_monitor import MonitorError
+from ragen_trl.monitoring.collapse_monitor import MonitorError, best_step
 from ragen_trl.monitoring.episode_measures import (
     pairs_of_completions,
     pairs_of_trajectories,
@@ -24,7 +24,6 @@ from ragen_trl.monitoring.episode_measures import (
     token_pieces,
 )
 from ragen_trl.monitoring.mutual_information import ThoughtPair
-from ragen_trl.monitoring.rollback import best_step
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.trainers import (
