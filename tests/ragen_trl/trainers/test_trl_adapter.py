@@ -24,7 +24,6 @@ from tests.support.ragen_trl.equivalence import with_adapter
 from tests.support.ragen_trl.fake_vllm import fake_of, vllm_trainer
 from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model, small_trainer
 
-
 SEEN: list[tuple[list[str], list[float]]] = []
 
 
