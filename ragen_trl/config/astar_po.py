@@ -4,9 +4,10 @@ r"""Configuration of A\*-PO over trajectories: the paper's values where it names
 policy), so that rewards of another scale make the same run.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
+from ragen_trl.config.play import option
 from ragen_trl.config.starpo import StarPOConfig
 
 # Options that a regression of whole trajectories does not use: estimators of advantages, a critic, ratios and clips.
@@ -36,64 +37,43 @@ class AStarPOConfig(StarPOConfig):
     _trainer = "AStarPOTrainer"
     _needs_whole_trajectories = True
 
-    learning_rate: float = field(default=1e-6, metadata={"help": "Learning rate; about 1e-5 with LoRA."})
-    num_generations: int | None = field(default=1, metadata={"help": "Trajectories per start state and update."})
-    num_train_seeds: int | None = field(
-        default=256,
-        metadata={"help": "Different start states to train on, each with a V*; unset: a new one for every trajectory."},
+    learning_rate: float = option(1e-6, "Learning rate; about 1e-5 with LoRA.")
+    num_generations: int | None = option(1, "Trajectories per start state and update.")
+    num_train_seeds: int | None = option(
+        256, "Different start states to train on, each with a V*; unset: a new one for every trajectory."
     )
-    beta: float = field(default=0.0, metadata={"help": "TRL's KL term; must stay 0, use beta2 or kl_coef."})
-    entropy_coef: float = field(
-        default=0.0, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    beta: float = option(0.0, "TRL's KL term; must stay 0, use beta2 or kl_coef.")
+    entropy_coef: float = option(0.0, "Entropy bonus: this times the mean entropy over sampled tokens (nats).")
+    vllm_importance_sampling_correction: bool = option(False, "Must stay off: a regression takes no importance ratios.")
+    reference_samples: int = option(8, "Episodes of the reference from each start state (N).")
+    max_reference_samples: int = option(32, "Most episodes from a start state whose V* stays uncertain.")
+    value_std_error: float = option(0.15, "Standard error of V* that is good enough, in units of the return range.")
+    beta1: float = option(0.5, "Temperature of V*, in return ranges; near 0: best return, large: mean return.")
+    beta2: float = option(1e-3, "Weight of the log-ratio to the reference, in units of the return range per nat.")
+    return_range: float | None = option(
+        None, "Largest minus smallest return; unset: measured on the reference's episodes."
     )
-    vllm_importance_sampling_correction: bool = field(
-        default=False, metadata={"help": "Must stay off: a regression takes no importance ratios."}
+    loss_scale: Literal["unit", "paper"] = option(
+        "unit", "'unit': the gradient has the scale of REINFORCE; 'paper': times 2·beta2."
     )
-    reference_samples: int = field(default=8, metadata={"help": "Episodes of the reference from each start state (N)."})
-    max_reference_samples: int = field(
-        default=32, metadata={"help": "Most episodes from a start state whose V* stays uncertain."}
+    residual_cap: float | None = option(
+        None, "Residuals beyond this many return ranges count linearly (Huber); unset: all squared."
     )
-    value_std_error: float = field(
-        default=0.15, metadata={"help": "Standard error of V* that is good enough, in units of the return range."}
+    kl_coef: float = option(
+        0.0, "Weight of the KL to the reference per token (k3), on the unit scale; 0: no such term."
     )
-    beta1: float = field(
-        default=0.5, metadata={"help": "Temperature of V*, in return ranges; near 0: best return, large: mean return."}
+    refresh_steps: int = option(
+        0, "Updates after which the policy becomes the reference and V* is estimated again; 0: never."
     )
-    beta2: float = field(
-        default=1e-3,
-        metadata={"help": "Weight of the log-ratio to the reference, in units of the return range per nat."},
+    refresh_when_stale: bool = option(
+        False, "Do the same when returns lie above V* by more than three standard errors."
     )
-    return_range: float | None = field(
-        default=None, metadata={"help": "Largest minus smallest return; unset: measured on the reference's episodes."}
+    stale_window: int = option(8, "Rollouts over which refresh_when_stale compares them.")
+    reward_version: str = option(
+        "", "Part of the cache's key; change it when rewards of an environment or a function change."
     )
-    loss_scale: Literal["unit", "paper"] = field(
-        default="unit",
-        metadata={"help": "'unit': the gradient has the scale of REINFORCE; 'paper': times 2·beta2."},
-    )
-    residual_cap: float | None = field(
-        default=None,
-        metadata={"help": "Residuals beyond this many return ranges count linearly (Huber); unset: all squared."},
-    )
-    kl_coef: float = field(
-        default=0.0,
-        metadata={"help": "Weight of the KL to the reference per token (k3), on the unit scale; 0: no such term."},
-    )
-    refresh_steps: int = field(
-        default=0,
-        metadata={"help": "Updates after which the policy becomes the reference and V* is estimated again; 0: never."},
-    )
-    refresh_when_stale: bool = field(
-        default=False,
-        metadata={"help": "Do the same when returns lie above V* by more than three standard errors."},
-    )
-    stale_window: int = field(default=8, metadata={"help": "Rollouts over which refresh_when_stale compares them."})
-    reward_version: str = field(
-        default="",
-        metadata={"help": "Part of the cache's key; change it when rewards of an environment or a function change."},
-    )
-    value_cache: str | None = field(
-        default=None,
-        metadata={"help": "SQLite file of the reference's returns, shared by runs; unset: in the run folder."},
+    value_cache: str | None = option(
+        None, "SQLite file of the reference's returns, shared by runs; unset: in the run folder."
     )
 
     def __post_init__(self) -> None:

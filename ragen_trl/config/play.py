@@ -14,7 +14,8 @@ DEFAULT_WORKERS = 128
 """Most threads that step waiting environments at the same time."""
 
 
-def _option(default: Any, text: str) -> Any:
+def option(default: Any, text: str) -> Any:
+    """A field of a dataclass of options: its default and its help."""
     return field(default=default, metadata={"help": text})
 
 
@@ -22,23 +23,23 @@ def _option(default: Any, text: str) -> Any:
 class TaskOptions:
     """The task. All policies of one table of results play the same task."""
 
-    env_kwargs: dict[str, Any] | str | None = _option(
+    env_kwargs: dict[str, Any] | str | None = option(
         None, "Keyword arguments (JSON) of the environment, as for gymnasium.make."
     )
-    max_turns: int = _option(5, "Replies per trajectory.")
-    max_actions_per_turn: int = _option(5, "Actions executed per reply; more are dropped.")
-    max_actions: int = _option(10, "Actions per trajectory.")
-    format_penalty: float = _option(-0.1, "Reward of a turn whose reply cannot be read or holds an invalid action.")
+    max_turns: int = option(5, "Replies per trajectory.")
+    max_actions_per_turn: int = option(5, "Actions executed per reply; more are dropped.")
+    max_actions: int = option(10, "Actions per trajectory.")
+    format_penalty: float = option(-0.1, "Reward of a turn whose reply cannot be read or holds an invalid action.")
 
 
 @dataclass
 class TokenOptions:
     """Options that need the tokens of the policy; a model that is reached over an API cannot honour them."""
 
-    window_turns: int | None = _option(
+    window_turns: int | None = option(
         None, "Most turns that the model sees, the present one included; unset: all of them."
     )
-    stop_at_answer: bool = _option(
+    stop_at_answer: bool = option(
         False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )
 
@@ -47,17 +48,17 @@ class TokenOptions:
 class MannerOptions(TokenOptions):
     """How a model is prompted and what failures cost. These options are saved with a model."""
 
-    think: bool = _option(True, "Ask for <think>…</think> before <answer>…</answer>.")
-    max_reply_length: int = _option(400, "Tokens sampled per reply.")
-    max_completion_length: int | None = _option(
+    think: bool = option(True, "Ask for <think>…</think> before <answer>…</answer>.")
+    max_reply_length: int = option(400, "Tokens sampled per reply.")
+    max_completion_length: int | None = option(
         3600, "Tokens a trajectory may have after its first prompt, all later turns included."
     )
-    system_prompt: str | None = _option(None, "System message; unset leaves it to the chat template.")
-    force_reply_prefix: bool = _option(
+    system_prompt: str | None = option(None, "System message; unset leaves it to the chat template.")
+    force_reply_prefix: bool = option(
         True, "Start every reply with <think> (or <answer>), which is given and not trained, as in RAGEN."
     )
-    cut_penalty: float = _option(0.0, "Reward added to a turn whose reply was cut by a token limit.")
-    env_failure_penalty: float = _option(
+    cut_penalty: float = option(0.0, "Reward added to a turn whose reply was cut by a token limit.")
+    env_failure_penalty: float = option(
         -2.0, "Reward of a turn in which the environment crashed or took too long; its episode ends."
     )
 
@@ -66,10 +67,10 @@ class MannerOptions(TokenOptions):
 class ExecutionOptions:
     """How environments are stepped. These options change no result."""
 
-    env_workers: int = _option(
+    env_workers: int = option(
         DEFAULT_WORKERS, "Most threads that step waiting environments at the same time; 0: step all in the main thread."
     )
-    env_timeout: float | None = _option(None, "Seconds a step or reset of an environment may take; unset: no limit.")
+    env_timeout: float | None = option(None, "Seconds a step or reset of an environment may take; unset: no limit.")
 
 
 @dataclass

@@ -7,7 +7,7 @@ ignored.
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,7 +15,7 @@ from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
 from ragen_trl.config.critic import CriticOptions
-from ragen_trl.config.play import PlayOptions
+from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
 # TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
@@ -56,96 +56,58 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
     _needs_whole_trajectories: ClassVar[bool] = False  # whether each trajectory must be one training row
 
-    loss_type: str = field(
-        default="grpo",
-        metadata={"help": "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."},
+    loss_type: str = option(
+        "grpo", "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."
     )
-    bf16: bool | None = field(
-        default=None, metadata={"help": "Mixed precision in bfloat16; unset: on where the hardware has it."}
+    bf16: bool | None = option(None, "Mixed precision in bfloat16; unset: on where the hardware has it.")
+    dataloader_pin_memory: bool | None = option(  # type: ignore[assignment]
+        None, "As in transformers; unset: where there is a GPU."
     )
-    dataloader_pin_memory: bool | None = field(  # type: ignore[assignment]
-        default=None, metadata={"help": "As in transformers; unset: where there is a GPU."}
+    per_device_train_batch_size: int = option(4, "Trajectories per forward and backward pass and process.")
+    gradient_accumulation_steps: int = option(
+        32, "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."
     )
-    per_device_train_batch_size: int = field(
-        default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
+    max_steps: int = option(200, "Updates. By default each has its own rollout.")
+    lr_scheduler_type: str = option("constant", "Learning-rate schedule.")
+    num_generations_eval: int | None = option(1, "Trajectories per start state in TRL's evaluation during training.")
+    num_generations: int | None = option(
+        16, "Trajectories per start state (group size), at least 2; with a critic 1 is enough."
     )
-    gradient_accumulation_steps: int = field(
-        default=32,
-        metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."},
+    beta: float = option(0.001, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
+    entropy_coef: float = option(0.001, "Entropy bonus: this times the mean entropy over sampled tokens (nats).")
+    delta: float | None = option(3.0, "Dual clip: bound of the ratio where the advantage is negative; unset: none.")
+    vllm_importance_sampling_mode: str = option(
+        "token_truncate",
+        "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
+        "whole trajectories, nearly all of them if they are long.",
     )
-    max_steps: int = field(default=200, metadata={"help": "Updates. By default each has its own rollout."})
-    lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
-    num_generations_eval: int | None = field(
-        default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
+    num_train_seeds: int | None = option(
+        None, "Different start states to train on; unset: a new one for every group of the run."
     )
-    num_generations: int | None = field(
-        default=16,
-        metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 is enough."},
+    num_eval_seeds: int = option(64, "Start states of TRL's evaluation during training (eval_strategy).")
+    train_seed_start: int = option(10_000, "Seed of the first training start state; evaluation uses those below.")
+    advantage: str = option("group", f"Advantage estimator: one of {', '.join(ADVANTAGES)}.")
+    baseline: Literal["mean", "leave_one_out"] = option(
+        "mean",
+        "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
+        "sets the divisor: 'group' std, 'batch' std or 'none'.",
     )
-    beta: float = field(
-        default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
+    gamma: float = option(1.0, "Discount per sampled token ('gae', 'bi_level_gae').")
+    gae_lambda: float = option(1.0, "λ of generalised advantage estimation over tokens.")
+    turn_gamma: float = option(0.95, "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo').")
+    turn_lambda: float = option(1.0, "λ of generalised advantage estimation over turns ('turn_gae').")
+    step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo').")
+    filter_ratio: float = option(
+        1.0, "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."
     )
-    entropy_coef: float = field(
-        default=0.001, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
+    filter_strategy: str = option(
+        "top_k",
+        "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
+        "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2).",
     )
-    delta: float | None = field(
-        default=3.0, metadata={"help": "Dual clip: bound of the ratio where the advantage is negative; unset: none."}
-    )
-    vllm_importance_sampling_mode: str = field(
-        default="token_truncate",
-        metadata={
-            "help": "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
-            "whole trajectories, nearly all of them if they are long."
-        },
-    )
-    num_train_seeds: int | None = field(
-        default=None,
-        metadata={"help": "Different start states to train on; unset: a new one for every group of the run."},
-    )
-    num_eval_seeds: int = field(
-        default=64, metadata={"help": "Start states of TRL's evaluation during training (eval_strategy)."}
-    )
-    train_seed_start: int = field(
-        default=10_000, metadata={"help": "Seed of the first training start state; evaluation uses those below."}
-    )
-    advantage: str = field(
-        default="group", metadata={"help": f"Advantage estimator: one of {', '.join(ADVANTAGES)}."}
-    )
-    baseline: Literal["mean", "leave_one_out"] = field(
-        default="mean",
-        metadata={
-            "help": "Baseline of the group advantage: 'mean' of the group or 'leave_one_out'. scale_rewards (TRL) "
-            "sets the divisor: 'group' std, 'batch' std or 'none'."
-        },
-    )
-    gamma: float = field(default=1.0, metadata={"help": "Discount per sampled token ('gae', 'bi_level_gae')."})
-    gae_lambda: float = field(default=1.0, metadata={"help": "λ of generalised advantage estimation over tokens."})
-    turn_gamma: float = field(
-        default=0.95, metadata={"help": "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo')."}
-    )
-    turn_lambda: float = field(
-        default=1.0, metadata={"help": "λ of generalised advantage estimation over turns ('turn_gae')."}
-    )
-    step_weight: float = field(
-        default=1.0, metadata={"help": "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo')."}
-    )
-    filter_ratio: float = field(
-        default=1.0,
-        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
-    )
-    filter_strategy: str = field(
-        default="top_k",
-        metadata={
-            "help": "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
-            "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2)."
-        },
-    )
-    max_refills: int = field(
-        default=0,
-        metadata={"help": "Most extra rollouts, from new start states, to complete the groups to train on."},
-    )
-    env_weights: list[float] | None = field(
-        default=None, metadata={"help": "With several environments: how often each is played; unset: equally."}
+    max_refills: int = option(0, "Most extra rollouts, from new start states, to complete the groups to train on.")
+    env_weights: list[float] | None = option(
+        None, "With several environments: how often each is played; unset: equally."
     )
 
     def __post_init__(self) -> None:
@@ -228,11 +190,8 @@ class StarPOSConfig(StarPOConfig):
     Each ingredient is an ordinary field: ``filter_ratio``, ``beta``, ``epsilon`` and ``epsilon_high``.
     """
 
-    filter_ratio: float = field(
-        default=0.25,
-        metadata={"help": "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."},
+    filter_ratio: float = option(
+        0.25, "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."
     )
-    beta: float = field(
-        default=0.0, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
-    )
-    epsilon_high: float | None = field(default=0.28, metadata={"help": "Upper clip range (clip-higher)."})
+    beta: float = option(0.0, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
+    epsilon_high: float | None = option(0.28, "Upper clip range (clip-higher).")

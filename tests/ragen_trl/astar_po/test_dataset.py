@@ -17,7 +17,7 @@ NEVER_WON = SEEDS[:4]
 
 
 class Lucky(Spy):
-    """An episode wins by its dice, but never from the first four start states."""
+    """An episode wins by its outcome seed, but never from the first four start states."""
 
     def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
         played = super().rollout(starts, envs, policy)
@@ -30,14 +30,14 @@ class Lucky(Spy):
 
 
 def make(folder: Path, columns: dict[str, list[Any]], **options: Any) -> Any:
-    """A run on the rows of eight bandits, with these columns beside."""
+    """A run on the rows of eight bandits, with these further columns."""
     data = Dataset.from_dict({"env": ["ragen/Bandit-v0"] * 8, "seed": SEEDS, **columns})
     stage = {"num_generations": 1, "reference_samples": 4, "max_reference_samples": 4, "max_turns": 1}
     return small_trainer(folder, None, AStarPOConfig, Lucky, train_dataset=data, **{**stage, **options})
 
 
 def test_both_stages_and_exchanged_starts_have_the_columns_of_their_own_row(tmp_path: Path) -> None:
-    """Regression: stage 1 had no columns at all, and an exchanged start had those of the one that gave way to it."""
+    """Regression: stage 1 had no columns at all, and an exchanged start had those of the one that it replaced."""
     seen: list[tuple[int, float]] = []
 
     def bonus(seed: list[int], bonus: list[float], **_: Any) -> list[float]:

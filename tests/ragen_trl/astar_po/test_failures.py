@@ -29,7 +29,7 @@ def falling_over() -> AnyReply:
 def test_a_failed_episode_is_played_again_and_never_taken_for_a_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash was stored as a return of -1 once, and stayed in the cache when the environment was mended."""
+    """A crash was stored as a return of -1 once, and stayed in the cache when the environment was repaired."""
     options = {"env_workers": 0, "max_steps": 1}
     healthy = astar(tmp_path / "healthy", falling_over, **options).estimate_values()[0]
     monkeypatch.setattr(FallsOver, "crashes", 3)

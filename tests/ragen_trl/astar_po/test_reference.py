@@ -27,6 +27,9 @@ from tests.support.ragen_trl.references import (
 )
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
+# PEFT's advice on adapters of tied embeddings, which a kind of policy here has on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_stays_what_the_policy_was(kind: str) -> None:

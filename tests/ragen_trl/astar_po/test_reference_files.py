@@ -22,6 +22,9 @@ from tests.support.ragen_trl.references import (
 )
 from tests.support.ragen_trl.trainers import small_model
 
+# PEFT's advice on adapters of tied embeddings, which a kind of policy here has on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
+
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fingerprint_knows_the_reference_and_not_the_policy(kind: str) -> None:

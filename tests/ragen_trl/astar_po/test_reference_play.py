@@ -134,7 +134,7 @@ def test_a_return_that_is_not_finite_stops_all_processes() -> None:
     assert "sample 3 of start 2" in str(results[0])
 
 
-def test_the_dice_of_an_episode_depend_on_its_place_alone() -> None:
+def test_the_seeds_of_an_episode_depend_on_its_place_alone() -> None:
     def starts() -> Iterator[Start]:
         return (reference_start(seed, index) for seed in (10_000, 10_001) for index in range(50))
 

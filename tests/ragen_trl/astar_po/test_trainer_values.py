@@ -116,7 +116,7 @@ def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> No
     second = astar(tmp_path, max_steps=1)
     second.train()
     assert logged(first, "astar/reference_episodes") == [32]
-    assert logged(second, "astar/reference_episodes") == [32]  # what V* rests on, whoever played it
+    assert logged(second, "astar/reference_episodes") == [32]  # all that V* is estimated from, cached or not
     assert second.values[0].played == 0
     assert first.values[0].starts == second.values[0].starts
     for name, value in parameters(first).items():
@@ -124,7 +124,7 @@ def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("group_size", [1, 4])
-def test_starts_without_spread_give_way_to_others(tmp_path: Path, group_size: int) -> None:
+def test_starts_without_spread_are_replaced_by_others(tmp_path: Path, group_size: int) -> None:
     trainer = astar(tmp_path, num_generations=group_size, max_steps=4, per_device_train_batch_size=8 * group_size)
     trainer.train()
     values = trainer.values[0]

@@ -81,6 +81,7 @@ def test_a_reference_that_is_a_switched_off_adapter_cannot_be_sent_after_trainin
     trainer.estimate_values()
 
 
+@pytest.mark.filterwarnings("ignore:Could not find a config file in kept somewhere:UserWarning")  # nothing is there
 def test_a_lora_run_of_a_star_po_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checkpoint holds the reference's fingerprint, and the reference is the base."""
     options = {"max_steps": 3, "learning_rate": 1e-2, "save_strategy": "steps", "save_steps": 1}

@@ -1,4 +1,4 @@
-"""Checkpoints: nothing half-written is read as whole, and Ctrl-C leaves a checkpoint behind."""
+"""Checkpoints: nothing half-written is read as whole, and Ctrl-C leaves a checkpoint."""
 
 import json
 import os

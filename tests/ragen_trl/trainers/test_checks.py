@@ -63,7 +63,7 @@ def test_rewards_come_in_any_container_of_numbers(rewards: Any) -> None:
         (1.0, "returned 1.0; return a list of 2 numbers"),
     ],
 )
-def test_rewards_that_trl_would_stumble_over_are_named(rewards: Any, message: str) -> None:
+def test_rewards_that_trl_cannot_use_are_named(rewards: Any, message: str) -> None:
     """A NaN counts as "no reward" in TRL, so that a function that returned nothing else did nothing, silently."""
 
     def judge(completions: Any, **_: Any) -> Any:

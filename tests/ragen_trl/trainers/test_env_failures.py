@@ -84,7 +84,7 @@ def test_training_goes_on_among_environments_that_hang(tmp_path: Path) -> None:
 
 
 def test_a_rollout_that_fails_altogether_ends_the_run_with_the_reason(tmp_path: Path) -> None:
-    """A bug in an environment is not to be trained on for hours, with a warning at the top of the log."""
+    """A bug in an environment must not be trained on for hours, with a warning at the top of the log."""
 
     def broken() -> AnyReply:
         env = fragile()
@@ -109,7 +109,7 @@ def test_evaluation_leaves_failures_out_says_so_and_plays_on_in_new_environments
         return made[-1]
 
     args = StarPOConfig(output_dir="unused", **SMALL)
-    result = evaluate(ScriptedPolicy(lambda env, dice: "hello"), maker, args, episodes=40, batch_size=8)
+    result = evaluate(ScriptedPolicy(lambda env, random: "hello"), maker, args, episodes=40, batch_size=8)
     assert result.n + result.left_out == 40
     assert 4 < result.left_out < 28
     assert result.truncated == 0  # no limit but the crashes
@@ -125,10 +125,10 @@ def test_an_evaluation_of_failures_alone_says_why() -> None:
 
     args = StarPOConfig(output_dir="unused", **SMALL)
     with pytest.raises(EvaluationError, match="all of 4 episodes failed without the policy, 4 of them (?s:.*)Zero"):
-        evaluate(ScriptedPolicy(lambda env, dice: "hello"), broken, args, episodes=4)
+        evaluate(ScriptedPolicy(lambda env, random: "hello"), broken, args, episodes=4)
 
 
-def test_nothing_is_worth_anything_behind_a_failure() -> None:
+def test_nothing_is_worth_anything_after_a_failure() -> None:
     """However limits are valued: there is no state."""
     for limit in ("crash", "timeout"):
         assert not goes_on(made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit), "all")

@@ -42,7 +42,7 @@ class Spy(StarPOTrainer):
 
     def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
         trajectories = super().rollout(starts, envs, policy)
-        assert len({id(env.unwrapped) for env in envs}) == len(envs)  # nobody shares one
+        assert len({id(env.unwrapped) for env in envs}) == len(envs)  # none is shared
         self.played += zip([env.unwrapped for env in envs], trajectories, strict=True)
         return trajectories
 
@@ -62,8 +62,18 @@ def groups(trainer: Any) -> list[list[tuple[Any, Trajectory]]]:
     return [trainer.played[first : first + 4] for first in range(0, len(trainer.played), 4)]
 
 
-def test_a_group_is_played_in_one_environment_from_one_start(tmp_path: Path) -> None:
-    trainer = run(tmp_path, [cheap, dear], max_steps=3)
+@pytest.fixture(scope="module", params=[(None, [2, 2]), ([3.0, 1.0], [3, 1]), ([1.0, 3.0], [1, 3])], ids=str)
+def weighted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[int]]:
+    """Three updates on both lotteries with given weights, and the groups of each that these make; three tests read it.
+
+    Do not change it.
+    """
+    weights, shares = request.param
+    return run(tmp_path_factory.mktemp("weighted"), [cheap, dear], env_weights=weights, max_steps=3), shares
+
+
+def test_a_group_is_played_in_one_environment_from_one_start(weighted: tuple[Any, list[int]]) -> None:
+    trainer, _ = weighted
     for group in groups(trainer):
         assert len({env.win for env, _ in group}) == 1
         assert len({trajectory.seed for _, trajectory in group}) == 1
@@ -75,18 +85,17 @@ def test_a_group_is_played_in_one_environment_from_one_start(tmp_path: Path) -> 
         assert all(value in (0.0, wins) for value, wins in zip(rollout.returns.tolist(), paid, strict=True))
 
 
-@pytest.mark.parametrize(("weights", "shares"), [(None, [2, 2]), ([3.0, 1.0], [3, 1]), ([1.0, 3.0], [1, 3])])
-def test_every_rollout_has_its_environments_by_weight(tmp_path: Path, weights: Any, shares: list[int]) -> None:
-    trainer = run(tmp_path, [cheap, dear], env_weights=weights, max_steps=3)
+def test_every_rollout_has_its_environments_by_weight(weighted: tuple[Any, list[int]]) -> None:
+    trainer, shares = weighted
     wins = [group[0][0].win for group in groups(trainer)]
     for first in (0, 4, 8):
         rollout = wins[first : first + 4]
         assert [rollout.count(1.0), rollout.count(1000.0)] == shares
 
 
-def test_each_environment_is_reported_apart(tmp_path: Path) -> None:
-    trainer = run(tmp_path, [cheap, dear], env_weights=[3.0, 1.0], max_steps=2)
-    for step, row in enumerate(trainer.state.log_history[:2]):
+def test_each_environment_is_reported_separately(weighted: tuple[Any, list[int]]) -> None:
+    trainer, _ = weighted
+    for step, row in enumerate(trainer.state.log_history[:3]):
         played = trainer.played[16 * step : 16 * step + 16]
         for name, win in (("cheap", 1.0), ("dear", 1000.0)):
             own = [trajectory for env, trajectory in played if env.win == win]

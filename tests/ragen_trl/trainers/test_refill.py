@@ -15,7 +15,7 @@ TURNS: dict[str, Any] = {"think": False, "max_turns": 1, "max_actions": 1, "max_
 
 
 class Dull(Lottery):
-    """A lottery most of whose tickets never win, whoever holds them."""
+    """A lottery in which most tickets never win, whatever the outcome seed."""
 
     share = 0.25
 
@@ -74,9 +74,20 @@ def completions(batch: dict[str, Any]) -> list[tuple[int, ...]]:
     return sorted(row for row, whole in zip(rows_of(batch), used, strict=True) if whole)
 
 
-def test_rollouts_are_added_until_enough_groups_have_spread(tmp_path: Path) -> None:
-    """Half of 4 groups is wanted, and a quarter of the groups has spread."""
-    trainer = run(tmp_path, filter_ratio=0.5, max_refills=20, max_steps=3)
+@pytest.fixture(scope="module")
+def refilled(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Three updates. Half of 4 groups is wanted, and a quarter of the groups has spread. Two tests read it."""
+    return run(tmp_path_factory.mktemp("refilled"), filter_ratio=0.5, max_refills=20, max_steps=3)
+
+
+@pytest.fixture(scope="module")
+def refilled_once(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The first of these updates. Two tests read it."""
+    return run(tmp_path_factory.mktemp("once"), filter_ratio=0.5, max_refills=20, max_steps=1)
+
+
+def test_rollouts_are_added_until_enough_groups_have_spread(refilled: Any) -> None:
+    trainer = refilled
     rows = trainer.state.log_history[:3]
     needed: list[int] = []
     groups = iter(trainer.groups())
@@ -92,8 +103,8 @@ def test_rollouts_are_added_until_enough_groups_have_spread(tmp_path: Path) -> N
     assert [len(completions(batch)) for batch in trainer.batches] == [8, 8, 8]
 
 
-def test_the_kept_groups_are_the_most_uncertain_of_all_rollouts(tmp_path: Path) -> None:
-    trainer = run(tmp_path, filter_ratio=0.5, max_refills=20, max_steps=1)
+def test_the_kept_groups_are_the_most_uncertain_of_all_rollouts(refilled_once: Any) -> None:
+    trainer = refilled_once
     stds = [torch.tensor([m.episode_return for m in group]).std().item() for group in trainer.groups()]
     assert len(stds) > 4
     best = sorted(range(len(stds)), key=lambda index: (-stds[index], index))[:2]
@@ -102,8 +113,8 @@ def test_the_kept_groups_are_the_most_uncertain_of_all_rollouts(tmp_path: Path) 
     assert completions(batch) == kept
 
 
-def test_start_states_of_refills_are_new(tmp_path: Path) -> None:
-    trainer = run(tmp_path, filter_ratio=0.5, max_refills=20, max_steps=3)
+def test_start_states_of_refills_are_new(refilled: Any) -> None:
+    trainer = refilled
     seeds = [
         [group[0].seed for group in trainer.groups()][first : first + 4]
         for first in range(0, 4 * len(trainer.rollouts), 4)
@@ -134,19 +145,19 @@ def test_no_schedule_of_updates_repeats_a_refill(tmp_path: Path, schedule: dict[
     assert sorted(seed - REFILL for seed in seeds if seed >= REFILL)[0] == 0
 
 
-def test_refills_are_played_with_dice_of_their_own(tmp_path: Path) -> None:
+def test_refills_are_played_with_their_own_outcome_seeds(tmp_path: Path) -> None:
     trainer = run(tmp_path, lottery(win=0.0), max_refills=2, max_steps=1)
-    dice = [member.outcome_seed for group in trainer.groups() for member in group]
-    assert len(set(dice)) == len(dice) == 48
+    outcome_seeds = [member.outcome_seed for group in trainer.groups() for member in group]
+    assert len(set(outcome_seeds)) == len(outcome_seeds) == 48
 
 
-def test_a_refill_from_few_start_states_rolls_new_dice(tmp_path: Path) -> None:
-    """Four start states in all: extra rollouts have to play the same ones, but not with the same luck."""
+def test_a_refill_from_few_start_states_has_new_outcome_seeds(tmp_path: Path) -> None:
+    """Four start states in all: extra rollouts have to play the same ones, but not with the same outcome seeds."""
     trainer = run(tmp_path, lottery(win=0.0), max_refills=3, num_train_seeds=4, max_steps=1)
     seeds = [{member.seed for member in played} for played in trainer.rollouts]
     assert seeds == [seeds[0]] * 4
-    dice = [member.outcome_seed for group in trainer.groups() for member in group]
-    assert len(set(dice)) == len(dice)
+    outcome_seeds = [member.outcome_seed for group in trainer.groups() for member in group]
+    assert len(set(outcome_seeds)) == len(outcome_seeds)
 
 
 def test_it_gives_up(tmp_path: Path) -> None:
@@ -206,9 +217,9 @@ def test_a_resumed_run_refills_as_an_unbroken_one(tmp_path: Path) -> None:
     assert counts == again
 
 
-def test_the_completions_table_shows_the_last_rollout_with_its_advantages(tmp_path: Path) -> None:
-    """TRL's table holds as many rows as a rollout has; prompts and advantages are to belong together."""
-    trainer = run(tmp_path, filter_ratio=0.5, max_refills=20, max_steps=1)
+def test_the_completions_table_shows_the_last_rollout_with_its_advantages(refilled_once: Any) -> None:
+    """TRL's table holds as many rows as a rollout has; a prompt stands with its own advantage."""
+    trainer = refilled_once
     shown = list(zip(trainer._logs["prompt"], trainer._logs["advantages"], strict=True))
     assert len(shown) == 16
     played = trainer.rollouts[-1]

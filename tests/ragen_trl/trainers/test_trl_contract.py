@@ -81,7 +81,7 @@ def test_rows_arrive_repeated_with_groups_contiguous(recorded: Recorder) -> None
 
 
 def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
-    """`to_rollout_output` returns it, the loss multiplies by it; TRL pads it with 1, hence the completion mask."""
+    """`to_rollout_output` returns it and the loss multiplies by it, and by the completion mask: TRL pads it with 1."""
     (batch,) = recorded.generated
     for i, trajectory in enumerate(recorded.played):
         first = len(trajectory.turns[0].prompt_ids)
@@ -248,7 +248,7 @@ def test_losses_divide_by_the_accumulation_or_by_the_token_count(
     """`add_step_totals` relies on it.
 
     Of 8 micro-batches 4 make a step: a mean over rows is divided by 4. All of them together are said to hold 4 times
-    the tokens of this one, hence a step twice as many, by which a sum over tokens is divided.
+    the tokens of this one, and so a step twice as many, by which a sum over tokens is divided.
     """
     case = {"logp": [[-1.0, -2.0]], "old_logp": [[-1.0, -2.0]], "mask": [[1.0, 1.0]], "adv": [[0.5, 1.5]]}
     trainer = small_trainer(tmp_path, lottery(), loss_type=loss_type)

@@ -133,7 +133,7 @@ def lottery(win: float = 1.0, draws: int = 1, max_turns: int | None = None) -> A
 def made_up(*turns: tuple[int, int, float], states: Sequence[str] = (), **fields: Any) -> Trajectory:
     """A trajectory of turns (environment tokens, sampled tokens, reward).
 
-    Tokens are numbered 1, 2, … and the log-probability of token i is -i / 100. States are those given, or all alike.
+    Tokens are numbered 1, 2, … and the log-probability of token i is -i / 100. States are those given, or all equal.
     """
     numbers = count(1)
 
