@@ -13,11 +13,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
 from ragen_envs.oracles import random_action
 from ragen_envs.vector import TextVectorEnv
+from tests.support.ragen_envs.registered import every_id
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 NAMES = {"ragen/Bandit-v0": "bandit", "ragen/FrozenLake-v0": "frozen_lake", "ragen/SokobanLarge-v0": "sokoban"}
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_mode = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 

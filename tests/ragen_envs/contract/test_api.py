@@ -1,7 +1,6 @@
 """What every registered environment promises of its API. A new one is tested by registering it.
 
-Beside this file: `test_contract_garbage`, `test_contract_seeding`, `test_contract_vectors`, `test_contract_docs`,
-`test_standard_wrappers`.
+The other files of this folder test garbage, seeding, vectors, docstrings and Gymnasium's wrappers.
 """
 
 import copy
@@ -17,27 +16,13 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_envs.oracles import best_action, plan, random_action
+from tests.support.ragen_envs.registered import EVERY_INFO, TURN_INFO, every_id, make
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/WebShop-v0"}
-EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
-TURN_INFO = {
-    *EVERY_INFO,
-    *("turn", "actions", "invalid_actions", "surplus_actions", "num_actions", "actions_left", "format_is_valid"),
-    *("env_reward", "format_penalty", "action_rewards", "limit", "state"),
-}
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_copy = pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
 )
-
-
-def make(env_id: str) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ Left out: `RecordVideo`, whose constructor wants MoviePy. What it needs of us, f
 """
 
 import warnings
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,19 +17,9 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from ragen_envs import AgentTurns, TextEnv
+from ragen_envs import AgentTurns
 from ragen_envs.oracles import best_action, random_action
-
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
-
-every_id = pytest.mark.parametrize("env_id", IDS)
-
-
-def make(env_id: str, **kwargs: Any) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id, **kwargs).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
+from tests.support.ragen_envs.registered import every_id, make
 
 
 @every_id

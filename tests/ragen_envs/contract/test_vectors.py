@@ -11,11 +11,10 @@ from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory
 
 from ragen_envs import AgentTurns
 from ragen_envs.oracles import random_action
+from tests.support.ragen_envs.registered import every_id
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 LIMIT = 3  # steps an episode: every environment ends often, whatever is played
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_mode = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 Vector = SyncVectorEnv | AsyncVectorEnv
