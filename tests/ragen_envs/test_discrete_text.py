@@ -21,7 +21,7 @@ CLIFF_ID, BLACKJACK_ID = "test/Cliff-v0", "test/Blackjack-v0"
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    """Two toys under ids of their own."""
+    """Two toys with their own ids."""
     entry = "ragen_envs.discrete_text:TextFromDiscrete"
     kwargs: dict[str, Any] = {"env": "CliffWalking-v1", "actions": CLIFF, "instruction": "Walk.", "success": reached}
     gymnasium.register(CLIFF_ID, entry, kwargs=kwargs)

@@ -27,10 +27,10 @@ def answer(text: str) -> str:
 
 
 class Shout(gymnasium.Env[str, str]):
-    """A third-party text environment that knows none of our info keys. It ends on the word END."""
+    """A third-party text environment without our info keys. It ends on the word END."""
 
     def __init__(self) -> None:
-        """Sets spaces of its own, with a letter that ours lack."""
+        """Sets its own spaces, with a letter that is not in ours."""
         self.observation_space = Text(10, charset="ABCDEN!é")
         self.action_space = Text(10)
 

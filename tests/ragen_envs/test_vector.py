@@ -1,4 +1,4 @@
-"""TextVectorEnv: the same as Gymnasium's SyncVectorEnv, seed for seed, and clear about what it does not take."""
+"""TextVectorEnv: the same as Gymnasium's SyncVectorEnv, seed for seed, with clear errors."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ every_mode = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 
 class Diary(TextEnv):
-    """Three actions long. Its info has every type that Gymnasium merges in a way of its own, and changing keys."""
+    """Three actions long. Its info has every type that Gymnasium merges differently, and changing keys."""
 
     idle_info: ClassVar[Mapping[str, Any]] = {"steps": 0, "mean": np.float32(0), "flag": np.bool_(False), "page": ""}
 

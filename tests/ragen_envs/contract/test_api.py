@@ -94,7 +94,7 @@ def test_turn_info_keys_never_change(env_id: str) -> None:
 
 
 def play_to_the_end(env: TextEnv, seed: int, with_oracle: bool) -> tuple[Any, ...] | None:
-    """What the last step of an episode returns; None if it goes on for 1000 steps."""
+    """The result of the last step of an episode; None if it has more than 1000 steps."""
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
     for step in range(1000):
@@ -145,7 +145,7 @@ def test_copies_go_on_alike_and_apart(env_id: str, duplicate: Any) -> None:
 
 
 def several_steps(env: gymnasium.Env[str, str]) -> list[Any]:
-    """What three steps return, by a choice of actions that is always the same."""
+    """The results of three steps, with actions that are always the same."""
     rng = np.random.default_rng(0)
     results = []
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What every registered environment says of itself is true: its docstring against its live spaces, infos, arguments."""
+"""The docstring of every registered environment agrees with its spaces, infos and arguments."""
 
 import inspect
 import re

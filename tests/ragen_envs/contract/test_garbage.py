@@ -1,4 +1,4 @@
-"""What every registered environment does with text that is no action: a model may write anything; nothing breaks."""
+"""Every registered environment with text that is not an action: a model may write anything, and nothing breaks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ HARD = (
 
 
 def random_garbage(rng: np.random.Generator) -> str:
-    """A string that is no action anywhere: each has a character that none of ours knows, or is blank or endless."""
+    """A string that is not an action anywhere: it has a character that no environment knows, or is blank or huge."""
     length = int(rng.integers(1, 60))
     strange = "".join(map(chr, rng.integers(0x110000, size=length)))  # surrogates and unassigned ones among them
     ascii_text = "".join(map(chr, rng.integers(128, size=length)))
@@ -34,7 +34,7 @@ def random_garbage(rng: np.random.Generator) -> str:
 
 @contextmanager
 def naming(text: str) -> Iterator[None]:
-    """Adds the start of the text to what goes wrong with it."""
+    """Adds the start of the text to an error that it causes."""
     try:
         yield
     except Exception as error:

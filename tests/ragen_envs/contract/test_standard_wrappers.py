@@ -1,6 +1,6 @@
 """Gymnasium's own wrappers on every registered environment: each does here what it does elsewhere.
 
-Left out: `RecordVideo`, whose constructor wants MoviePy. What it needs of us, frames of one size, is tested.
+Left out: `RecordVideo`, whose constructor needs MoviePy. It needs frames of one size, which is tested.
 """
 
 import warnings
@@ -48,14 +48,14 @@ def test_passive_checker_would_find_something(env_id: str) -> None:
 
 
 @every_id
-def test_order_enforcing_and_we_ourselves_ask_for_a_reset(env_id: str) -> None:
+def test_order_enforcing_and_our_environments_ask_for_a_reset(env_id: str) -> None:
     for env in (OrderEnforcing(make(env_id)), make(env_id), AgentTurns(make(env_id))):
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.step("Left")
 
 
 @every_id
-def test_time_limit_counts_invalid_actions_and_starts_anew(env_id: str) -> None:
+def test_time_limit_counts_invalid_actions_and_starts_again(env_id: str) -> None:
     env = TimeLimit(make(env_id), max_episode_steps=4)
     for seed in (0, 1):
         env.reset(seed=seed)
@@ -107,7 +107,7 @@ def test_transform_reward_changes_the_reward_and_nothing_else(env_id: str) -> No
 
 @every_id
 def test_transform_reward_reaches_the_turn(env_id: str) -> None:
-    """Around `AgentTurns` it scales the penalty as well; inside, what the environment pays alone."""
+    """Around `AgentTurns` it also scales the penalty; inside, only the environment's reward."""
     outside = TransformReward(AgentTurns(make(env_id)), lambda reward: 2 * reward)
     inside = AgentTurns(TransformReward(make(env_id), lambda reward: 2 * reward))
     for env, expected in ((outside, -0.2), (inside, -0.1)):

@@ -30,7 +30,7 @@ class Row:
         self.has_ended = False
 
     def step(self, action: str) -> tuple[Any, ...]:
-        """The five values of a vector's row, and (observation, info) of an episode that its row shows no more."""
+        """The five values of a vector's row, and (observation, info) of an episode that the row no longer shows."""
         if self.has_ended and self.mode == AutoresetMode.NEXT_STEP:
             self.has_ended = False
             observation, info = self.env.reset()
@@ -143,7 +143,7 @@ def test_gymnasium_reads_text_from_shared_memory_by_value() -> None:
 
 
 def test_gymnasium_reads_shared_memory_only_once() -> None:
-    """Why text needs ``shared_memory=False``. When this fails, Gymnasium is mended: take that out of our docs."""
+    """Why text needs ``shared_memory=False``. When this fails, Gymnasium is fixed: remove that from our docs."""
     envs = gymnasium.make_vec("ragen/FrozenLake-v0", 1, "async")
     try:
         start, infos = envs.reset(seed=1)

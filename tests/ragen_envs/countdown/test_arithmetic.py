@@ -106,7 +106,7 @@ APPLY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, a
 
 
 def reference(node: ast.AST) -> Fraction | None:
-    """The value of a Python syntax tree, None if it divides by zero; ValueError for what is no expression here."""
+    """The value of a Python syntax tree, None if it divides by zero; ValueError if it is not an expression here."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -208,7 +208,7 @@ def test_impossible_targets_have_no_solution(numbers: tuple[int, ...], target: i
 
 
 def every_value(numbers: tuple[Fraction, ...]) -> set[Fraction]:
-    """All values by the obvious way: combine any two numbers, go on with what is left."""
+    """All values, found the obvious way: combine any two numbers and repeat with the rest."""
     if len(numbers) == 1:
         return set(numbers)
     values: set[Fraction] = set()

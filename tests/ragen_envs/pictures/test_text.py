@@ -17,7 +17,7 @@ LONG = "A machine-washable shirt below forty dollars, with long sleeves, in navy
 
 
 class Page(TextEnv):
-    """Shows a line more after each action."""
+    """Shows one more line after each action."""
 
     @property
     def instruction(self) -> str:
