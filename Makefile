@@ -23,7 +23,7 @@ ifneq ($(origin PYTHON),file)
   endif
 endif
 
-# A variable that is not given passes no flag: defaults live in ragen_trl/config/starpo.py.
+# A variable that is not given passes no flag: defaults live in ragen_trl/config/.
 flag = $(if $($(1)),--$(2) '$($(1))')
 flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,max_steps) $(call flag,MODEL,model) \
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
@@ -43,7 +43,7 @@ train: $(STAMP) ## Train an agent, e.g. make train ENV=ragen/Bandit-v0 STEPS=50
 
 test: lint ## Run every check: ruff, mypy, then the tests with doctests and README blocks
 	@echo "== pytest"
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest --numprocesses auto --dist loadfile
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm

@@ -27,8 +27,9 @@ from ragen_trl import StarPOConfig
 from ragen_trl.config.play import DEFAULT_WORKERS
 from ragen_trl.config.recipes import defaults
 from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.transformers import ScriptedPolicy, TransformersPolicy
+from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.environments import make_chat, make_turns

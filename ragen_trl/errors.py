@@ -1,5 +1,5 @@
-"""The mistakes a user can mend. A command answers them with their message alone; anything else keeps its trace."""
+"""Mistakes that a user can correct. A command prints only their message; any other exception keeps its traceback."""
 
 
 class UserError(Exception):
-    """Base of every named error of this package; the message carries the value and the remedy."""
+    """Base of every named error of this package; the message names the value and says what to do."""

@@ -1,8 +1,8 @@
-"""One played episode as data: what was shown, what was sampled, what it earned.
+"""One played episode as data: what the policy was shown, what it sampled, and what that earned.
 
-Token ids are stored exactly as they went through the model; the loss mask and the turn spans are derived from
-that structure and never guessed from text, rewards or a model's name. Left out on purpose: tensors (see
-``batch.py``) and returns discounted or normalised in any way (see ``advantages.py``).
+Token ids are stored exactly as they went through the model. The loss mask and the turn spans follow from that
+structure; they are never guessed from text, rewards or a model's name. Left out on purpose: tensors (see
+``batching/batch.py``), and returns that are discounted or normalised in any way (see ``algorithms/advantages.py``).
 """
 
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Turn:
-    """One exchange: tokens the environment appended, then tokens the policy sampled.
+    """One exchange: tokens that the environment appended, then tokens that the policy sampled.
 
     Attributes:
-        prompt_ids: Environment tokens appended before the reply: the end of the previous turn, the template's
-            headers, the observation and a forced reply prefix. Never trained.
+        prompt_ids: Tokens appended before the reply: the end of the previous turn, the template's headers, the
+            observation and a forced reply prefix. Never trained.
         reply_ids: Sampled tokens, the sampled end-of-turn token included. Exactly these are trained.
         logprobs: Log-probability (nats) of each reply token under the sampling temperature, or ``()`` when the
             policy gives none (scripted play).
-        observation: The user message the policy answered.
-        state: The environment's own observation in that message, without turn numbers and limits: two turns with
-            the same one are in the same state as far as the environment shows.
-        context_ids: Of a turn whose context was built anew, as a sliding window does: all that the model read before
-            ``prompt_ids``. Never trained. ``None`` where that is what came before in the trajectory.
+        observation: The user message that the policy answered.
         reply: The reply as the environment read it, forced prefix included.
         reward: Reward of the turn, format penalty included.
         info: ``info`` of the environment's step.
         cut: Whether the reply ran into the token limit instead of ending by itself.
+        state: The environment's own observation in that message, without turn numbers and limits. Two turns with
+            equal ``state`` are in the same state as far as the environment shows it.
+        context_ids: All that the model read before ``prompt_ids``, for a turn whose context was rebuilt (a sliding
+            window does that). Never trained. ``None`` if the model read the whole trajectory up to here.
 
     Raises:
         ValueError: If ``logprobs`` is neither empty nor as long as ``reply_ids``.
@@ -57,16 +57,16 @@ class Trajectory:
     Attributes:
         turns: At least one turn, in order.
         seed: Seed of the start state.
-        outcome_seed: Seed of the outcomes, ``None`` where the start seed fixes them too.
+        outcome_seed: Seed of the outcomes; ``None`` if ``seed`` fixes them too.
         terminated: The task ended (Gymnasium's meaning).
-        truncated: A limit or a failure ended it (see ``limit``).
-        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``; or what failed:
-            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy (table in ``loop.py``).
-        next_prompt_ids: Of a truncated episode: tokens that would have come before the next reply, which a critic
-            reads to say what the rest was worth. ``()`` after a task's end, or where the policy has no tokens.
+        truncated: A limit or a failure ended the episode (see ``limit``).
+        limit: Which limit it was: ``""``, ``"turns"``, ``"actions"``, ``"env"`` or ``"context"``. Or what failed:
+            ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy. ``rollout/loop.py`` has a table.
+        next_prompt_ids: The tokens that would have come before the next reply of a truncated episode. A critic reads
+            them to value the rest. ``()`` after the task's end, or if the policy has no tokens.
 
     Raises:
-        ValueError: If there is no turn, or the first one has a context of its own.
+        ValueError: If there is no turn, or the first turn has ``context_ids``.
 
     Example:
         >>> turn = Turn((1, 2), (3, 4), (), observation="?", reply="!", reward=0.5)
@@ -112,10 +112,10 @@ class Trajectory:
 
     @property
     def segments(self) -> tuple["Trajectory", ...]:
-        """The token sequences that the model read: maximal runs of turns whose contexts only grew.
+        """The token sequences that the model read: the longest runs of turns whose context only grew.
 
-        Each is a trajectory whose first prompt is the whole context. Together they hold every sampled token once. A
-        trajectory that was played with one growing context is its only segment.
+        Each segment is a trajectory whose first prompt is its whole context. Together the segments hold every sampled
+        token once. A trajectory that was played with one growing context has one segment, itself.
         """
         starts = [0, *(place for place, turn in enumerate(self.turns) if turn.context_ids is not None)]
         if len(starts) == 1:
@@ -127,7 +127,7 @@ class Trajectory:
     def token_ids(self) -> tuple[int, ...]:
         """All tokens in the order in which they came, length T.
 
-        That is what the model read, unless contexts were built anew: see `segments`.
+        The model read exactly these, unless contexts were rebuilt; then it read the `segments`.
         """
         return tuple(token for turn in self.turns for token in (*turn.prompt_ids, *turn.reply_ids))
 

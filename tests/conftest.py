@@ -10,6 +10,8 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Tests run side by side, one process for each core, so that more threads would only compete.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

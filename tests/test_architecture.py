@@ -36,6 +36,16 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges.py": {"openenv"},
 }
+# Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
+ENVIRONMENTS_ORDER = (
+    ("arguments", "reply_format", "coordinates", "consistency", "pictures"),
+    ("text_env",),
+    ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "webshop"),
+    ("oracles", "vector", "toy_shop"),
+    ("baselines",),
+    ("bridges",),
+    ("cli",),
+)
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
 TORCH_FREE = ("trajectory", "config.play", "config.validation", "rollout.loop", "rollout.episode", "rollout.chat")
@@ -96,6 +106,21 @@ def test_environments_import_only_the_light_libraries(trees: dict[Path, ast.Modu
             late = {top(module) for module, _ in imports(tree)} - now
             wrong = (now | late - allowed_late) - ENVIRONMENTS_MAY_IMPORT - {""}
             offenders += [f"{path}: {module}" for module in sorted(wrong)]
+    assert offenders == []
+
+
+def test_environments_import_only_what_comes_before_them(trees: dict[Path, ast.Module]) -> None:
+    """Late imports included. Families stand on one level: none imports another."""
+    level = {name: place for place, names in enumerate(ENVIRONMENTS_ORDER) for name in names}
+    offenders = []
+    for path, tree in trees.items():
+        if not in_package(path, "ragen_envs") or path.name in ("__init__.py", "__main__.py") and len(path.parts) == 2:
+            continue
+        here = path.parts[1].removesuffix(".py")
+        for module, names in imports(tree):
+            if top(module) == "ragen_envs":
+                there = [module.split(".")[1]] if "." in module else names
+                offenders += [f"{path}: {name}" for name in there if name != here and level[name] >= level[here]]
     assert offenders == []
 
 
@@ -165,7 +190,7 @@ def test_packages_say_what_they_hold_and_may_import(root: Path) -> None:
         for path in (root / package).rglob("__init__.py"):
             docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             if path.parent != root / package:
-                assert "Imports:" in docstring, path
+                assert re.search("import", docstring, re.IGNORECASE), path
 
 
 def test_tests_share_only_what_lies_in_support(trees: dict[Path, ast.Module]) -> None:

@@ -18,8 +18,8 @@ from ragen_envs.sokoban import NEW_VOCABULARY
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.demonstrations import demonstrations_from
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
-from ragen_trl.policies.transformers import ScriptedPolicy
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import TurnEnv
 from ragen_trl.rollout.seeds import WARM_START

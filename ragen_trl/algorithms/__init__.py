@@ -1,7 +1,7 @@
 r"""The mathematics: pure functions on tensors, without trainers, files or processes.
 
-Group advantages, generalised advantage estimation (GAE), turn-level advantages, filters, losses, A\*-PO's V\*. Each is
-checked against numbers worked out by hand and against a slow, obvious loop.
+Here are group advantages, generalised advantage estimation (GAE), turn-level advantages, filters, losses and A\*-PO's
+V\*. The tests compare each of them with numbers worked out by hand and with a slow, obvious loop.
 
-Imports: torch alone.
+Imports: torch only. Every package of ``ragen_trl`` except ``config`` may import it.
 """

@@ -1,7 +1,7 @@
 """Advantages of whole trajectories, compared within a group, and whitening over a batch: pure functions.
 
-Elsewhere: estimators with a critic, at token level, turn level and both (``gae.py``), and those that compare single
-turns within a group (``turn_advantages.py``). Left out on purpose: clipping of advantages, which is one ``clamp``.
+Estimators with a critic, at token level, turn level and both, are in ``gae.py``. Estimators that compare single turns
+within a group are in ``turn_advantages.py``. Left out on purpose: clipping of advantages, which is one ``clamp``.
 """
 
 from typing import Literal
@@ -30,17 +30,17 @@ def group_advantages(
     Args:
         returns: (P · G,) raw returns, groups contiguous.
         group_size: G, at least 2.
-        baseline: What is subtracted.
-        scale: What divides.
+        baseline: What is subtracted from each return.
+        scale: What the difference is divided by.
         ddof: Delta degrees of freedom of the standard deviation: 1 as in TRL and verl, 0 as in NumPy.
         eps: Added to the standard deviation (verl 1e-6, TRL 1e-4).
 
     Returns:
-        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding, which a division by a
-        tiny standard deviation would blow up to ±1.
+        (P · G,) advantages; exactly 0 for a group whose returns are equal up to rounding. (A division by the
+        tiny standard deviation would turn that rounding into ±1.)
 
     Raises:
-        ValueError: If ``group_size`` is under 2 or does not divide, or an option is unknown.
+        ValueError: If ``group_size`` is under 2 or does not divide the number of returns, or an option is unknown.
 
     Example:
         >>> group_advantages(torch.tensor([1.0, 0.0, 0.0, 0.0]), 4, "leave_one_out", "none")
@@ -63,14 +63,14 @@ def group_advantages(
 
 
 def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """What whitening has to know of a batch; a sum over processes is that of the whole batch.
+    """What whitening must know about a batch. Added up over processes, it describes the whole batch.
 
     Args:
         values: Numbers of any shape.
-        mask: The same shape, 1 where a number counts; anything, NaN included, may stand elsewhere.
+        mask: The same shape, 1 where a number counts. Elsewhere any value is allowed, also NaN.
 
     Returns:
-        (3,) count, sum and sum of squares in float64, to be reduced with a sum.
+        (3,) count, sum and sum of squares in float64; reduce them over processes with a sum.
 
     Raises:
         ValueError: If the shapes differ.
@@ -92,8 +92,9 @@ def whiten_with(
 
     .. math:: (x - \mu) / \sqrt{\sigma^2 + \epsilon}
 
-    with the sample variance (ddof 1), as verl does for PPO. A variance far under ε, such as rounding, is so not blown
-    up to 1. The variance comes from sums of squares in float64: it keeps about 16 digits less those of μ²/σ².
+    with the sample variance (ddof 1), as verl does for PPO. Because ε is added to the variance, a variance far below
+    it, such as rounding, is not scaled up to 1. The variance comes from sums of squares in float64: it keeps about 16
+    digits less those of μ²/σ².
 
     Args:
         values: Numbers of any shape; this process's share of the batch.
@@ -102,8 +103,8 @@ def whiten_with(
         eps: ε, added to the variance.
 
     Returns:
-        Shape and dtype of ``values``; 0 off the mask, and everywhere if the batch has fewer than two numbers, which
-        cannot be compared with anything.
+        Shape and dtype of ``values``; 0 where the mask is 0. All 0 if the batch has fewer than two numbers, because
+        there is nothing to compare.
 
     Raises:
         ValueError: If the shapes differ.
@@ -119,7 +120,7 @@ def whiten_with(
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:
-    """Whiten a batch that one process holds whole; see ``whiten_with``.
+    """Whiten a batch that one process holds completely; see ``whiten_with``.
 
     Example:
         >>> whiten(torch.tensor([1.0, 2.0, 3.0, 99.0]), torch.tensor([1, 1, 1, 0]))

@@ -1,7 +1,7 @@
 """Which groups of trajectories carry signal: the filters of StarPO-S (a share) and RAGEN-2 (a mass), pure functions.
 
-A filter looks at raw returns. Returns already normalised within a group all have a standard deviation near one, so
-a filter behind the normalisation selects by noise (the fault of RAGEN's released code).
+A filter looks at raw returns. Returns that were already normalised within their group all have a standard deviation
+near one, so a filter after the normalisation selects by noise (the mistake in RAGEN's released code).
 """
 
 import torch
@@ -33,8 +33,8 @@ def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
     """Indices of the groups to train on, in ascending order.
 
     Keeps the ``max(1, floor(ratio · P))`` groups with the largest standard deviation (StarPO-S, U = Std_τ[R(τ)]); of
-    equal ones the lower index wins. A kept group whose returns are all equal has nothing to teach and is dropped, so
-    the result can be empty: then there is no update to make. With ``ratio=1`` nothing is filtered, equal or not.
+    equal ones the lower index wins. A kept group whose returns are all equal teaches nothing and is dropped, so the
+    result can be empty: then no update is made. With ``ratio=1`` no group is dropped.
 
     Args:
         stds: (P,) standard deviation of each group's raw returns.
@@ -60,18 +60,18 @@ def most_uncertain_groups(stds: torch.Tensor, ratio: float) -> list[int]:
 
 
 def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> list[int]:
-    """Indices of the groups that hold a share of the whole batch's uncertainty, in ascending order.
+    """Indices of the groups that together hold a given share of the batch's uncertainty, in ascending order.
 
     Takes the highest score, then the next, until those taken add up to ``mass · sum(scores) - eps`` (RAGEN-2's filter,
-    arXiv 2604.06268); of equal ones the lower index first. How many that are depends on the batch: one group if it
-    alone varies, nearly all if they vary alike. A group without spread is never taken. A batch whose whole mass is
-    within ``eps`` leaves none: then there is no update to make.
+    arXiv 2604.06268); of equal ones the lower index first. The number of groups depends on the batch: one group if only
+    that one varies, nearly all groups if they vary alike. A group without spread is never taken. If the scores of the
+    batch add up to no more than about ``eps``, no group is kept and no update is made.
 
     Args:
         scores: (P,) uncertainty of each group, not negative: standard deviations of the raw returns, as in RAGEN-2's
-            code, or variances, as in its paper, which keep fewer groups for the same ``mass``.
-        mass: ρ, the share of the sum to reach, in (0, 1].
-        eps: Taken off what is to be reached, in the unit of the scores.
+            code, or variances, as in its paper. Variances keep fewer groups for the same ``mass``.
+        mass: ρ, the share of the sum that must be reached, in (0, 1].
+        eps: Subtracted from the sum that must be reached, in the unit of the scores.
 
     Raises:
         ValueError: If a score is negative or not finite, or ``mass`` is out of its range.
@@ -92,7 +92,7 @@ def top_mass_groups(scores: torch.Tensor, mass: float, eps: float = 0.01) -> lis
 def dispersion(scores: torch.Tensor) -> float:
     """How unequal groups are: the scores' standard deviation (ddof 0) over their mean, 0 if all are 0.
 
-    RAGEN-2's sign of whether a filter pays: with about 1.2 it helped, with 0.33 it did harm.
+    RAGEN-2 uses it to tell whether a filter pays: at about 1.2 the filter helped, at 0.33 it did harm.
 
     Args:
         scores: (P,) uncertainty of each group, not negative; the paper takes variances of returns.

@@ -1,12 +1,12 @@
 """Generalised advantage estimation over a whole episode: per action token, per turn, and on both levels.
 
-The token-level recursion runs over action tokens only. Between two of them lie environment tokens, which the policy
-did not choose and the critic was not trained on: the next value and the running advantage are carried across them.
-Turns are told apart by their ids; RAGEN's released code takes a reward other than 0 for a turn's end, which joins a
-turn that earned nothing with the next one.
+The token-level recursion runs over action tokens only. The policy did not choose the environment tokens between them,
+and the critic was not trained on them, so the next value and the running advantage are carried across them. Turns are
+told apart by their ids. (RAGEN's released code takes a reward other than 0 as the end of a turn, which joins a turn
+that earned nothing with the next one.)
 
-Left out on purpose: a critic (the values come in as tensors), the KL penalty in the reward, and whitening (see
-``advantages.py``). The loops run over time; all rows of a batch take a step together.
+Left out on purpose: a critic (the values are passed in as tensors), the KL penalty in the reward, and whitening (see
+``advantages.py``). The loops run over time; all rows of a batch take each step together.
 """
 
 import torch
@@ -28,25 +28,25 @@ def token_gae(
     Monte-Carlo return minus the value, λ = 0 the one-step error.
 
     Args:
-        rewards: (B, T) rewards; what a turn earned stands on its last action token.
-        values: (B, T), V of the state before each token; anything, NaN included, off the mask.
+        rewards: (B, T) rewards; a turn's reward is on its last action token.
+        values: (B, T), V of the state before each token; any value, also NaN, where the mask is 0.
         mask: (B, T), 1 at action tokens.
         gamma: Discount per action token.
         lam: λ, per action token.
-        bootstrap: (B,) value of the state behind a truncated episode, 0 behind a terminated one; ``None``: all 0.
+        bootstrap: (B,) value of the state after a truncated episode, 0 after a terminated one; ``None``: all 0.
 
     Returns:
-        (B, T) advantages and (B, T) returns (advantage + value, what the critic learns), both 0 off the mask.
+        (B, T) advantages and (B, T) returns (advantage + value, what the critic learns), both 0 where the mask is 0.
 
     Raises:
-        ValueError: If shapes differ, or a reward stands where nothing was sampled, where it would be lost.
+        ValueError: If shapes differ, or there is a reward where nothing was sampled, because it would be lost.
 
     Example:
         >>> rewards, values = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 99.0, 0.75]])
         >>> token_gae(rewards, values, torch.tensor([[1, 0, 1]]), gamma=1.0, lam=1.0)
         (tensor([[0.5000, 0.0000, 0.2500]]), tensor([[1., 0., 1.]]))
     """
-    mask, carried = _checked(rewards, values, mask, bootstrap, remedy="put it on the last action token of its turn")
+    mask, carried = _checked(rewards, values, mask, bootstrap, "put it on the last action token of its turn")
     return _advantages_and_returns(rewards, values, mask, gamma, lam, carried)
 
 
@@ -58,23 +58,23 @@ def turn_gae(
     lam: float,
     bootstrap: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Advantage of each turn, a turn being one action (Turn-PPO, arXiv 2512.17008); see ``spread_over_turns``.
+    """Advantage of each turn, taken as one action (Turn-PPO, arXiv 2512.17008); see ``spread_over_turns``.
 
     Args:
         turn_rewards: (B, K) reward of each turn.
-        turn_values: (B, K), V of the state in which each reply began; anything off the mask.
+        turn_values: (B, K), V of the state in which each reply began; any value where the mask is 0.
         turn_mask: (B, K), 1 at turns that were played.
         gamma: Discount per turn.
         lam: λ, per turn.
         bootstrap: (B,) as in ``token_gae``.
 
     Returns:
-        (B, K) advantages and (B, K) returns, both 0 off the mask.
+        (B, K) advantages and (B, K) returns, both 0 where the mask is 0.
 
     Raises:
         ValueError: If shapes differ, or a turn that was not played has a reward.
     """
-    mask, carried = _checked(turn_rewards, turn_values, turn_mask, bootstrap, remedy="mask that turn in")
+    mask, carried = _checked(turn_rewards, turn_values, turn_mask, bootstrap, "set the mask to 1 for that turn")
     return _advantages_and_returns(turn_rewards, turn_values, mask, gamma, lam, carried)
 
 
@@ -89,21 +89,21 @@ def bi_level_gae(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""Advantage of each action token, discounted between turns and within them (VAGEN, arXiv 2510.16907).
 
-    First between turns, from the value at each turn's last token :math:`e_k`; then backwards within each turn, from
-    that result:
+    The first recursion runs over turns, with the value at each turn's last token :math:`e_k`. The second runs backwards
+    within each turn and starts from that result:
 
     .. math::
         A_{e_k} &= r_k + \gamma_{turn} V_{e_{k+1}} - V_{e_k} + \gamma_{turn} \lambda A_{e_{k+1}} \\
         A_t &= \gamma_{token} V_{t'} - V_t + \gamma_{token} \lambda A_{t'}
 
-    Equal to ``token_gae`` with each reward on its turn's last token where both discounts and λ are 1; where every turn
-    has one token, for any γ\ :sub:`turn` and λ; and in an episode of one turn that was not truncated, for any
-    γ\ :sub:`token` and λ. Elsewhere they differ: a turn's last token looks at the last token of the next turn here, at
-    its first token there.
+    It equals ``token_gae`` with each reward on its turn's last token in three cases: if both discounts and λ are 1; if
+    every turn has one token, for any γ\ :sub:`turn` and λ; and in an episode of one turn that was not truncated, for
+    any γ\ :sub:`token` and λ. Otherwise they differ: after a turn's last token, this function looks at the last token
+    of the next turn, ``token_gae`` at its first.
 
     Args:
         turn_rewards: (B, K) reward of each turn; 0 is a reward like any other.
-        values: (B, T), V of the state before each token; anything, NaN included, off the turns.
+        values: (B, T), V of the state before each token; any value, also NaN, where ``turn_ids`` is -1.
         turn_ids: (B, T) turn of each action token, not decreasing along a row; -1 at environment tokens and padding.
         turn_gamma: Discount per turn.
         token_gamma: Discount per action token within a turn.
@@ -114,33 +114,45 @@ def bi_level_gae(
         (B, T) advantages and (B, T) returns (advantage + value), both 0 where ``turn_ids`` is -1.
 
     Raises:
-        ValueError: If shapes differ, turn ids decrease or have no reward, or a turn without tokens has one.
+        ValueError: If shapes differ, turn ids decrease, a turn id has no reward, or a turn without tokens has one.
     """
     if values.shape != turn_ids.shape:
         raise ValueError(f"values have shape {tuple(values.shape)}, turn_ids {tuple(turn_ids.shape)}; both are (B, T)")
-    mask = turn_ids >= 0
     ends = _turn_ends(turn_ids, turn_rewards.shape[1])  # (B, K)
     turn_values = values.gather(1, ends.clamp(min=0))  # (B, K)
-    played, carried = _checked(turn_rewards, turn_values, ends >= 0, bootstrap, remedy="a turn without tokens has none")
+    played, carried = _checked(turn_rewards, turn_values, ends >= 0, bootstrap, "a turn without tokens has none")
     of_turn, _ = _advantages_and_returns(turn_rewards, turn_values, played, turn_gamma, lam, carried)
-    from_turn = spread_over_turns(of_turn, turn_ids)  # (B, T)
+    advantages = _within_turns(spread_over_turns(of_turn, turn_ids), values, turn_ids, ends, token_gamma, lam)
+    return advantages, torch.where(turn_ids >= 0, advantages + values, 0.0)
+
+
+def _within_turns(
+    from_turn: torch.Tensor,
+    values: torch.Tensor,
+    turn_ids: torch.Tensor,
+    ends: torch.Tensor,
+    gamma: float,
+    lam: float,
+) -> torch.Tensor:
+    """(B, T) advantages within each turn, backwards from ``from_turn`` (B, T) at its last token, ``ends`` (B, K)."""
+    mask = turn_ids >= 0
     positions = torch.arange(values.shape[1], device=values.device)
     at_end = mask & (ends.gather(1, turn_ids.clamp(min=0)) == positions)  # (B, T)
     advantages = torch.zeros_like(values)
-    advantage = next_value = values.new_zeros(values.shape[0])  # (B,); each turn's last token starts them anew
+    advantage = next_value = values.new_zeros(values.shape[0])  # (B,); each turn's last token overwrites them
     for t in reversed(range(values.shape[1])):
-        within = token_gamma * next_value - values[:, t] + token_gamma * lam * advantage
+        within = gamma * next_value - values[:, t] + gamma * lam * advantage
         advantage = torch.where(mask[:, t], torch.where(at_end[:, t], from_turn[:, t], within), advantage)
         next_value = torch.where(mask[:, t], values[:, t], next_value)
         advantages[:, t] = torch.where(mask[:, t], advantage, 0.0)
-    return advantages, torch.where(mask, advantages + values, 0.0)
+    return advantages
 
 
 def spread_over_turns(turn_values: torch.Tensor, turn_ids: torch.Tensor) -> torch.Tensor:
-    """Give each action token what its turn has.
+    """Give each action token the number of its turn.
 
     Args:
-        turn_values: (B, K), one number a turn.
+        turn_values: (B, K), one number per turn.
         turn_ids: (B, T) turn of each action token, -1 elsewhere.
 
     Returns:
@@ -160,12 +172,12 @@ def spread_over_turns(turn_values: torch.Tensor, turn_ids: torch.Tensor) -> torc
 
 
 def _turn_ends(turn_ids: torch.Tensor, num_turns: int) -> torch.Tensor:
-    """(B, T) → (B, K): where each turn's last token lies, -1 for a turn without tokens."""
+    """(B, T) → (B, K): the position of each turn's last token, -1 for a turn without tokens."""
     _refuse_unknown_turns(turn_ids, num_turns)
     back = (turn_ids >= 0) & (turn_ids < turn_ids.cummax(dim=1).values)
     if bool(back.any()):
         row, column = back.nonzero()[0].tolist()
-        raise ValueError(f"turn ids of row {row} decrease at token {column}; turns follow one another")
+        raise ValueError(f"turn ids of row {row} decrease at token {column}; number turns in the order of play")
     positions = torch.arange(turn_ids.shape[1], device=turn_ids.device).expand_as(turn_ids)
     found = torch.where(turn_ids >= 0, positions, -1)
     none = torch.full((turn_ids.shape[0], num_turns), -1, dtype=torch.long, device=turn_ids.device)
@@ -183,14 +195,14 @@ def _refuse_unknown_turns(turn_ids: torch.Tensor, num_turns: int) -> None:
 def _checked(
     rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, bootstrap: torch.Tensor | None, remedy: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mask as booleans and the bootstrap as a tensor, after a look at shapes and lost rewards."""
+    """The mask as booleans and the bootstrap as a tensor, after a check of shapes and of rewards that would be lost."""
     if rewards.ndim != 2 or not rewards.shape == values.shape == mask.shape:
         shapes = [tuple(tensor.shape) for tensor in (rewards, values, mask)]
         raise ValueError(f"rewards, values and mask have shapes {shapes}; they must be equal, (rows, steps)")
     if bootstrap is None:
         bootstrap = values.new_zeros(values.shape[0])
     elif bootstrap.shape != rewards.shape[:1]:
-        raise ValueError(f"bootstrap has shape {tuple(bootstrap.shape)}; it must be ({rewards.shape[0]},), one a row")
+        raise ValueError(f"bootstrap has shape {tuple(bootstrap.shape)}; it must be ({rewards.shape[0]},), one per row")
     mask = mask.bool()
     lost = (rewards != 0) & ~mask
     if bool(lost.any()):
@@ -202,7 +214,7 @@ def _checked(
 def _advantages_and_returns(
     rewards: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, gamma: float, lam: float, bootstrap: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The recursion over the steps of the mask, for tokens or turns; (B, N) twice."""
+    """The recursion over the steps where the mask is 1, for tokens or turns: (B, N) advantages and (B, N) returns."""
     advantages = torch.zeros_like(values)
     advantage, next_value = torch.zeros_like(bootstrap), bootstrap  # (B,)
     for t in reversed(range(values.shape[1])):

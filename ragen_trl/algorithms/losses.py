@@ -1,13 +1,14 @@
 r"""Losses and penalties of one token or one trajectory, and how they are averaged: pure functions.
 
 ``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these
-definitions (``tests/ragen_trl/test_trl_contract.py``). They stand here to be read, for the tabular checks and for
-trainers of one's own. The value loss, the regression loss of A\*-PO and the entropy bonus have no counterpart in TRL.
+definitions (``tests/ragen_trl/trainers/test_trl_contract.py``). They are here to be read, for the tabular tests and for
+your own trainers. TRL has no value loss, no regression loss of A\*-PO and no entropy bonus like these.
 
-Whatever averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes. Then the
-sum over the parts is the loss of the whole. A mean of micro-batch means is not, as soon as their counts differ.
+Every function that averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes.
+Then the losses of the parts add up to the loss of the whole batch. A mean of micro-batch means is something else as
+soon as their counts differ.
 
-Left out: sequence-level ratios (GSPO) and importance weights for a sampler that differs from the trained model; both
+Left out: sequence-level ratios (GSPO), and importance weights for a sampler that differs from the trained model. Both
 are options of TRL's loss.
 """
 
@@ -32,7 +33,7 @@ def clipped_surrogate(
        \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
 
     For :math:`A_t < 0` the loss is unbounded in the ratio; a dual clip c bounds it by :math:`-c A_t` (Ye et al. 2020,
-    arXiv 1912.09729). It leaves tokens with :math:`A_t \ge 0` alone.
+    arXiv 1912.09729). Tokens with :math:`A_t \ge 0` are not affected.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -43,10 +44,10 @@ def clipped_surrogate(
         dual_clip: c, above 1; ``None`` for no bound.
 
     Returns:
-        (B, T) losses, unmasked: environment tokens are for ``aggregate`` to leave out.
+        (B, T) losses, unmasked: ``aggregate`` leaves environment tokens out.
 
     Raises:
-        ValueError: If a clip range is outside what is stated here.
+        ValueError: If a clip range is outside the bounds given here.
 
     Example:
         >>> ratio = torch.tensor([[1.5, 0.5, 5.0]])
@@ -60,7 +61,7 @@ def clipped_surrogate(
             "epsilon_low lies in [0, 1) and epsilon_high is at least 0"
         )
     if dual_clip is not None and dual_clip <= 1:
-        raise ValueError(f"dual_clip is {dual_clip}; it bounds ratios above 1, so choose more than 1 or None")
+        raise ValueError(f"dual_clip is {dual_clip}; it bounds ratios above 1, so choose a number above 1, or None")
     ratio = (logprobs - old_logprobs).exp()
     loss = torch.maximum(-ratio * advantages, -ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantages)
     if dual_clip is None:
@@ -80,18 +81,18 @@ def value_loss(
 
     .. math:: \frac{1}{2 n} \sum_t m_t \max\bigl((V_t - R_t)^2,\ (\mathrm{clip}(V_t, V_t^{old} \pm c) - R_t)^2\bigr)
 
-    The factor ½ is included: a ``vf_coef`` is not to add it again.
+    The factor ½ is included; do not multiply by it again in a coefficient of this loss.
 
     Args:
         values: (B, T) values being trained.
         old_values: (B, T) values before the update.
         returns: (B, T) targets, without gradient.
-        mask: (B, T) 1 where the critic is trained; elsewhere anything may stand in the other arguments.
+        mask: (B, T) 1 where the critic is trained; elsewhere the other arguments may hold any value.
         clip: c, in units of the return; ``None`` for no clip.
         normaliser: n, the count of such tokens in the whole batch; the default is the count in ``mask``.
 
     Returns:
-        The loss, and the share of these tokens on which the clipped error is the larger one (no gradient there).
+        The loss, and the share of these tokens whose clipped error is the larger one (they have no gradient).
     """
     used = mask.bool()
     values, old_values, returns = (tensor.masked_fill(~used, 0.0) for tensor in (values, old_values, returns))
@@ -112,13 +113,13 @@ def kl_penalty(
     r"""Estimate of KL(π ‖ π_ref) from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
 
     k1 = d, k2 = d²/2, k3 = :math:`e^{-d} - 1 + d` (Schulman, "Approximating KL divergence", 2020); k1 and k3 are
-    unbiased. Inside a reward any of them will do. As a loss take k2 or k3: the expected gradient of k1 under the
-    policy's own samples is zero, and on given samples it is unbounded below, so that its fall means nothing.
+    unbiased. Inside a reward you can use any of them. As a loss take k2 or k3: the expected gradient of k1 under the
+    policy's own samples is zero, and on given samples k1 is unbounded below, so a falling k1 means nothing.
 
     Args:
         logprobs: Log-probabilities of sampled tokens under the policy, nats, any shape.
         ref_logprobs: The same under the reference.
-        estimator: Which one.
+        estimator: Which of the three.
 
     Raises:
         ValueError: If the estimator is unknown.
@@ -141,7 +142,7 @@ def token_entropy(logits: torch.Tensor) -> torch.Tensor:
     """Entropy of each next-token distribution.
 
     Args:
-        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for a token that cannot be.
+        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for an excluded token.
 
     Returns:
         (...) nats, in float32 at least: a sum over a large vocabulary loses too much in bfloat16.
@@ -154,9 +155,9 @@ def token_entropy(logits: torch.Tensor) -> torch.Tensor:
 def entropy_bonus(
     entropies: torch.Tensor, mask: torch.Tensor, normaliser: torch.Tensor | float | None = None
 ) -> torch.Tensor:
-    """Mean entropy of the sampled tokens; its multiple is *subtracted* from a loss.
+    """Mean entropy of the sampled tokens. *Subtract* a multiple of it from a loss.
 
-    TRL's own is a mean per micro-batch, so that the step depends on how a batch was split.
+    TRL's own bonus is a mean per micro-batch, so there the step depends on how a batch was split.
 
     Args:
         entropies: (B, T) as ``token_entropy`` gives them.
@@ -173,7 +174,7 @@ def aggregate(
     normaliser: torch.Tensor | float | None = None,
     length: float | None = None,
 ) -> torch.Tensor:
-    r"""From (B, T) losses to one number.
+    r"""Reduce (B, T) losses to one number.
 
     ======================= ============================================== ==========================
     mode                    sum over                                       divided by
@@ -186,14 +187,14 @@ def aggregate(
 
     Args:
         per_token: (B, T).
-        mask: (B, T) 1 at sampled tokens. A row without any is filler: it adds nothing and is not counted.
-        mode: One of the table.
+        mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
+        mode: One of the modes in the table.
         normaliser: Tokens (``token_mean``) or trajectories (the others) of the whole batch; the default is the count
             in ``mask``.
         length: L of ``constant_length``, tokens.
 
     Raises:
-        ValueError: If the mode is unknown, or ``constant_length`` comes without a length, or a length without it.
+        ValueError: If the mode is unknown, ``constant_length`` has no ``length``, or another mode has one.
     """
     if (length is not None) != (mode == "constant_length"):
         raise ValueError(f"mode is {mode!r} and length is {length}; 'constant_length' needs one, the others take none")
@@ -221,11 +222,11 @@ def trajectory_log_ratios(
 ) -> torch.Tensor:
     r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
 
-    The environment's part has the same probability under both policies and cancels: only sampled tokens count.
-    Arguments as those of ``regression_loss``.
+    The environment's part has the same probability under both policies and cancels, so only sampled tokens count.
+    The arguments are those of ``regression_loss``.
 
     Raises:
-        ValueError: If ``length_norm`` is unknown or does not go with ``const_length``.
+        ValueError: If ``length_norm`` is unknown, ``"const"`` has no ``const_length``, or another one has it.
     """
     if (const_length is not None) != (length_norm == "const"):
         raise ValueError(f"length_norm is {length_norm!r}, const_length is {const_length}; only 'const' takes a length")
@@ -254,44 +255,49 @@ def regression_loss(
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    r"""A\*-PO's least squares over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
+    r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
     .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
 
-    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and REINFORCE's gradient
+    ``"unit"`` divides by :math:`2 \beta_2`. This keeps the optimum and gives REINFORCE's gradient
     :math:`-(R - V^* - \beta_2 \Delta) \nabla \log \pi`, so that ``max_grad_norm`` and further terms keep their meaning.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         ref_logprobs: (B, T) the same under the reference, for the same contexts, without gradient.
-        action_mask: (B, T) 1 at sampled tokens. A row without any is filler: it adds nothing and is not counted.
+        action_mask: (B, T) 1 at sampled tokens. A row without a 1 is filler: it adds nothing and is not counted.
         returns: (B,) raw returns R.
-        soft_values: (B,) V* of each trajectory's start, see ``values.soft_value``.
+        soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
-        length_norm: Δ as it is (``"sum"``), over ``const_length`` tokens, or over the trajectory's sampled tokens
-            (``"mean"``: another optimum, which holds long trajectories less tightly to the reference).
-        const_length: Divisor of ``"const"``.
-        residual_cap: A residual beyond it (units of the return) counts by a straight line, not a square (Huber).
+        length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``), or by the number of the
+            trajectory's sampled tokens (``"mean"``; this moves the optimum and keeps long trajectories less close to
+            the reference).
+        const_length: Divisor of ``"const"``, tokens.
+        residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
 
     Returns:
         The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
 
     Raises:
-        ValueError: If a shape or an option is none of these.
+        ValueError: If a shape or an option is not one of these.
     """
     if not returns.shape == soft_values.shape == logprobs.shape[:1]:
         shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
         raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
     if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
         given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
-        raise ValueError(f"{given}; scale is 'unit' or 'paper', and the numbers are positive")
+        raise ValueError(f"{given}; scale must be 'unit' or 'paper', and the numbers must be positive")
     log_ratios = trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
     residuals = beta2 * log_ratios - (returns - soft_values)
-    size = residuals.abs()
-    capped = size if residual_cap is None else size.clamp(max=residual_cap)
-    losses = capped * (2 * size - capped)  # the square, and from the cap on its tangent
+    losses = _squared_up_to(residuals.abs(), residual_cap)
     filler = ~action_mask.bool().any(dim=1)
     total = losses.masked_fill(filler, 0.0).sum() / (1.0 if scale == "paper" else 2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals
+
+
+def _squared_up_to(sizes: torch.Tensor, cap: float | None) -> torch.Tensor:
+    """The square of each size, and above the cap the square's tangent at the cap."""
+    capped = sizes if cap is None else sizes.clamp(max=cap)
+    return capped * (2 * sizes - capped)

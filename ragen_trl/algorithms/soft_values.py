@@ -1,12 +1,12 @@
 r"""Soft values of start states: A\*-PO's V*, how certain it is, and when it is out of date. Pure functions.
 
-The cache keeps raw returns, not V*: then another β₁ needs no new episodes, and more samples simply join the old ones.
-Everything is in float64: with a small β the exponents differ by hundreds.
+The value cache keeps raw returns and not V*. So another β₁ needs no new episodes, and more samples are simply added to
+the old ones. Everything is computed in float64, because with a small β the exponents differ by hundreds.
 
-V* is the value of *trajectories*. Where outcomes are random, the log-mean-exp also takes good luck for a choice and
-lies above the soft value of the decisions (for the Bandit at β = 0.5: 0.340 instead of 0.202). With samples of the
-policy that is being trained it is a baseline and does no harm; for other samples take a larger β. Left out therefore:
-soft values of later states, which would separate the two.
+V* is the value of *trajectories*. Where outcomes are random, the log-mean-exp treats a lucky outcome like a good choice
+and lies above the soft value of the decisions (for the Bandit at β = 0.5: 0.340 instead of 0.202). If the samples come
+from the policy in training, V* is a baseline and this does no harm; for other samples take a larger β. Left out: soft
+values of later states, which would separate choices from luck.
 """
 
 import math
@@ -28,10 +28,10 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
         beta: β₁, in units of the return, above 0.
 
     Returns:
-        (...) float64. Ragged samples: one call each.
+        (...) float64. For start states with different numbers of returns, call it once for each.
 
     Raises:
-        ValueError: If β is not positive, or there is no return, or one is not finite.
+        ValueError: If β is not positive, there is no return, or a return is not finite.
 
     Example:
         >>> soft_value(torch.tensor([0.0, 0.0, 0.0, 1.0]), beta=0.5)
@@ -43,50 +43,6 @@ def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
     return most + beta * torch.log1p(torch.expm1((returns - most.unsqueeze(-1)) / beta).mean(dim=-1))
 
 
-def reweighted_soft_value(returns: torch.Tensor, log_ratios: torch.Tensor, beta: float) -> torch.Tensor:
-    r"""V* of the reference from episodes of another policy π.
-
-    .. math:: V^* = \beta \log \frac{1}{N} \sum_i \exp(R_i / \beta - \Delta_i), \quad
-       \Delta_i = \log \pi(\tau_i) - \log \pi_{ref}(\tau_i)
-
-    Unbiased before the logarithm, and without variance at the optimal policy. Far from the reference a few samples
-    carry all the weight: of use while :math:`|\Delta|` is a few nats.
-
-    Args:
-        returns: (..., N) returns of episodes played by π.
-        log_ratios: (..., N) Δ, summed over sampled tokens, nats.
-        beta: β₁, in units of the return, above 0.
-
-    Raises:
-        ValueError: As ``soft_value``.
-    """
-    return soft_value(returns.double() - beta * log_ratios.double(), beta)
-
-
-def merge_soft_values(value1: float, count1: int, value2: float, count2: int, beta: float) -> float:
-    """V* of two samples taken together, exactly, from the V* of each.
-
-    Args:
-        value1: V* of the first sample.
-        count1: Its number of returns, at least 1.
-        value2: V* of the second sample.
-        count2: Its number of returns, at least 1.
-        beta: The β₁ of both.
-
-    Raises:
-        ValueError: If β or a count is not positive, or a value is not finite.
-    """
-    if min(count1, count2) < 1:
-        raise ValueError(f"counts are {count1} and {count2}; merge samples of at least one return each")
-    value1, value2 = _checked(torch.tensor([value1, value2], dtype=torch.float64), beta).tolist()
-    most = max(value1, value2)
-    weight1, weight2 = (
-        count / (count1 + count2) * math.exp((value - most) / beta)
-        for value, count in ((value1, count1), (value2, count2))
-    )
-    return most + beta * math.log(weight1 + weight2)
-
-
 def soft_value_std_error(
     returns: torch.Tensor, beta: float, pooled: torch.Tensor | None = None, prior_count: float = 1.0
 ) -> torch.Tensor:
@@ -94,14 +50,14 @@ def soft_value_std_error(
 
     .. math:: \mathrm{SE} = \frac{\beta}{\sqrt N} \frac{s}{\bar w}
 
-    Eight failures out of eight have no spread, and yet V* is not known to be their mean. With ``pooled``, returns of
-    all start states, mean and variance of the weights are those of the mixture of N shares of the sample and
-    ``prior_count`` (:math:`n_0`) shares of the pool:
+    Eight failures out of eight have no spread, but that does not prove that V* is their mean. ``pooled`` holds the
+    returns of all start states. With it, mean and variance of the weights are those of a mixture: N shares of the
+    sample and ``prior_count`` (:math:`n_0`) shares of the pool:
 
     .. math:: \bar w = \frac{N\,\mathrm E[w] + n_0 \mathrm E_p[w]}{N + n_0}, \quad
        s^2 = \frac{N\,\mathrm E[w^2] + n_0 \mathrm E_p[w^2]}{N + n_0} - \bar w^2
 
-    The mean is mixed in as well as the variance, because for a small β the mean weight of failures alone is almost 0.
+    The mean is mixed as well as the variance, because for a small β the mean weight of failures alone is almost 0.
     Without a pool s² is the variance with divisor N, which for returns of 0 and 1 gives
     :math:`\beta c \sqrt{p(1-p)} / ((1 + pc) \sqrt N)` with :math:`c = e^{1/\beta} - 1`.
 
@@ -112,13 +68,13 @@ def soft_value_std_error(
         prior_count: n₀, at least 0.
 
     Returns:
-        (...) float64, in units of the return. 0 only where the sample has no spread and no pool tells of any.
+        (...) float64, in units of the return. 0 only if neither the sample nor the pool has any spread.
 
     Raises:
-        ValueError: As ``soft_value``, for either set of returns; or if ``prior_count`` is negative.
+        ValueError: As ``soft_value``, for either set of returns, or if ``prior_count`` is negative.
     """
     if prior_count < 0:
-        raise ValueError(f"prior_count is {prior_count}; it is a number of returns, so at least 0")
+        raise ValueError(f"prior_count is {prior_count}; it is a number of returns, so give at least 0")
     returns = _checked(returns, beta)
     num_samples = returns.shape[-1]
     pool, shares = returns, 0.0
@@ -137,13 +93,13 @@ def soft_value_std_error(
 def return_range(returns: torch.Tensor) -> float:
     """Largest minus smallest return: the unit in which β₁ and β₂ are given.
 
-    V* of scaled returns at a scaled β is scaled alike, so that a β in this unit means the same in every environment.
+    If returns and β are multiplied by one number, so is V*. So a β in this unit means the same in every environment.
 
     Returns:
-        The range; 0 if all returns are equal, and then there is no scale to be measured.
+        The range. It is 0 if all returns are equal; then there is no scale to measure.
 
     Raises:
-        ValueError: If there is no return or one is not finite.
+        ValueError: If there is no return, or one is not finite.
     """
     returns = _checked(returns, beta=1.0)
     return (returns.max() - returns.min()).item()
@@ -156,24 +112,25 @@ def is_stale(
     starts: torch.Tensor,
     threshold: float = 3.0,
 ) -> bool:
-    r"""Whether the policy has outgrown its V*: its returns lie above V* by more than chance allows.
+    r"""Whether V* is out of date: the policy's returns lie above V* by more than chance allows.
 
     True if :math:`\overline{R - V^*} > k \cdot \mathrm{SE}` with
-    :math:`\mathrm{SE}^2 = \mathrm{Var}(R - V^*)/n + \sum_s (n_s \mathrm{SE}_s)^2 / n^2`: the chance in the returns, and
-    the error of V*, which the :math:`n_s` trajectories from one start state share.
+    :math:`\mathrm{SE}^2 = \mathrm{Var}(R - V^*)/n + \sum_s (n_s \mathrm{SE}_s)^2 / n^2`. The first term is chance
+    in the returns. The second is the error of V*, which the :math:`n_s` trajectories from one start state share.
 
-    One-sided by design. V* is at least the mean return of the reference, so a policy that has just left it lies *below*
-    V*, rightly. Once it earns more than V* on average, nearly every trajectory is reinforced, good or not.
+    The test is one-sided by design. V* is at least the mean return of the reference, so a policy that has just left the
+    reference rightly lies *below* V*. Once it earns more than V* on average, nearly every trajectory is reinforced,
+    good or bad.
 
     Args:
         returns: (n,) returns of the policy over a window of training.
-        soft_values: (n,) the V* that each was compared with.
+        soft_values: (n,) the V* that each return was compared with.
         std_errors: (n,) their standard errors, see ``soft_value_std_error``.
-        starts: (n,) integers, equal for trajectories that share a start state and thus a V*.
+        starts: (n,) integers, equal for trajectories that share a start state and therefore a V*.
         threshold: k, standard errors.
 
     Returns:
-        ``False`` for fewer than 2 trajectories, which tell nothing of chance.
+        ``False`` for fewer than 2 trajectories, because they do not show how large chance is.
 
     Raises:
         ValueError: If the shapes differ.
@@ -193,9 +150,9 @@ def is_stale(
 
 
 def _checked(returns: torch.Tensor, beta: float) -> torch.Tensor:
-    """The returns in float64, if there are any and all make sense."""
+    """The returns in float64. Refuses a β that is not positive, no returns, and returns that are not finite."""
     if not beta > 0:
-        raise ValueError(f"beta is {beta}; choose a positive one, such as half the range of the returns")
+        raise ValueError(f"beta is {beta}; choose a positive number, such as half the range of the returns")
     if returns.numel() == 0:
         raise ValueError("a soft value needs at least one return; play an episode from this start state first")
     if not bool(torch.isfinite(returns).all()):

@@ -1,10 +1,10 @@
 """Step-level advantages without a critic: GiGPO and MT-GRPO, which compare turns within a prompt's group.
 
-Both add to the comparison of whole episodes one of single turns: GiGPO among turns that began in the same state,
-MT-GRPO among turns with the same number. Their results, one number a turn, go to tokens with ``gae.spread_over_turns``.
+Both compare whole episodes and then also single turns: GiGPO the turns that began in the same state, MT-GRPO the turns
+with the same number. The results are one number per turn; ``gae.spread_over_turns`` gives them to tokens.
 
 Left out on purpose: GiGPO's grouping by similarity of observations (an anchor is any hashable value, so a caller may
-give similar states the same one), and MT-GRPO's tree of rollouts, which would make its turns exactly comparable.
+give similar states the same anchor), and MT-GRPO's tree of rollouts, which would make its turns exactly comparable.
 """
 
 from collections.abc import Hashable, Sequence
@@ -27,19 +27,19 @@ def gigpo_advantages(
     scale: Literal["group", "none"] = "group",
     eps: float = 1e-6,
 ) -> torch.Tensor:
-    r"""Advantage of each turn: its episode's, plus how it did from a state that others of the group met too.
+    r"""Advantage of each turn: its episode's, plus how it did compared with other turns from the same state.
 
     .. math:: A_{ik} = A^E_i + \omega A^S_{ik}, \qquad A^S_{ik} = (R_{ik} - \bar R) / F
 
     (GiGPO, arXiv 2505.10978, section 4) with :math:`A^E` the group advantage of the undiscounted episode return,
     :math:`R_{ik} = \sum_{j \ge k} \gamma^{j-k} r_{ij}`, and mean and F over all turns of the prompt's group with the
-    same anchor, those of one episode included. A state met once says nothing: :math:`A^S = 0`, so without repeats
-    this is ``group_advantages``. Two histories that show the same observation are one state to it.
+    same anchor, also turns of one episode. For a state that was met once :math:`A^S = 0`; if no state repeats, this
+    is ``group_advantages``. Two histories that show the same observation count as one state.
 
     Args:
         turn_rewards: (P · G, K) reward of each turn, groups contiguous.
         turn_mask: (P · G, K), 1 at turns that were played.
-        anchors: For each row the states in which its turns began, one per played turn, such as observations.
+        anchors: For each row the states in which its turns began, one per played turn; observations, for example.
         group_size: G, at least 2.
         gamma: Discount per turn of the step returns.
         step_weight: ω.
@@ -47,11 +47,11 @@ def gigpo_advantages(
         eps: ε, added to both standard deviations.
 
     Returns:
-        (P · G, K) advantages, 0 off the mask. Returns that are equal up to rounding give exactly 0 on their level.
+        (P · G, K) advantages, 0 where the mask is 0. Returns that are equal up to rounding give exactly 0.
 
     Raises:
-        ValueError: If shapes, groups or the numbers of anchors do not fit, a turn that was not played has a reward,
-            or ``scale`` is unknown.
+        ValueError: If shapes, groups or numbers of anchors do not fit, a turn that was not played has a reward, or
+            ``scale`` is unknown.
 
     Example:
         >>> rewards, mask = torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.ones(2, 2)
@@ -83,13 +83,13 @@ def mt_grpo_advantages(
 
     .. math:: A_{ik} = A^{turn}_{ik} + \lambda A^{outcome}_i
 
-    (MT-GRPO, Wei et al., arXiv 2505.11821), both parts minus the mean and divided by the standard deviation plus ε.
-    Exact only where all members have equally many turns. Otherwise a turn is compared with those of its number that
-    there are; a turn that no other member has keeps its outcome's part alone.
+    (MT-GRPO, Wei et al., arXiv 2505.11821). Both parts are reduced by their mean and divided by their standard
+    deviation plus ε. This is exact only if all members have equally many turns. Otherwise a turn is compared with the
+    turns of its number that exist; a turn that no other member has keeps only the outcome's part.
 
     Args:
         turn_rewards: (P · G, K) reward of each turn without the outcome, groups contiguous.
-        turn_mask: (P · G, K), 1 at turns that were played; what is off it takes no part.
+        turn_mask: (P · G, K), 1 at turns that were played; other rewards are ignored.
         outcomes: (P · G,) reward of the whole episode.
         group_size: G, at least 2.
         weight: λ of the outcome.
@@ -97,7 +97,7 @@ def mt_grpo_advantages(
         eps: ε, as TRL's.
 
     Returns:
-        (P · G, K) advantages, 0 off the mask. Rewards that are equal up to rounding give exactly 0 in their part.
+        (P · G, K) advantages, 0 where the mask is 0. Rewards that are equal up to rounding give exactly 0.
 
     Raises:
         ValueError: If shapes or groups do not fit.
@@ -129,11 +129,11 @@ def _number_states(anchors: Sequence[Sequence[Hashable]], num_turns: Sequence[in
 
 
 def _compare(values: torch.Tensor, sets: torch.Tensor, ddof: int, eps: float | None) -> torch.Tensor:
-    """Each value minus its set's mean, over its standard deviation plus ε; ``eps=None`` divides by nothing.
+    """Each value minus its set's mean, divided by the set's standard deviation plus ε (``eps=None``: not divided).
 
     Args:
         values: (N,) numbers.
-        sets: (N,) which set each belongs to; numbers from 0, some may be missing.
+        sets: (N,) which set each value belongs to: numbers from 0, some may be missing.
         ddof: Delta degrees of freedom.
         eps: ε.
 

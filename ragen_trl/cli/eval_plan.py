@@ -1,10 +1,11 @@
-"""From the options of ``python -m ragen_trl eval``: how each model plays each environment.
+"""From the options of ``python -m ragen_trl eval`` to a plan: how each model plays each environment.
 
-Two kinds of options decide about that. *The task*: keyword arguments of the environment, limits of turns and actions,
-the format penalty. All policies of a table play the same task, so these go by environment: as a model that was trained
-in it has recorded (``play.json``), else the environment's recipe, else (the limits) as the model knows them from
-elsewhere. *The manner of speaking*: thought or none, lengths, system prompt, forced prefix; these go by model wherever
-it plays. What stands on the command line or in the YAML file wins over all of them.
+Two kinds of options decide that. *The task* is the keyword arguments of the environment, the limits of turns and
+actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
+a model that was trained in it has recorded them (``play.json``); else the environment's recipe has them; else the
+limits are those that the model recorded in another environment. *The manner* is how a model is spoken to: with or
+without a thought, lengths, system prompt, forced prefix. These options depend on the model, wherever it plays. Options
+of the command line and of the YAML file override all of these.
 
 Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
 """
@@ -18,20 +19,24 @@ from typing import Any
 
 from trl import TrlParser
 
-from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
 from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.recipes import ENVIRONMENTS, defaults
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.evaluation.plan import (
+    LIMITS,
+    MANNER,
+    ApiArguments,
+    EvalPlan,
+    EvaluationArguments,
+    Task,
+    api_name,
+    task_limits,
+)
 from ragen_trl.rollout.env_pool import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options, make_turns
 
-LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
-"""Options of the task, beside ``env_kwargs``."""
-MANNER = option_names(MannerOptions)
-"""Options of how a model is spoken to, and what its own failures cost."""
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 
 
@@ -43,17 +48,17 @@ _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
 
 
 class EvalSpecError(UserError, ValueError):
-    """An environment of an evaluation, or a suite, is written in a way that cannot be read."""
+    """The text of an environment, or the name of a suite, cannot be read."""
 
 
 @dataclass(frozen=True)
 class NamedEnv:
-    """An environment as the user names it.
+    """An environment as a user names it.
 
     Attributes:
         env: Gymnasium id.
-        kwargs: Its keyword arguments, if they were written; ``None`` leaves them to the model and the recipes.
-        changes: Keyword arguments on top of those that it would have otherwise.
+        kwargs: Its keyword arguments, if the user gave any; ``None`` leaves them to the model and the recipes.
+        changes: Keyword arguments that are added to those that it has otherwise.
     """
 
     env: str
@@ -70,55 +75,8 @@ SUITES: dict[str, tuple[NamedEnv, ...]] = {
     ),
     "bandit": (NamedEnv("ragen/Bandit-v0"), NamedEnv("ragen/BanditRev-v0")),
 }
-"""RAGEN's tests of generalisation: trained on Sokoban, tested on larger rooms, other symbols and the lake; trained on
-Bandit, tested on BanditRev. The trained environment comes first."""
-
-
-@dataclass(frozen=True)
-class Task:
-    """One environment of an evaluation.
-
-    Attributes:
-        name: Its name in tables, different from those of the others.
-        spec: How it is made.
-        args: The whole configuration under which each policy plays it, by the policy's name; that of ``"random"`` is
-            the oracle's, too.
-    """
-
-    name: str
-    spec: EnvSpec
-    args: Mapping[str, StarPOConfig]
-
-    def settings(self) -> dict[str, Any]:
-        """What an episode depends on besides its policy."""
-        return {"env": self.spec.label, "env_kwargs": dict(self.spec.kwargs), **_limits(self.args["random"])}
-
-
-@dataclass(frozen=True)
-class EvalPlan:
-    """All that a command asks for.
-
-    Attributes:
-        run: What is evaluated.
-        api: The model behind a server, if any.
-        tasks: The environments, at least one.
-        folder: Where the results go.
-    """
-
-    run: EvaluationArguments
-    api: ApiArguments
-    tasks: Sequence[Task]
-    folder: Path
-
-    @property
-    def common(self) -> StarPOConfig:
-        """The configuration as far as it is the same for all: sampling, device, vLLM."""
-        return self.tasks[0].args["random"]
-
-
-def api_name(api: ApiArguments) -> str | None:
-    """What the model behind the server is called in tables."""
-    return None if api.api_model is None else f"{api.api_model} (API)"
+"""RAGEN's tests of generalisation: trained on Sokoban, tested on larger rooms, other symbols and FrozenLake; trained on
+Bandit, tested on BanditRev. The environment of training comes first."""
 
 
 def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
@@ -126,11 +84,11 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
 
     Args:
         given: Options of the YAML file.
-        argv: Options of the command line, which win.
+        argv: Options of the command line, which override those of the file.
 
     Raises:
-        EvalOptionError: If options are wrong, unknown, or leave open what is meant.
-        EvalSpecError: If an environment is written in a way that cannot be read.
+        EvalOptionError: If options are wrong, unknown or ambiguous.
+        EvalSpecError: If the text of an environment cannot be read.
         gymnasium.error.Error: If there is no such environment.
     """
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
@@ -145,7 +103,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     if "temperature" in (*words, *given):
         raise EvalOptionError("temperature is that of training; evaluations are sampled at eval_temperature")
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
-        raise EvalOptionError("env_kwargs is for one environment without arguments; write them behind each: 'ID:{…}'")
+        raise EvalOptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
     parsed = [{name: _configured(env.env, name, records, (run, api), given, argv) for name in names} for env in named]
     tasks = _tasks(named, parsed)
@@ -154,8 +112,8 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
 
 
 def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
-    """Where results go when nothing else is said: ``runs/eval-frozenlake-starpo-s-seed42-on-sokoban``."""
-    # A model that was trained here lies in RUN/model.
+    """The folder without ``--output_dir``: ``runs/eval-frozenlake-starpo-s-seed42-on-sokoban``."""
+    # A model that this package trained is in RUN/model.
     paths = [Path(name.removesuffix(" (API)")) for name in models]
     who = "-".join(path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths)
     where = "-".join(re.sub(r"-v\d+(?=$|\()", "", task.name) for task in tasks[:2])
@@ -182,7 +140,7 @@ def _record(model: str) -> dict[str, Any]:
 
 
 def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
-    """The environment when none is named: where the models were trained, if that is one."""
+    """The environment without ``--env``: the one in which the models were trained, if they share one."""
     known = sorted({str(record["env"]) for record in records.values() if "env" in record})
     if len(known) > 1:
         raise EvalOptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")
@@ -208,7 +166,7 @@ def _configured(
     parser.check_names(argv)
     parser.set_defaults(
         **{
-            "output_dir": "",  # transformers would put "trainer_output" in the place of None
+            "output_dir": "",  # with None, transformers would use "trainer_output"
             **defaults(env, model, run.algo),
             **_only(elsewhere, LIMITS),
             **ENVIRONMENTS.get(env, {}),
@@ -230,7 +188,7 @@ def _configured(
 
 
 def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig]]) -> list[Task]:
-    """The environments, made once to see that they can be, each the same for all policies."""
+    """The tasks, the same for all policies; each environment is made once to see that it can be."""
     specs = []
     for env, args in zip(named, parsed, strict=True):
         for one in args.values():
@@ -248,25 +206,21 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
 
 
 def _agreed_kwargs(env: str, args: Mapping[str, StarPOConfig]) -> dict[str, Any]:
-    """The keyword arguments under which all play.
+    """The environment's keyword arguments, which must be the same for all policies.
 
     Raises:
-        EvalOptionError: If they, or the limits, are not the same for all models.
+        EvalOptionError: If they, or the limits, differ between models.
     """
-    settings = {name: {"env_kwargs": one.env_kwargs or {}, **_limits(one)} for name, one in args.items()}
+    settings = {name: {"env_kwargs": one.env_kwargs or {}, **task_limits(one)} for name, one in args.items()}
     (first, expected), *others = list(settings.items())[1:] or list(settings.items())
     for name, found in others:
         for option, value in found.items():
             if value != expected[option]:
                 raise EvalOptionError(
                     f"{env}: {first} plays with {option} {expected[option]}, {name} with {value}; one table needs one "
-                    f"task: give --{option}, or evaluate the models apart"
+                    f"task: give --{option}, or evaluate the models separately"
                 )
     return dict(expected["env_kwargs"])
-
-
-def _limits(args: StarPOConfig) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in LIMITS}
 
 
 def _only(options: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -297,7 +251,7 @@ def read_spec(text: str) -> NamedEnv:
 
 
 def named_envs(texts: Sequence[str], suite: str | None) -> list[NamedEnv]:
-    """What is played: the environments of ``texts``, or of the suite.
+    """The environments of ``texts``, or those of the suite.
 
     Raises:
         EvalSpecError: If both are given, or there is no such suite.

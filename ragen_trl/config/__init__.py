@@ -1,9 +1,10 @@
-r"""Options, each declared once as a dataclass field with its help, and what is checked about them.
+r"""Options, each declared once as a dataclass field with its help, and their checks.
 
 `StarPOConfig` adds to TRL's ``GRPOConfig`` what multi-turn training needs, `AStarPOConfig` what A\*-PO needs.
-`recipes` has the defaults of the commands as data. `validation` refuses values and combinations, with the remedy.
+`recipes` holds the defaults of the commands as data. `validation` refuses wrong values and combinations and says what
+to do.
 
-Imports: TRL's configuration and `errors`. Every other package but `system` may import this one.
+Imports: TRL's configuration and `errors`. Every other package except `system` may import this one.
 """
 
 from typing import TYPE_CHECKING, Any

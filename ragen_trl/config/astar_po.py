@@ -9,7 +9,7 @@ from typing import Literal
 
 from ragen_trl.config.starpo import StarPOConfig
 
-# What a regression of whole trajectories has no use for: estimators of advantages, a critic, ratios and clips.
+# Options that a regression of whole trajectories does not use: estimators of advantages, a critic, ratios and clips.
 _OF_OTHER_LOSSES = (
     *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation"),
     *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "off_policy_mask_threshold"),
@@ -25,8 +25,8 @@ class AStarPOConfig(StarPOConfig):
 
     Defaults that differ from ``StarPOConfig``: one trajectory per start state, 256 start states (each needs a V*), no
     entropy bonus, no KL term of TRL's (the regression has its own), learning rate 1e-6 as in the paper, no importance
-    ratios for what vLLM computes differently: they belong to losses that are an expectation over the policy's samples,
-    while a regression to the exact V* has its optimum at the same policy whatever it is sampled from.
+    ratios for what vLLM computes differently. Such ratios belong to losses that are an expectation over the policy's
+    samples. A regression to the exact V* has its optimum at the same policy, no matter where the samples come from.
 
     Raises:
         ValueError: If a value is out of its range; the message carries the value.
@@ -42,16 +42,16 @@ class AStarPOConfig(StarPOConfig):
         default=256,
         metadata={"help": "Different start states to train on, each with a V*; unset: a new one for every trajectory."},
     )
-    beta: float = field(default=0.0, metadata={"help": "TRL's KL term; stays 0, see beta2 and kl_coef."})
+    beta: float = field(default=0.0, metadata={"help": "TRL's KL term; must stay 0, use beta2 or kl_coef."})
     entropy_coef: float = field(
         default=0.0, metadata={"help": "Entropy bonus: this times the mean entropy over sampled tokens (nats)."}
     )
     vllm_importance_sampling_correction: bool = field(
-        default=False, metadata={"help": "Stays off: a regression takes no importance ratios."}
+        default=False, metadata={"help": "Must stay off: a regression takes no importance ratios."}
     )
     reference_samples: int = field(default=8, metadata={"help": "Episodes of the reference from each start state (N)."})
     max_reference_samples: int = field(
-        default=32, metadata={"help": "Episodes from a start state whose V* stays uncertain, at most."}
+        default=32, metadata={"help": "Most episodes from a start state whose V* stays uncertain."}
     )
     value_std_error: float = field(
         default=0.15, metadata={"help": "Standard error of V* that is good enough, in units of the return range."}
@@ -75,19 +75,21 @@ class AStarPOConfig(StarPOConfig):
         metadata={"help": "Residuals beyond this many return ranges count linearly (Huber); unset: all squared."},
     )
     kl_coef: float = field(
-        default=0.0, metadata={"help": "KL to the reference per token (k3), beside the regression, on the unit scale."}
+        default=0.0,
+        metadata={"help": "Weight of the KL to the reference per token (k3), added to the regression on the unit scale."},
     )
     refresh_steps: int = field(
-        default=0, metadata={"help": "Re-anchor the reference and estimate V* anew every so many updates; 0: never."}
+        default=0,
+        metadata={"help": "Updates after which the policy becomes the reference and V* is estimated again; 0: never."},
     )
     refresh_when_stale: bool = field(
         default=False,
-        metadata={"help": "Do so, too, when returns lie above V* by more than three standard errors."},
+        metadata={"help": "Do the same when returns lie above V* by more than three standard errors."},
     )
-    stale_window: int = field(default=8, metadata={"help": "Rollouts over which that is judged."})
+    stale_window: int = field(default=8, metadata={"help": "Rollouts over which refresh_when_stale compares returns with V*."})
     reward_version: str = field(
         default="",
-        metadata={"help": "Part of the cache's key; change it when an environment or a reward function pays anew."},
+        metadata={"help": "Part of the cache's key; change it when an environment or a reward function pays differently."},
     )
     value_cache: str | None = field(
         default=None,
@@ -114,7 +116,7 @@ class AStarPOConfig(StarPOConfig):
             raise ValueError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
         if self.stale_window != type(self).stale_window and not self.refresh_when_stale:
             raise ValueError(
-                f"stale_window is {self.stale_window}, which is read with refresh_when_stale=True alone; set that, too"
+                f"stale_window is {self.stale_window}, which only refresh_when_stale=True reads; set that, too"
             )
         if self.max_reference_samples < self.reference_samples:
             raise ValueError(
@@ -131,7 +133,7 @@ class AStarPOConfig(StarPOConfig):
         if self.num_generations == 1 and (self.filter_ratio < 1 or self.max_refills):
             raise ValueError(
                 f"filter_ratio {self.filter_ratio} and max_refills {self.max_refills} need groups to compare; raise "
-                "num_generations, or leave them alone: start states without spread are dropped in any case"
+                "num_generations, or leave both unset: start states without spread are dropped anyway"
             )
         if self.max_refills and self.num_train_seeds is None:
             raise ValueError(

@@ -1,17 +1,17 @@
 r"""How a model plays episodes: the options that decide what an episode is, each declared once.
 
-A class for each kind of option. Whoever needs a list of options (a saved model's ``play.json``, the tables of an
-evaluation, the key of A\*-PO's cache, the settings of a run, the help page) asks `option_names` for the kind it means.
+Each kind of option has a class. Code that needs a list of options (a saved model's ``play.json``, the tables of an
+evaluation, the key of A\*-PO's cache, the settings of a run, the help page) gets it from `option_names`.
 
-Light on purpose: no torch, so that ``--help`` is quick. The metadata holds nothing but the help, because the argument
-parser of Transformers hands all of it to argparse.
+This module does not import torch, so that ``--help`` is quick. The metadata holds only the help text, because the
+argument parser of Transformers passes all of it to argparse.
 """
 
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 DEFAULT_WORKERS = 128
-"""Threads at most that step waiting environments side by side."""
+"""Most threads that step waiting environments at the same time."""
 
 
 def _option(default: Any, text: str) -> Any:
@@ -20,7 +20,7 @@ def _option(default: Any, text: str) -> Any:
 
 @dataclass
 class TaskOptions:
-    """What is played. All policies of one table play the same task."""
+    """The task. All policies of one table of results play the same task."""
 
     env_kwargs: dict[str, Any] | str | None = _option(
         None, "Keyword arguments (JSON) of the environment, as for gymnasium.make."
@@ -33,19 +33,19 @@ class TaskOptions:
 
 @dataclass
 class TokenOptions:
-    """What only a policy can do whose tokens are at hand; a model behind an API cannot be asked for it."""
+    """Options that need the tokens of the policy; a model that is reached over an API cannot honour them."""
 
     window_turns: int | None = _option(
-        None, "Turns that the model sees at most, the present one included; unset: all of them."
+        None, "Most turns that the model sees, the present one included; unset: all of them."
     )
     stop_at_answer: bool = _option(
-        False, "A reply ends with its </answer>; the end of the turn is then added and not trained."
+        False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )
 
 
 @dataclass
 class MannerOptions(TokenOptions):
-    """How a model is prompted and what its own failures cost. These go with a model wherever it plays."""
+    """How a model is prompted and what failures cost. These options are saved with a model."""
 
     think: bool = _option(True, "Ask for <think>…</think> before <answer>…</answer>.")
     max_reply_length: int = _option(400, "Tokens sampled per reply.")
@@ -54,9 +54,9 @@ class MannerOptions(TokenOptions):
     )
     system_prompt: str | None = _option(None, "System message; unset leaves it to the chat template.")
     force_reply_prefix: bool = _option(
-        True, "Start every reply with <think> (or <answer>), given and not trained, as RAGEN does."
+        True, "Start every reply with <think> (or <answer>), which is given and not trained, as in RAGEN."
     )
-    cut_penalty: float = _option(0.0, "Reward added to a turn whose reply was cut by a limit of tokens.")
+    cut_penalty: float = _option(0.0, "Reward added to a turn whose reply was cut by a token limit.")
     env_failure_penalty: float = _option(
         -2.0, "Reward of a turn in which the environment crashed or took too long; its episode ends."
     )
@@ -64,17 +64,17 @@ class MannerOptions(TokenOptions):
 
 @dataclass
 class ExecutionOptions:
-    """How environments are stepped. These change no result."""
+    """How environments are stepped. These options change no result."""
 
     env_workers: int = _option(
-        DEFAULT_WORKERS, "Threads at most that step waiting environments side by side; 0 steps all in the main one."
+        DEFAULT_WORKERS, "Most threads that step waiting environments at the same time; 0: step all in the main thread."
     )
     env_timeout: float | None = _option(None, "Seconds a step or reset of an environment may take; unset: no limit.")
 
 
 @dataclass
 class PlayOptions(ExecutionOptions, MannerOptions, TaskOptions):
-    """All options that an episode depends on besides its policy and its seeds; `StarPOConfig` has these fields, too."""
+    """All options that an episode depends on, except policy and seeds; `StarPOConfig` inherits these fields."""
 
 
 def option_names(kind: type) -> tuple[str, ...]:

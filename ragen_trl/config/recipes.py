@@ -1,7 +1,7 @@
 """Defaults of the commands, as data: what the embedded tiny model needs, and what each environment asks for.
 
-A recipe only replaces defaults. Whatever is given on the command line or in a YAML file wins, and the run's
-``summary.json`` records what was used.
+A recipe only replaces defaults. An option given on the command line or in a YAML file wins, and the run's
+``summary.json`` records the values that were used.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 
-# The embedded model has no use for the memory savers and learning rates of a pretrained one.
+# The embedded model does not need the memory savings and the small learning rates of a pretrained one.
 EMBEDDED: dict[str, Any] = {
     "think": False,
     "max_reply_length": 24,
@@ -26,7 +26,7 @@ EMBEDDED: dict[str, Any] = {
     "max_steps": 300,
 }
 
-# Where an algorithm needs other options than the rest.
+# Options that differ for one algorithm.
 ALGORITHMS_OF_EMBEDDED: dict[str, dict[str, Any]] = {"a-star-po": {"num_generations": 1, "beta2": 1e-2}}
 
 EVERY_RUN: dict[str, Any] = {
@@ -55,7 +55,7 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
-# What the embedded model learns from first, where that is not what ``WarmStartConfig`` says.
+# Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
 _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
 WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _NAMES,
@@ -65,18 +65,18 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 
 
 def is_embedded(model: str | None) -> bool:
-    """Whether this is the embedded model: none is named, or a folder that was made from it."""
+    """Whether this is the embedded model: no model is named, or the folder was made from the embedded one."""
     if model is None:
         return True
     config = Path(model).expanduser() / "config.json"
     try:
         return bool(json.loads(config.read_text(encoding="utf-8")).get("ragen_embedded", False))
-    except (OSError, ValueError):  # a hub id, or no model at all, which is said elsewhere
+    except (OSError, ValueError):  # a hub id, or no model at all, which is reported elsewhere
         return False
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
-    """Defaults of the warm start: of the embedded model only, a larger one needs fewer demonstrations.
+    """Defaults of the warm start. Only the embedded model has them; a larger one needs fewer demonstrations.
 
     Args:
         env: Gymnasium id.
@@ -90,9 +90,9 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
 
     Args:
         env: Gymnasium id.
-        model: The model; ``None`` for the embedded one. A folder with a descendant of it counts as that, too.
+        model: The model; ``None`` for the embedded one. A folder with a model trained from it counts as the embedded one.
         algo: Name of the algorithm.
-        advantage: Its advantage; those of a critic need a learning rate for it.
+        advantage: Its advantage; one with a critic also needs the critic's learning rate.
     """
     known = is_embedded(model)
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}

@@ -1,8 +1,8 @@
 """Training configurations: only the fields that multi-turn training adds to TRL's ``GRPOConfig``.
 
-Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints) is TRL's and means what it
-means there. A *trajectory* takes the place of TRL's *completion*. Options of TRL that this package would not honour yet
-are refused, never ignored.
+Everything else (batch sizes, ``num_generations``, learning rate, ``report_to``, checkpoints) is TRL's and has TRL's
+meaning. A *trajectory* replaces TRL's *completion*. TRL options that this package does not honour are refused, never
+ignored.
 """
 
 import math
@@ -41,11 +41,11 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
     3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
-    trained beside the policy (the PPO form). With ``use_vllm`` every token's importance ratio is cut off at 3
+    trained together with the policy (the PPO form). With ``use_vllm`` every token's importance ratio is cut off at 3
     (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
 
-    ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script runs on a laptop;
-    TRL itself refuses to start there.
+    ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script also runs on a
+    laptop, where TRL's own default refuses to start.
 
     Raises:
         ValueError: If a value is out of its range; the message carries the value.
@@ -53,8 +53,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
     _min_group_size = 2
-    _trainer: ClassVar[str | None] = None  # the only one that reads these options; unset: any
-    _needs_whole_trajectories: ClassVar[bool] = False  # in one training row each
+    _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
+    _needs_whole_trajectories: ClassVar[bool] = False  # whether each trajectory must be one training row
 
     loss_type: str = field(
         default="grpo",
@@ -70,15 +70,15 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
     )
     gradient_accumulation_steps: int = field(
-        default=32, metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation."}
+        default=32, metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."}
     )
-    max_steps: int = field(default=200, metadata={"help": "Updates. Every one has a rollout of its own by default."})
+    max_steps: int = field(default=200, metadata={"help": "Updates. By default each has its own rollout."})
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
     num_generations_eval: int | None = field(
         default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
     )
     num_generations: int | None = field(
-        default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 will do."}
+        default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 is enough."}
     )
     beta: float = field(
         default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}
@@ -107,7 +107,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         default=10_000, metadata={"help": "Seed of the first training start state; evaluation uses those below."}
     )
     advantage: str = field(
-        default="group", metadata={"help": f"How trajectories are credited: one of {', '.join(ADVANTAGES)}."}
+        default="group", metadata={"help": f"Advantage estimator: one of {', '.join(ADVANTAGES)}."}
     )
     baseline: Literal["mean", "leave_one_out"] = field(
         default="mean",
@@ -140,7 +140,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     )
     max_refills: int = field(
         default=0,
-        metadata={"help": "Extra rollouts at most, of new start states, until the groups to train on are complete."},
+        metadata={"help": "Most extra rollouts, from new start states, to complete the groups to train on."},
     )
     env_weights: list[float] | None = field(
         default=None, metadata={"help": "With several environments: how often each is played; unset: equally."}
@@ -169,19 +169,19 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
                     f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
                     "of them"
                 ) from error
-            # TRL wants groups of at least two; our trainers take one. All that it still checks is about vLLM.
+            # TRL refuses groups of one, which our trainers take. The checks that it has left are about vLLM.
         check_values(self)
         if self.num_train_seeds is not None:
-            self.shuffle_dataset = False  # the rows are in order already; TRL would mix their passes
+            self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         for name, only in _NOT_HONOURED.items():
             if getattr(self, name) != only:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
 
     def _groups_are_at_fault(self) -> bool:
-        """Whether TRL's checks, which stop at the first fault, came as far as those of groups and stop there.
+        """Whether TRL's checks, which stop at the first fault, stopped at the size of the groups.
 
-        They set both sizes, then compare the evaluation's batch with its groups, then the rollout's with its own.
+        They set both batch sizes, then compare the evaluation's batch with its groups, then the rollout's batch.
         """
         if self.generation_batch_size is None or self.steps_per_generation is None or self.num_generations is None:
             return False
@@ -193,7 +193,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     @property
     def min_group_size(self) -> int:
-        """Trajectories per start state at least: one where a critic, and not the group, gives the baseline."""
+        """Fewest trajectories per start state: one where a critic gives the baseline instead of the group."""
         return 1 if self.advantage in CRITIC_ADVANTAGES else self._min_group_size
 
     @property
@@ -209,13 +209,13 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     @property
     def steps_per_rollout(self) -> float:
-        """Optimiser steps that one rollout batch serves; below 1 if a step takes several."""
+        """Optimiser steps on one rollout batch; below 1 if a step takes several rollout batches."""
         assert self.steps_per_generation is not None
         return self.steps_per_generation * self.num_iterations / self.gradient_accumulation_steps
 
     @property
     def num_rollouts(self) -> int:
-        """Rollout batches that ``max_steps`` optimiser steps take."""
+        """Rollout batches in ``max_steps`` optimiser steps."""
         return math.ceil(self.max_steps / self.steps_per_rollout)
 
 

@@ -1,7 +1,7 @@
 """Success on fixed, held-out start states, with confidence intervals and pass@k.
 
-`evaluator` plays a model, the random policy or the oracle; `intervals` and `pass_at_k` are the statistics; `tables` and
-`folder` write what came out.
+`evaluator` plays one policy; `intervals` and `pass_at_k` are the statistics. `comparison` compares the policies of
+`players` as a `plan` says, keeps their episodes in a `folder` and writes `tables`.
 
-Imports: `policies`, `rollout`, `config` and `system`; no trainer.
+Imports: `policies`, `rollout`, `config` and `system`; no trainer. Imported by: `reporting` and `cli`.
 """

@@ -1,9 +1,9 @@
 """Evaluation on fixed held-out seeds: one function for a model, the random policy and the oracle.
 
-A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here
-carries n and a 95 % interval, and the same call gives the two rows to put next to it. Several episodes a start state
-(``samples``) share it and differ in luck and dice, as those of a training group do; intervals count start states then
-(``intervals.py``). Left out: files and resuming, which are ``eval_command.py``'s.
+A success rate alone says little: RAGEN's published 0.5B rates are those of a random policy. Every result here has n and
+a 95 % interval, and the same function gives the two rows to compare it with. With several episodes a start state
+(``samples``), these share the start state and differ in outcome seed and sampling seed, as those of a training group
+do. Intervals then count start states (``intervals.py``). Left out: files and resuming, see ``comparison.py``.
 """
 
 import time
@@ -19,9 +19,9 @@ import numpy as np
 from ragen_envs import episode_seeds
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance
+from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
-from ragen_trl.policies.baselines import baseline_policy, in_single_actions
+from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -33,17 +33,17 @@ Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 
 
 class EvaluationError(UserError, RuntimeError):
-    """Nothing was left to evaluate."""
+    """There is nothing to evaluate."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What came out of ``n`` episodes.
+    """The result of ``n`` episodes.
 
     Attributes:
         n: Episodes.
-        success: Share that succeeded; ``success_low`` and ``success_high`` are its 95 % interval: Wilson's with one
-            episode a start state, else `intervals.rate_interval`.
+        success: Share of episodes that succeeded. ``success_low`` and ``success_high`` are its 95 % interval: Wilson's
+            with one episode a start state, else `intervals.rate_interval`.
         mean_return: Mean undiscounted return; ``return_stderr`` is its standard error, over start states.
         format_valid: Share of turns whose reply could be read.
         action_valid: Share of turns without format fault or invalid action.
@@ -52,9 +52,9 @@ class EvaluationResult:
         reply_tokens: Sampled tokens per episode; 0 for scripts.
         truncated: Share of episodes that a limit ended.
         seconds: Wall-clock time.
-        left_out: Episodes that are not among the ``n``, because an environment or an API failed in them: they say
+        left_out: Episodes that are not among the ``n`` because an environment or an API failed in them, which says
             nothing about the policy.
-        samples: Episodes a start state; fewer where some were left out.
+        samples: Episodes a start state; some start states have fewer if episodes were left out.
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
     """
@@ -80,9 +80,9 @@ class EvaluationResult:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
         note = f"n={self.n}" if self.samples == 1 else f"n={self.n}, {self.samples} a start state"
         note += f", {self.left_out} left out after failures" if self.left_out else ""
-        text = f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}] ({note})"
+        text = f"success {with_interval(self.as_dict())} ({note})"
         for k, found in list(self.pass_at_k.items())[-1:]:
-            text += f", pass@{k} {found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+            text += f", pass@{k} {with_interval(found, rate='value')}"
         return text
 
     def as_dict(self) -> dict[str, Any]:
@@ -92,13 +92,13 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """What is kept of an episode: all that a result is made of.
+    """What is kept of an episode; a result is computed from it.
 
     Attributes:
-        seed: Of the start state.
+        seed: Seed of the start state.
         limit: As `Trajectory.limit`.
         measures: As `measure` gives them.
-        error: The reason, if its environment or an API failed.
+        error: The reason if its environment or an API failed.
     """
 
     seed: int
@@ -108,18 +108,18 @@ class EpisodeRecord:
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
-        """What is kept of a trajectory."""
+        """The record of a trajectory."""
         error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
         return cls(trajectory.seed, trajectory.limit, measure(trajectory), error)
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
-    """Means, rates and intervals over finished episodes; those with one seed share a start state."""
+    """Means, rates and intervals over finished episodes; episodes with the same seed share a start state."""
     return summarise_records([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
 
 
 def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) -> EvaluationResult:
-    """`summarise`, from what was kept of the episodes, at least one."""
+    """The same from the records of at least one episode."""
     rows = [record.measures for record in records]
     means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
     starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
@@ -172,23 +172,23 @@ def evaluate(
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
-    Start states, outcomes and the policy's dice depend on the seed and the number of the sample alone, so two calls
-    with the same policy agree, and more samples begin with the same ones.
+    Start state, outcome seed and sampling seed depend only on the evaluation seed and the number of the sample. Two
+    calls with the same policy therefore agree, and a call with more samples repeats those of a call with fewer.
 
     Args:
-        policy: Anything that answers messages, ``"random"`` (uniform over the environment's actions), or
-            ``"oracle"``: the best action with the state shown again after every single action, an upper bound on
-            what a policy that answers in turns can reach.
+        policy: A policy object, ``"random"`` (uniform over the environment's actions), or
+            ``"oracle"`` (the best action, seeing the state after every single action: an upper bound for a policy that
+            answers in turns).
         env: A Gymnasium id or a function, as for the trainer, or an `EnvSpec`.
         args: Turn limits and environment arguments.
-        episodes: How many evaluation seeds, that is start states.
-        batch_size: Episodes played side by side.
+        episodes: Number of evaluation seeds, that is, start states.
+        batch_size: Episodes played at a time.
         progress: Show a progress bar.
         samples: Episodes a start state.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
-        EvaluationError: If environments, or an API, failed in every episode, or ``samples`` is below 1.
+        EvaluationError: If environments or an API failed in every episode, or ``samples`` is below 1.
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
@@ -197,14 +197,14 @@ def evaluate(
 
 
 def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
-    """The result over the episodes in which nothing but the policy failed.
+    """The result over the episodes in which neither the environment nor an API failed.
 
     Args:
         played: All episodes.
-        seconds: How long they took.
+        seconds: How long all of them took.
 
     Raises:
-        EvaluationError: If none is left.
+        EvaluationError: If no such episode is left.
     """
     whole = [record for record in played if record.limit not in FAILED]
     if not whole:
@@ -224,7 +224,7 @@ def play_held_out(
     progress: bool = False,
     samples: int = 1,
 ) -> list[Trajectory]:
-    """The episodes behind ``evaluate``, in the order of their seeds; same arguments, same errors."""
+    """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
     with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
@@ -235,7 +235,7 @@ def play_held_out(
 
 
 def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
-    """The start of every episode of an evaluation: seeds in order, the samples of one side by side.
+    """The start of every episode of an evaluation: seeds in order, and the samples of a seed one after the other.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
@@ -243,21 +243,22 @@ def held_out_starts(episodes: int, samples: int = 1) -> list[Start]:
     """
     if samples < 1:
         raise EvaluationError(f"samples is {samples}; play every start state at least once")
-    return [Start(seed, *_luck(seed, sample)) for seed in evaluation_seeds(episodes) for sample in range(samples)]
+    each = [(seed, sample) for seed in evaluation_seeds(episodes) for sample in range(samples)]
+    return [Start(seed, *_outcome_and_sampling_seed(seed, sample)) for seed, sample in each]
 
 
-def _luck(seed: int, sample: int) -> tuple[int, int]:
-    """Seeds of the outcomes and of the policy's dice; the first sample's are those of ``python -m ragen_envs``."""
+def _outcome_and_sampling_seed(seed: int, sample: int) -> tuple[int, int]:
+    """The outcome seed and the sampling seed; those of the first sample are the ones of ``python -m ragen_envs``."""
     if sample == 0:
         return episode_seeds(seed)
-    outcome, dice = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
-    return outcome, dice
+    outcome, sampling = np.random.SeedSequence((seed, 1, sample)).generate_state(2).tolist()
+    return outcome, sampling
 
 
 def play_in_batches(
     policy: Policy | str, env: Env, args: StarPOConfig, starts: Sequence[Start], batch_size: int
 ) -> Iterator[list[Trajectory]]:
-    """Play the given starts, ``batch_size`` side by side; one list a batch, in order.
+    """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
     Errors are those of ``evaluate``.
     """

@@ -1,10 +1,11 @@
-"""The folder of an evaluation: every finished episode, so that a stopped command plays none of them twice.
+"""The folder of an evaluation: it keeps every finished episode, so that a stopped command plays none of them twice.
 
-``evaluation.json`` says under which settings the episodes were played, ``episodes/*.jsonl`` has a line an episode, a
-file a policy and environment. A block of episodes is added by writing the file anew and renaming it, so that a killed
-command leaves whole blocks. More episodes, samples, environments or models may join later; another model under the
-same name, or other options, are refused. Episodes that an API or a failing environment ended are played again by the
-next command. Left out: two commands that write to one folder at the same time.
+``evaluation.json`` has the settings under which the episodes were played. ``episodes/*.jsonl`` is a file for each
+policy and environment, with a line for each episode. A block of episodes is added by writing the whole file again and
+renaming it, so that a killed command leaves whole blocks. More episodes, samples, environments or models can be added
+later; another model under the same name, or other options, are refused. Episodes that ended because an API or an
+environment failed are played again by the next command. Left out: two commands that write to one folder at the same
+time.
 """
 
 import hashlib
@@ -29,12 +30,12 @@ class EvaluationExistsError(UserError, FileExistsError):
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """An episode as the file has it.
+    """An episode as it is stored.
 
     Attributes:
-        sample: Its number among those of its start state, from 0 on.
+        sample: Its number among the episodes of its start state, from 0.
         seconds: Its share of the time that its block took.
-        record: What came out.
+        record: What came out of it.
     """
 
     sample: int
@@ -43,7 +44,7 @@ class StoredEpisode:
 
     @property
     def key(self) -> tuple[int, int]:
-        """Which of all episodes it is: seed of the start state, and sample."""
+        """Identifies the episode: seed of the start state, and sample."""
         return self.record.seed, self.sample
 
     def as_line(self, policy: str, env: str) -> str:
@@ -66,13 +67,13 @@ class EvalFolder:
     """Finished episodes on disk.
 
     Args:
-        path: The folder; made if it is not there.
-        settings: By ``"environments"`` and ``"policies"``: by name, what their episodes depend on.
+        path: The folder; created if it does not exist.
+        settings: Under ``"environments"`` and ``"policies"``, by name: the settings that episodes depend on.
         overwrite: Delete an older evaluation in it first; answers of an API stay.
 
     Raises:
-        EvaluationExistsError: If the folder holds results of something else, or of other settings, or what cannot be
-            read.
+        EvaluationExistsError: If the folder holds something else, an evaluation with other settings, or files that
+            cannot be read.
     """
 
     path: Path
@@ -93,7 +94,7 @@ class EvalFolder:
         if changed:
             raise EvaluationExistsError(
                 f"{self.path} holds an evaluation with other settings ({'; '.join(sorted(changed))}); pass --overwrite "
-                "true to start anew, or choose another --output_dir"
+                "true to start again, or choose another --output_dir"
             )
         merged = {kind: {**stored.get(kind, {}), **named} for kind, named in new.items()}
         write_atomically(self.path / _SETTINGS, json.dumps(merged, indent=2))
@@ -103,11 +104,11 @@ class EvalFolder:
         return {key: row for key, row in self._rows(policy, env).items() if row.record.limit not in FAILED}
 
     def played(self, policy: str, env: str) -> dict[tuple[int, int], StoredEpisode]:
-        """The same with those that failed without the policy."""
+        """All episodes, also those that an API or an environment ended."""
         return dict(self._rows(policy, env))
 
     def add(self, policy: str, env: str, episodes: Sequence[StoredEpisode]) -> None:
-        """Keep a block of episodes: all of it or nothing."""
+        """Store a block of episodes, as a whole or not at all."""
         rows = self._rows(policy, env)
         rows.update({episode.key: episode for episode in episodes})
         lines = [rows[key].as_line(policy, env) for key in sorted(rows)]
@@ -120,12 +121,12 @@ class EvalFolder:
                 lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
                 found = [StoredEpisode.from_line(line) for line in lines]
             except (ValueError, KeyError, TypeError) as error:
-                raise EvaluationExistsError(f"{path} cannot be read ({error!r}); delete it to play anew") from None
+                raise EvaluationExistsError(f"{path} cannot be read ({error!r}); delete it to play again") from None
             self._episodes[policy, env] = {episode.key: episode for episode in found}
         return self._episodes[policy, env]
 
     def _file(self, policy: str, env: str) -> Path:
-        """Named for people; the digest keeps names apart that differ in other characters only."""
+        """A readable name; the digest tells names apart that differ only in characters left out of it."""
         digest = hashlib.sha256(json.dumps([policy, env]).encode()).hexdigest()[:8]
         words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:] for name in (policy, env))
         return self.path / "episodes" / f"{'-on-'.join(words)}-{digest}.jsonl"
@@ -143,14 +144,14 @@ class EvalFolder:
 
 
 def check_folder(path: Path) -> None:
-    """Raise `EvaluationExistsError` for a folder whose results are those of something else, such as a training run."""
+    """Raise `EvaluationExistsError` for a folder with the results of something else, such as a training run."""
     if (path / _SETTINGS).exists():
         return
     if any((path / name).exists() for name in ("summary.json", "stages.json")):
         raise EvaluationExistsError(f"{path} holds results of something else; choose another --output_dir")
 
 
-_WRITTEN = ("summary.json", "results.md", _SETTINGS)  # the settings last: without them the folder is nobody's
+_WRITTEN = ("summary.json", "results.md", _SETTINGS)  # the settings last: they mark the folder as ours
 
 
 def _differences(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

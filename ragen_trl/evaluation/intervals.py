@@ -1,18 +1,19 @@
 """Intervals of rates and means where several episodes share a start state.
 
-Episodes from one start state are alike: an easy room is solved by most of them, a hard one by few. Start states are
-drawn independently, episodes are not, and an interval that counts every episode as new information is too short. Here
-the variance is taken between start states (the linearised variance of a ratio, as in survey sampling), turned into a
-design effect (Kish 1965), and the Wilson interval is taken at the effective number of episodes, n / design effect (the
-form that Franco, Little, Louis and Slud, 2019, J. Survey Statistics and Methodology 7:334, recommend). With one episode
-a start state that is the ordinary Wilson interval.
+Episodes from one start state are alike: most of them solve an easy room, few of them a hard one. Start states are drawn
+independently, episodes are not, and an interval that counts every episode as new information is too short. Here the
+variance is that between start states (the linearised variance of a ratio, as in survey sampling). It gives a design
+effect (Kish 1965), and the interval is Wilson's for the effective number of episodes, n / design effect (the form that
+Franco, Little, Louis and Slud, 2019, J. Survey Statistics and Methodology 7:334, recommend). With one episode a start
+state it is the ordinary Wilson interval.
 
-Left out: the percentile bootstrap over start states. It agrees where rates are moderate, but shrinks to a point where
-all start states agree (0 of 64 successes would read [0, 0]), and needs a seed.
+Left out: the percentile bootstrap over start states. It agrees for moderate rates, but shrinks to a point if all start
+states agree (0 of 64 successes would read [0, 0]), and it needs a random seed.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ragen_envs import wilson_score
 
@@ -21,11 +22,11 @@ def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
     """Variance of ``sum(totals) / sum(sizes)`` over independent clusters: m/(m-1) · Σ (t_i - r n_i)² / (Σ n_i)².
 
     Args:
-        totals: t_i, what the episodes of each start state add up to; m of them.
-        sizes: n_i, how many there are.
+        totals: t_i, the sum over the episodes of each of the m start states.
+        sizes: n_i, how many episodes there are of each.
 
     Returns:
-        The variance; 0 for a single cluster, of which nothing can be said.
+        The variance; 0 for a single cluster, whose variance is unknown.
     """
     count, n = len(totals), sum(sizes)
     if count < 2:
@@ -39,7 +40,7 @@ def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[fl
     """95 % interval of a success rate over all episodes.
 
     The design effect is kept between 1 (episodes of a start state are independent) and Σ n_i² / Σ n_i (they all end
-    alike): outside of it lies only chance.
+    alike). An estimate outside these bounds is due to chance.
 
     Args:
         successes: How many episodes of each start state succeeded.
@@ -59,10 +60,10 @@ def rate_interval(successes: Sequence[int], episodes: Sequence[int]) -> tuple[fl
 
 
 def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]:
-    """95 % interval of the mean of one estimated probability a start state, such as its pass@k.
+    """95 % interval of the mean of a probability that was estimated for each start state, such as pass@k.
 
     The effective number of trials is ``p (1 - p)`` over the variance of the mean, kept between the number of start
-    states and the number of episodes behind them.
+    states and the number of episodes.
 
     Args:
         shares: One number in [0, 1] for each start state.
@@ -73,3 +74,21 @@ def mean_interval(shares: Sequence[float], episodes: int) -> tuple[float, float]
     variance = ratio_variance(shares, [1] * count)
     effective = mean * (1 - mean) / variance if variance > 0 else float(count)
     return wilson_score(mean, min(max(effective, count), count * episodes))
+
+
+def with_interval(result: Mapping[str, Any], digits: int = 3, rate: str = "success") -> str:
+    """A rate with its 95 % interval, as ``0.350 [0.310, 0.392]``.
+
+    Args:
+        result: Has the fields ``success``, ``success_low`` and ``success_high`` of an ``EvaluationResult``; or, with
+            ``rate="value"``, the fields ``value``, ``low`` and ``high`` of its pass@k.
+        digits: Digits after the point.
+        rate: The name of the rate.
+    """
+    low, high = ("low", "high") if rate == "value" else (f"{rate}_low", f"{rate}_high")
+    return f"{result[rate]:.{digits}f} [{result[low]:.{digits}f}, {result[high]:.{digits}f}]"
+
+
+def lies_above(result: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether the success interval of ``result`` lies wholly above that of ``other``."""
+    return bool(result["success_low"] > other["success_high"])

@@ -1,16 +1,16 @@
 """The tables of an evaluation: Markdown for a file, aligned text for a terminal.
 
-Both are made from the ``environments`` of ``summary.json``. Left out: any verdict that the intervals do not
-carry; whether a terminal takes colour (``progress.py``).
+Both are made from the ``environments`` of ``summary.json``. Left out: any verdict that the intervals do not support.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_BOLD, _GREEN, _DIM, _PLAIN = "\033[1m", "\033[32m", "\033[2m", "\033[0m"
+from ragen_trl.evaluation.intervals import lies_above, with_interval
+from ragen_trl.system.terminal import BOLD, DIM, GREEN, PLAIN
 
 Results = Mapping[str, Mapping[str, Any]]
-"""By policy: the fields of ``EvaluationResult`` and more, or ``{"not_played": reason}``."""
+"""By policy: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``."""
 
 
 def header(results: Results) -> list[str]:
@@ -22,7 +22,7 @@ _REST = ("return ± s.e.", "normalised", "format ok", "turns", "tokens", "n")
 
 
 def rows(results: Results) -> list[list[str]]:
-    """The cells of one environment's table, a row a policy."""
+    """The cells of one environment's table, one row per policy."""
     ks = _ks(results)
     cells = []
     for policy, found in results.items():
@@ -34,8 +34,8 @@ def rows(results: Results) -> list[list[str]]:
         cells.append(
             [
                 policy,
-                _bounds(found["success"], found["success_low"], found["success_high"]),
-                *("" if each is None else _bounds(each["value"], each["low"], each["high"]) for each in passes),
+                with_interval(found),
+                *("" if each is None else with_interval(each, rate="value") for each in passes),
                 f"{found['mean_return']:.3f} ± {found['return_stderr']:.3f}",
                 "" if found["normalised"] is None else f"{found['normalised']:.3f}",
                 f"{found['format_valid']:.3f}",
@@ -54,12 +54,12 @@ def overview(environments: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     table = [["success [95 %]", *names]]
     for policy in policies:
         found = [environments[name]["results"][policy] for name in names]
-        table.append([policy, *(_success(each) for each in found)])
+        table.append([policy, *("–" if "not_played" in each else with_interval(each) for each in found)])
     return table
 
 
 def markdown(summary: Mapping[str, Any]) -> str:
-    """``results.md``: an overview if there are several environments, then a table for each."""
+    """The text of ``results.md``: an overview if there are several environments, then a table for each."""
     environments = summary["environments"]
     parts = ["# Evaluation"]
     if len(environments) > 1:
@@ -70,26 +70,32 @@ def markdown(summary: Mapping[str, Any]) -> str:
         parts += [f"## {name}", made, _markdown_table([header(environment["results"]), *rows(environment["results"])])]
     parts.append(
         f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
-        "Normalised: 0 is the random policy, 1 the oracle, which both see the state after every action."
+        "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action."
     )
     parts.append(f"`{summary['command']}`, commit `{summary['commit']}`, {summary['created']}.")
     return "\n\n".join(parts) + "\n"
 
 
 def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False) -> str:
-    """The same for a terminal: models stand out, and where one lies above the random policy its row is green."""
+    """The same for a terminal. A model that lies above the random policy is green, baselines are dim."""
     parts = []
     if len(environments) > 1:
-        parts.append(_aligned(overview(environments), colour))
+        parts.append(aligned(overview(environments), colour))
     for name, environment in environments.items():
         results = environment["results"]
         better = [policy for policy in results if _beats_random(results, policy)]
-        parts.append(f"{name}\n{_aligned([header(results), *rows(results)], colour, better)}")
+        parts.append(f"{name}\n{aligned([header(results), *rows(results)], colour, better)}")
     return "\n\n".join(parts)
 
 
-def _aligned(table: Sequence[Sequence[str]], colour: bool, better: Sequence[str] = ()) -> str:
-    """Columns as wide as their widest cell; a reason that stands in the place of numbers may run over."""
+def aligned(table: Sequence[Sequence[str]], colour: bool = False, better: Sequence[str] = ()) -> str:
+    """A table as text with aligned columns; a reason in place of numbers may be longer than its column.
+
+    Args:
+        table: The rows; the first one has the titles.
+        colour: Whether to use colours.
+        better: Names of the rows to make green.
+    """
     whole = [row for row in table if any(row[2:]) or len(row) == 2]
     widths = [max(len(row[column]) for row in whole or table) for column in range(len(table[0]))]
     widths[0] = max(len(row[0]) for row in table)
@@ -97,8 +103,8 @@ def _aligned(table: Sequence[Sequence[str]], colour: bool, better: Sequence[str]
     for place, row in enumerate(table):
         numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         line = "  ".join([row[0].ljust(widths[0]), *(numbers if row in whole else row[1:])]).rstrip()
-        style = _BOLD if place == 0 else _GREEN if row[0] in better else _DIM if row[0] in ("random", "oracle") else ""
-        lines.append(f"{style}{line}{_PLAIN}" if colour and style else line)
+        style = BOLD if place == 0 else GREEN if row[0] in better else DIM if row[0] in ("random", "oracle") else ""
+        lines.append(f"{style}{line}{PLAIN}" if colour and style else line)
     return "\n".join(lines)
 
 
@@ -112,19 +118,9 @@ def _beats_random(results: Results, policy: str) -> bool:
     found, random = results[policy], results.get("random", {})
     if policy in ("random", "oracle") or "success_low" not in found or "success_high" not in random:
         return False
-    return bool(found["success_low"] > random["success_high"])
-
-
-def _success(found: Mapping[str, Any]) -> str:
-    if "not_played" in found:
-        return "–"
-    return _bounds(found["success"], found["success_low"], found["success_high"])
-
-
-def _bounds(value: float, low: float, high: float) -> str:
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    return lies_above(found, random)
 
 
 def _ks(results: Results) -> list[str]:
-    """Every k that any of the policies has, but 1, which is the success rate."""
+    """Every k of any policy, except 1, which is the success rate."""
     return sorted({k for found in results.values() for k in found.get("pass_at_k", {})} - {"1"}, key=int)

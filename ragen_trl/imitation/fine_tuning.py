@@ -21,7 +21,7 @@ from trl import SFTConfig, SFTTrainer
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool, env_specs

@@ -1,7 +1,7 @@
-"""What a run looks like from inside: measures of rollouts, and alerts when it collapses.
+"""Measures of every rollout, and alerts when a run collapses.
 
-`collapse_monitor` is a callback for our trainers and for TRL's ``GRPOTrainer``; `alerts` judges logged rows;
-`episode_measures`, `reply_measures` and `mutual_information` measure what was played.
+`collapse_monitor` is a callback for our trainers and for TRL's ``GRPOTrainer``. `episode_measures`, `reply_measures`
+and `mutual_information` measure rollouts; `alerts` finds alerts in logged rows by the conditions in `alert_rules`.
 
-Imports: `trainers` and what these import.
+Imports: `trainers` and below. Imported by: `reporting` and `cli`.
 """

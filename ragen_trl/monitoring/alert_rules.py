@@ -1,12 +1,12 @@
-"""When a logged series has changed for the worse: the conditions of the alerts of collapse, as pure functions.
+"""The conditions of the alerts: when has a logged series changed for the worse? Pure functions.
 
-Each rule looks at a series up to now and says whether it holds at its last value; it never looks ahead. It answers
-``(value, threshold)`` if so, else ``None``. Windows are counted in logged values: with ``logging_steps=5`` ten of them
-are fifty steps. A rule is silent until it has the history that it names, and where its series began at zero: nothing
-falls from there, and everything is many times as much.
+Each condition looks at the values logged so far and never ahead. It returns ``(value, threshold)`` if it holds at the
+last value, else ``None``. Windows count logged values: with ``logging_steps=5``, ten values are fifty steps. A
+condition does not hold before the series has the length that it names, nor where the series began at zero: nothing
+falls below zero, and every value is many times zero.
 
-A single rollout says little: it has a dozen start states, and success depends on which. Rules therefore compare means
-and medians of windows, against the run's own beginning or its own best.
+A single rollout says little: it has about a dozen start states, and success depends on which they are. Conditions
+therefore compare means and medians of windows with the run's own beginning or its own best.
 """
 
 import math
@@ -17,7 +17,7 @@ Verdict = tuple[float, float] | None
 Condition = Callable[[Sequence[float]], Verdict]
 
 START = 10
-"""Values at the beginning that a run is compared with."""
+"""How many values at the beginning a run is compared with."""
 
 
 def spike_indices(
@@ -25,14 +25,14 @@ def spike_indices(
 ) -> list[int]:
     """Where a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
 
-    The papers name spikes and no threshold; this one is ours. Values that are not finite count as spikes and are left
-    out of the medians.
+    The papers mention spikes and give no threshold; this one is ours. Values that are not finite count as spikes and
+    are left out of the medians.
 
     Args:
         norms: Gradient norms before clipping.
-        window: Values that the median is taken of.
-        factor: How far above it a spike is.
-        min_history: Finite values before which nothing but a value that is not finite is a spike.
+        window: How many values the median is taken of.
+        factor: How many times the median a spike exceeds.
+        min_history: With fewer finite values before it, a finite value is no spike.
 
     Example:
         >>> spike_indices([1.0, 1.0, 1.0, 1.0, 1.0, 20.0, math.nan])
@@ -42,10 +42,10 @@ def spike_indices(
 
 
 def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
-    """``count`` gradient spikes within the last ``window`` values, large ones for this run.
+    """At least ``count`` gradient spikes within the last ``window`` values, which are large for this run.
 
-    A policy that has solved its tasks has next to no gradient, and the one odd rollout is then a spike against its
-    neighbours. Only spikes above ten times the median of the first values count.
+    A policy that has solved its tasks has hardly any gradient, so that one odd rollout is a spike among its neighbours.
+    Only spikes above ten times the median of the first values count.
     """
     if len(norms) < START:
         return None
@@ -58,7 +58,7 @@ def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
 def variance_gone(values: Sequence[float], start: int = START, window: int = 10, share: float = 0.1) -> Verdict:
     """RAGEN-2's stop rule: each of the last ``window`` values is below ``share`` of the mean of the first ``start``.
 
-    Its code waits for 10 values, its paper for 5. The comparison is strict.
+    RAGEN-2's code waits for 10 values, its paper for 5. The comparison is strict.
     """
     if len(values) < start:
         return None
@@ -68,7 +68,7 @@ def variance_gone(values: Sequence[float], start: int = START, window: int = 10,
 
 
 def fell_to(values: Sequence[float], share: float, start: int = START, window: int = 8) -> Verdict:
-    """The mean of the last ``window`` values is at most ``share`` of the mean of the first ``start``, windows apart."""
+    """The mean of the last ``window`` values is at most ``share`` of that of the first ``start``, not overlapping."""
     if len(values) < start + window:
         return None
     threshold, recent = share * fmean(values[:start]), fmean(values[-window:])
@@ -94,10 +94,10 @@ def declines(
 ) -> Verdict:
     """A steady decline: little at a time, and nearly always downwards.
 
-    The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and Mann and Kendall's
+    The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and the Mann-Kendall
     score of the last ``window`` values is at most ``score``. A series that goes up and down can be as low without such
-    a trend, and one with the trend is told long before it is low. The score's threshold is one that was found to work:
-    as rollouts are not independent of one another, it has no probability of error, and a slow random walk passes, too.
+    a trend, and a series with the trend is recognised long before it is low. The threshold of the score was found by
+    trial. It implies no probability of error, because rollouts are not independent; a slow random walk passes as well.
     """
     if len(values) < min_history:
         return None
@@ -107,20 +107,20 @@ def declines(
 
 
 def trend_score(values: Sequence[float]) -> float:
-    r"""Mann and Kendall's score of a trend: 0 for none, normal with variance 1 in a series without one.
+    r"""The Mann-Kendall score of a trend: normal with mean 0 and variance 1 in a series without a trend.
 
     .. math:: S = \sum_{i<j} \operatorname{sign}(x_j - x_i), \quad z = S / \sqrt{n (n - 1) (2 n + 5) / 18}
 
     Args:
-        values: At least two; those that are equal say nothing.
+        values: At least two. Pairs of equal values count as 0.
 
     Example:
         >>> round(trend_score([5.0, 4.0, 3.0, 2.0, 1.0]), 2)
         -2.45
     """
     count = len(values)
-    signs = sum((later > one) - (later < one) for place, one in enumerate(values) for later in values[place + 1 :])
-    return signs / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    balance = sum((later > one) - (later < one) for place, one in enumerate(values) for later in values[place + 1 :])
+    return balance / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
 
 
 def rose_to(values: Sequence[float], factor: float, start: int = START, window: int = 8) -> Verdict:
@@ -140,7 +140,7 @@ def rose_by(values: Sequence[float], amount: float, start: int = START, window: 
 
 
 def fell_suddenly(values: Sequence[float], share: float = 0.5, window: int = 5, before: int = 20) -> Verdict:
-    """The median of the last ``window`` values is at most ``share`` of that of the ``before`` values ahead of them."""
+    """The median of the last ``window`` values is at most ``share`` of that of the ``before`` values preceding them."""
     if len(values) < window + before:
         return None
     threshold = share * median(values[-window - before : -window])
@@ -149,7 +149,7 @@ def fell_suddenly(values: Sequence[float], share: float = 0.5, window: int = 5, 
 
 
 def below_best(values: Sequence[float], share: float, window: int) -> Verdict:
-    """The mean of the last ``window`` values is below ``share`` of the best such mean so far; for values from 0 up."""
+    """The mean of the last ``window`` values is below ``share`` of the best such mean; for values from 0 up."""
     if len(values) < 2 * window:
         return None
     means = trailing_means(values, window)
@@ -158,11 +158,12 @@ def below_best(values: Sequence[float], share: float, window: int) -> Verdict:
 
 
 def far_below_best(values: Sequence[float], deviations: float, window: int) -> Verdict:
-    """The mean of the last ``window`` values is below the best such mean so far by that many standard deviations.
+    """The mean of the last ``window`` values is ``deviations`` standard deviations below the best such mean.
 
-    For values without a zero, such as returns. The standard deviation (ddof 1) is that of single values within the
-    best window or, if that is larger, the first one: a task that is solved has no spread, and one rollout a little
-    below its best would be far below it. For the same reason at least a twentieth of the best has to be lost.
+    For values that may be negative, such as returns. The standard deviation (ddof 1) is that of single values, in the
+    best window or in the first window, whichever is larger: the returns of a solved task have no spread, so that one
+    rollout slightly below the best would be many standard deviations below it. For the same reason at least a
+    twentieth of the best must be lost.
     """
     if len(values) < 2 * window:
         return None
@@ -174,11 +175,11 @@ def far_below_best(values: Sequence[float], deviations: float, window: int) -> V
 
 
 def gaining(values: Sequence[float], start: int = START, window: int = 8) -> bool:
-    """Whether a run earns more than at its beginning, and still has most of what it ever gained.
+    """Whether a run earns more than at its beginning and has kept most of what it gained.
 
-    What would be a warning in a run that stands still is progress in one that learns: spread within groups falls as
-    tasks are solved, and replies of a policy that knows what to do are alike. "More" is one standard error of the
-    difference of the two means, "most" 70 % of the way from the beginning to the best mean of a window.
+    In a run that learns, the same changes are progress: the spread within groups falls as tasks are solved, and a
+    policy that knows what to do gives similar replies. "More" means more than one standard error of the difference of
+    the two means. "Most" means 70 % of the way from the beginning to the best mean of a window.
     """
     if len(values) < start + window:
         return False
@@ -190,7 +191,7 @@ def gaining(values: Sequence[float], start: int = START, window: int = 8) -> boo
 
 
 def trailing_means(values: Sequence[float], window: int) -> list[float]:
-    """The mean of each ``window`` values in a row; the first of them ends at index ``window - 1``."""
+    """The mean of every ``window`` consecutive values; the first mean ends at index ``window - 1``."""
     total = math.fsum(values[:window])
     means = [total / window]
     for new, old in zip(values[window:], values, strict=False):

@@ -1,20 +1,20 @@
-"""The alerts of collapse, when they fired in a run's logged rows, and when its success dropped.
+"""The alerts of collapse: their rules, when they fired in a run's logged rows, and when its success dropped.
 
-An alert rule says what it looks at, its threshold, what it means and what to do. Early alerts see behaviour narrow,
-confirmation alerts see the damage. Spread, entropy, return and gradient norm are those of RAGEN (arXiv 2504.20073,
-section 4.1), the stop rule and the mutual information those of RAGEN-2 (arXiv 2604.06268); the rest is ours. Where each
-threshold comes from: docs/warning_signs.md.
+An alert rule says which metric it watches, its threshold, what it means and what to do. Early alerts see behaviour
+narrow, confirmation alerts see the damage. The alerts on spread, entropy, return and gradient norm are those of RAGEN
+(arXiv 2504.20073, section 4.1), the stop rule and the mutual information those of RAGEN-2 (arXiv 2604.06268); the rest
+is ours. docs/warning_signs.md says where each threshold comes from.
 
-Pure functions of the rows that a trainer logs (``trainer.state.log_history``, ``history.json``): the monitor, the
-report and the benchmark ask the same question of the same numbers.
+Everything here is a pure function of the rows that a trainer logs (``trainer.state.log_history``, ``history.json``), so
+that the monitor, the report and the benchmark get the same answer from the same numbers.
 
-Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`),
-and those about behaviour fire only once returns within groups are more alike than at first (`NARROWED`): a policy that
-does its task in another way still succeeds here and fails there. Runs without groups (A*-PO with one sample) have the
-first condition alone.
+Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`).
+Alerts about behaviour also wait until the spread of returns within groups has narrowed (`NARROWED`): a policy that only
+changes its way of acting still succeeds in some episodes of a group and fails in others. Runs without groups (A*-PO
+with one sample) have the first condition only.
 
-Left out: KL, which says how far a policy has gone and not whether it went astray; a score that adds alerts up, which
-nobody could read.
+Left out: KL, which says how far a policy has moved and not whether that was wrong; a score that adds alerts up, which
+nobody could interpret.
 """
 
 import math
@@ -46,14 +46,14 @@ class AlertRule:
     Attributes:
         name: Its name in logs and reports.
         kind: ``"early"`` (behaviour narrows) or ``"confirmation"`` (the damage is there).
-        metric: The logged value it looks at.
+        metric: The logged value that it watches.
         says: What it means, in one sentence.
         remedy: What to do first.
-        condition: Holds or not at the end of the metric's values so far.
-        even_if_gaining: Whether it may fire while the run gains.
-        if_narrowed: Whether it waits until spread within groups is at most `NARROWED` of its first
-            values.
-        if_falling: Whether it waits until success (without it: the return) is below 90 % of its best.
+        condition: Decides whether it holds at the last of the metric's values so far.
+        even_if_gaining: Whether it may fire while the run is gaining.
+        if_narrowed: Whether it waits until the spread within groups is at most `NARROWED` of its first values.
+        if_falling: Whether it waits until success (or the return, where no success is logged) is below 90 % of its
+            best.
     """
 
     name: str
@@ -76,7 +76,7 @@ ALERT_RULES = (
         "spread_falls",
         "early",
         "in_group_std",
-        "Returns within groups are hardly more than half as spread as at first, and nothing was gained by it.",
+        "The spread of returns within groups is hardly more than half of what it was at first, and nothing was gained.",
         _FILTER,
         partial(fell_to, share=0.55),
     ),
@@ -84,7 +84,7 @@ ALERT_RULES = (
         "actions_fall",
         "early",
         "collapse/actions_per_turn",
-        "The agent does less and less in a turn: it is learning to stand still.",
+        "The agent acts less and less in a turn: it is learning to stand still.",
         _FILTER,
         declines,
     ),
@@ -111,7 +111,7 @@ ALERT_RULES = (
         "early",
         "collapse/reply_tokens",
         "Replies are hardly more than half as long as at first.",
-        "look at replies in the report: what was left out? reward it, or keep a KL penalty (beta)",
+        "read replies in the report: what is missing now? reward it, or add a KL penalty (beta)",
         partial(fell_to, share=0.55),
         if_narrowed=True,
     ),
@@ -120,7 +120,7 @@ ALERT_RULES = (
         "early",
         "collapse/reply_tokens",
         "Replies are more than twice as long as at first.",
-        "lower max_reply_length, or charge for length (length_reward)",
+        "lower max_reply_length, or add a cost of length (length_reward)",
         partial(rose_to, factor=2.0),
         if_narrowed=True,
     ),
@@ -129,7 +129,7 @@ ALERT_RULES = (
         "early",
         "collapse/thought_tokens",
         "Thoughts are hardly more than half as long as at first: reasoning becomes a template.",
-        "see whether collapse/mi_retrieval falls too; if so, reward thoughts that fit their prompt, or turn them off",
+        "look at collapse/mi_retrieval; if it falls too, reward thoughts that fit their prompt, or turn thoughts off",
         partial(fell_to, share=0.55),
         if_narrowed=True,
     ),
@@ -137,7 +137,7 @@ ALERT_RULES = (
         "thoughts_ignore_prompts",
         "early",
         "collapse/mi",
-        "What is said depends on the prompt half as much as at first: RAGEN-2's template collapse.",
+        "Thoughts depend on their prompts half as much as at first: RAGEN-2's template collapse.",
         f"{_FILTER}; RAGEN-2's filter by mass (filter_strategy='top_p') was made for this",
         partial(fell_to, share=0.5, start=3, window=3),
     ),
@@ -145,7 +145,7 @@ ALERT_RULES = (
         "entropy_drops",
         "early",
         "entropy",
-        "The entropy over action tokens halved at once; in runs that learn it decays slowly.",
+        "The entropy over action tokens halved suddenly; in runs that learn it decays slowly.",
         f"{_LESS}; or add an entropy bonus (entropy_coef)",
         fell_suddenly,
         if_narrowed=True,
@@ -154,7 +154,7 @@ ALERT_RULES = (
         "entropy_rises",
         "early",
         "entropy",
-        "The entropy over action tokens is twice that of the beginning: the policy is coming apart.",
+        "The entropy over action tokens is twice that of the beginning: the policy becomes random.",
         f"{_LESS}; switch the entropy bonus off (entropy_coef=0)",
         partial(rose_to, factor=2.0),
         if_narrowed=True,
@@ -163,7 +163,7 @@ ALERT_RULES = (
         "spread_gone",
         "confirmation",
         "in_group_std",
-        "RAGEN-2's stop rule: spread within groups below 10 % of the first ten rollouts', ten rollouts long.",
+        "RAGEN-2's stop rule: in ten rollouts in a row the spread within groups was below 10 % of its start.",
         _BACK,
         variance_gone,
     ),
@@ -171,7 +171,7 @@ ALERT_RULES = (
         "success_falls",
         "confirmation",
         "success",
-        "Success over 20 rollouts is below 60 % of its best.",
+        "The mean success of 20 rollouts is below 60 % of its best.",
         _BACK,
         partial(below_best, share=0.6, window=20),
         even_if_gaining=True,
@@ -180,7 +180,7 @@ ALERT_RULES = (
         "eval_success_falls",
         "confirmation",
         "eval_success",
-        "Success on held-out start states, over three evaluations, is below 80 % of its best.",
+        "The mean success of three evaluations on held-out start states is below 80 % of its best.",
         _BACK,
         partial(below_best, share=0.8, window=3),
         even_if_gaining=True,
@@ -189,7 +189,7 @@ ALERT_RULES = (
         "return_falls",
         "confirmation",
         "return",
-        "The return over 20 rollouts is three standard deviations of a rollout below its best.",
+        "The mean return of 20 rollouts is three standard deviations of a rollout below its best.",
         _BACK,
         partial(far_below_best, deviations=3.0, window=20),
         even_if_gaining=True,
@@ -198,7 +198,7 @@ ALERT_RULES = (
         "gradient_spikes",
         "confirmation",
         "grad_norm",
-        "Three spikes of the gradient norm within 20 updates, each ten times what was usual.",
+        "The gradient norm spiked three times within 20 updates, each time above ten times its usual value.",
         f"lower max_grad_norm; {_LESS}",
         spikes,
         if_falling=True,
@@ -217,9 +217,9 @@ ALERT_RULES = (
 
 
 NARROWED = 0.8
-"""Spread within groups, as a share of its first values, from which changed behaviour counts as narrower behaviour."""
+"""At this share of its first values or less, the spread within groups counts as narrowed."""
 
-# What a measure is called in the logs of our trainers, of a plain GRPOTrainer and of the monitor; the first one counts.
+# Log keys of a measure: of our trainers, of the monitor, of a plain GRPOTrainer. The first one that was logged counts.
 _KEYS = {
     "in_group_std": ("filter/in_group_std", "collapse/in_group_std"),
     "success": ("success",),
@@ -229,7 +229,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Alert:
-    """The rule of an alert, the step at which it first held, the value there and the threshold."""
+    """An alert that fired: its rule, the step at which the rule first held, the value there and the threshold."""
 
     rule: AlertRule
     step: int
@@ -246,10 +246,10 @@ class Alert:
 
 
 class AlertWatch:
-    """Takes a run's rows one by one and says which alerts each of them makes fire; each rule fires once.
+    """Takes a run's rows one by one and says which alerts fire at each of them. Each rule fires once.
 
     Attributes:
-        fired: All that fired so far, in order.
+        fired: The alerts that fired so far, in order.
     """
 
     def __init__(self) -> None:
@@ -260,10 +260,10 @@ class AlertWatch:
         """Look at the next row.
 
         Args:
-            row: As logged, with its ``step``. Rows without a rule's metric say nothing about that rule.
+            row: As logged, with its ``step``. A rule ignores rows without its metric.
 
         Returns:
-            What fired at this row.
+            The alerts that fired at this row.
         """
         new = self._read(row)
         silent = {fired.rule.name for fired in self.fired}
@@ -272,13 +272,13 @@ class AlertWatch:
             if rule.metric not in new or rule.name in silent:
                 continue
             verdict = rule.condition(self._values[rule.metric])
-            if verdict is not None and self._counts(rule):
+            if verdict is not None and self._may_fire(rule):
                 found.append(Alert(rule, int(row["step"]), *verdict))
         self.fired += found
         return found
 
     def _read(self, row: Mapping[str, Any]) -> set[str]:
-        """Append the row's values to their series. Only a gradient norm may be infinite: that is what it says."""
+        """Append the row's values to their series; returns their names. Only a gradient norm may be infinite."""
         read = set()
         for metric in {*_KEYS, *(rule.metric for rule in ALERT_RULES)}:
             value = next((row[key] for key in _KEYS.get(metric, (metric,)) if row.get(key) is not None), None)
@@ -287,7 +287,8 @@ class AlertWatch:
                 read.add(metric)
         return read
 
-    def _counts(self, rule: AlertRule) -> bool:
+    def _may_fire(self, rule: AlertRule) -> bool:
+        """Whether the conditions beside the rule's own hold."""
         earned = self._values.get("success") or self._values.get("return", [])
         if not rule.even_if_gaining and gaining(earned):
             return False
@@ -297,17 +298,17 @@ class AlertWatch:
         return not (rule.if_narrowed and spread) or fell_to(spread, NARROWED) is not None
 
     def _falling(self) -> bool:
-        """Success below 90 % of its best; a return, which may be negative, two standard deviations below."""
+        """Whether success is below 90 % of its best; a return, which may be negative, two standard deviations below."""
         if self._values.get("success"):
             return below_best(self._values["success"], 0.9, 8) is not None
         return far_below_best(self._values.get("return", []), 2.0, 8) is not None
 
 
 def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:
-    """Which alerts fired in a run, at which step; the same that the monitor said while it went on.
+    """The alerts that fired in a run; the same ones that a monitor finds during the run.
 
     Args:
-        rows: In the order of their logging, as in ``history.json``.
+        rows: In the order in which they were logged, as in ``history.json``.
 
     Example:
         >>> rows = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
@@ -321,18 +322,18 @@ def find_alerts(rows: Iterable[Mapping[str, Any]]) -> list[Alert]:
 
 
 def drop_step(steps: Sequence[int], success: Sequence[float], share: float = 0.85, window: int = 3) -> int | None:
-    """When success dropped for good: from which step on it stays below ``share`` of its best before, or ``None``.
+    """The step from which success stays below ``share`` of its best before that step; ``None`` if it never does.
 
     Meant for success on held-out start states: a rollout's own success depends on which dozen start states it drew.
-    Rates are smoothed by the mean of ``window`` evaluations around each, those ahead included, so that the drop is not
-    dated late, which would flatter a warning. With 256 episodes an evaluation, such a mean of three has a standard
-    error of 0.018 at a rate of 0.4, and 15 % of 0.4 is more than two standard errors of a difference.
+    Each rate is smoothed by the mean of the ``window`` evaluations around it, later ones included. The drop is thus not
+    dated late, which would make an alert look earlier than it was. With 256 episodes an evaluation, the mean of three
+    has a standard error of 0.018 at a rate of 0.4, and 15 % of 0.4 is more than two standard errors of a difference.
 
     Args:
-        steps: Of each evaluation, ascending.
-        success: Rate at each, as many.
-        share: Of the best smoothed rate so far.
-        window: Evaluations in a mean, odd.
+        steps: The step of each evaluation, ascending.
+        success: The success rate of each.
+        share: A drop is below this share of the best smoothed rate so far.
+        window: How many evaluations are in a mean; odd.
 
     Raises:
         ValueError: If lengths differ or ``window`` is even.
@@ -342,7 +343,9 @@ def drop_step(steps: Sequence[int], success: Sequence[float], share: float = 0.8
         30
     """
     if len(steps) != len(success) or window % 2 == 0:
-        raise ValueError(f"{len(steps)} steps, {len(success)} rates, window {window}; give as many, and an odd window")
+        raise ValueError(
+            f"{len(steps)} steps, {len(success)} rates, window {window}; give a rate for each step, and an odd window"
+        )
     half = window // 2
     around = [success[max(0, place - half) : place + half + 1] for place in range(len(success))]
     smooth = [sum(part) / len(part) for part in around]

@@ -1,7 +1,7 @@
-"""From a rollout to the numbers of the monitor: of whole trajectories on all processes, or of a plain trainer's texts.
+"""The measures of a rollout: of whole trajectories on all processes, or of a plain trainer's texts.
 
-Each process sketches its own trajectories; sketches and distinct n-grams go to all others in one exchange each, so that
-groups which lie on two processes are whole again and two processes measure what one would. The measures themselves are
+Each process makes sketches of its own trajectories. Sketches and distinct n-grams are gathered once each, so that a
+group spread over two processes is measured whole and two processes get the numbers of one. The measures themselves are
 in ``reply_measures.py``.
 """
 
@@ -32,11 +32,11 @@ from ragen_trl.monitoring.reply_measures import (
 from ragen_trl.trajectory import Trajectory, Turn
 
 Pieces = Callable[[int], str]
-_TAG_TOKENS = 8  # a tag at the end of a prompt is not longer
+_TAG_TOKENS = 8  # a tag at the end of a prompt has at most so many tokens
 
 
 def token_pieces(tokenizer: PreTrainedTokenizerBase) -> Pieces:
-    """The text of single tokens, each looked up once. Tags are ASCII, so pieces put together show where they are."""
+    """The text of single tokens, each decoded once. Tags are ASCII, so they can be found in the joined texts."""
 
     @cache
     def piece(token: int) -> str:
@@ -49,7 +49,7 @@ def rollout_measures(rollout: RolloutBatch, pieces: Pieces) -> dict[str, float]:
     """All measures of a rollout, filtered or not, over all processes; every process has to call it.
 
     Returns:
-        Those of `reply_measures.episode_measures` and ``echo_measures``, ``distinct_1`` to ``distinct_3``, and with
+        Those of `reply_measures.episode_measures` and ``echo_measures``; ``distinct_1`` to ``distinct_3``; and with
         groups ``in_group_std`` and ``zero_std``, the share of groups without spread.
     """
     here = [
@@ -73,13 +73,13 @@ def text_measures(
     tokenizer: PreTrainedTokenizerBase,
     pieces: Pieces,
 ) -> dict[str, float]:
-    """The measures that completions alone allow: everything about replies, nothing about actions.
+    """The measures of a plain trainer's completions: all about replies, nothing about actions.
 
     Args:
         texts: (P · G,) completions of all processes, groups contiguous.
         rewards: (P · G,) weighted sums of the reward functions.
         group_size: G.
-        tokenizer: Splits the texts again; lengths may differ by a token or so from what was sampled.
+        tokenizer: Tokenizes the texts again; lengths may differ by about a token from what was sampled.
         pieces: The text of its tokens.
     """
     ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -98,7 +98,7 @@ def text_measures(
 
 
 def text_of(completion: Any) -> str:
-    """A completion as TRL logs it: a string, or messages, of which the assistant's count."""
+    """The text of a completion as TRL logs it: a string, or messages, of which those of the assistant count."""
     if isinstance(completion, str):
         return completion
     spoken = [message.get("content") for message in completion if message["role"] == "assistant"]
@@ -106,13 +106,13 @@ def text_of(completion: Any) -> str:
 
 
 def pairs_of_trajectories(trajectories: Sequence[Trajectory], pieces: Pieces) -> list[ThoughtPair]:
-    """First prompts and what was thought behind them; the whole reply where nothing is marked as a thought."""
+    """First prompts and the thoughts after them; the whole reply where nothing is marked as a thought."""
     firsts = [played.turns[0] for played in trajectories]
     return [_pair(turn.prompt_ids, turn.reply_ids, _thought(turn, pieces)) for turn in firsts]
 
 
 def pairs_of_completions(micro_batches: Sequence[dict[str, Any]], pieces: Pieces) -> list[ThoughtPair]:
-    """The same of a plain trainer's batch: TRL's ``prompt_ids`` and ``completion_ids`` with their masks."""
+    """The same from a plain trainer's batch: TRL's ``prompt_ids`` and ``completion_ids`` with their masks."""
     pairs = []
     for batch in micro_batches:
         columns = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
@@ -143,7 +143,7 @@ def _opened(prompt: Sequence[int], pieces: Pieces) -> bool:
 
 
 def _span(text: str, ids: Sequence[int], opened: bool, pieces: Pieces) -> tuple[int, int] | None:
-    """Where the thought is; a reply that closes one which it did not open began inside."""
+    """The span of the thought. A reply that closes a thought without opening it began inside one."""
     if not opened and THINK not in text and END_THINK not in text:
         return None
     said = [pieces(token) for token in ids]

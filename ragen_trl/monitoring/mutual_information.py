@@ -1,17 +1,17 @@
 """How much a thought depends on its prompt: RAGEN-2's mutual information and retrieval accuracy (arXiv 2604.06268).
 
-A model whose thoughts read the same whatever the prompt says has collapsed into a template, even where its entropy is
-high. For prompts X_1 … X_P and thoughts Z_i, each sampled from one of them, score every thought behind every prompt,
+A model whose thoughts are the same for every prompt has collapsed into a template, even if its entropy is high. For
+prompts X_1 … X_P and thoughts Z_i, each sampled from one of them, score every thought after every prompt,
 ``L_ij = Σ_t log p(Z_i,t | X_j, Z_i,<t)``. Then
 
     matched_i = L_i,own(i) / |Z_i|        marginal_i = (1 / |Z_i|) ln (1/P) Σ_j exp L_ij
     MI = mean_i (matched_i - marginal_i)        retrieval accuracy = P(argmax_j L_ij = own(i))
 
 This is the paper's equation, with whole-sequence probabilities. RAGEN's code averages over tokens before the logarithm
-of the sum, which is another number (0.645 for 0.345 in our first vector) and is left out, as is its running mean of the
-z-score's denominator, which would make a value depend on the run before it.
+of the sum. That is another number (0.645 instead of 0.345 in our first vector) and is left out. Also left out is its
+running mean of the z-score's denominator, which would make a value depend on the run before it.
 
-Leans on transformers: the cache that a forward pass filled can be copied and repeated over a batch
+Relies on transformers: the cache that a forward pass filled can be copied and repeated over a batch
 (``batch_repeat_interleave``), so that a prompt is read once for all thoughts (pinned by test_mutual_information.py).
 """
 
@@ -30,7 +30,7 @@ _Z_EPS = 1e-3
 
 @dataclass(frozen=True)
 class ThoughtPair:
-    """A prompt and what was thought behind it, as token ids; X ends where the thought begins."""
+    """A prompt and the thought after it, as token ids; X ends where the thought begins."""
 
     prompt: tuple[int, ...]
     thought: tuple[int, ...]
@@ -38,7 +38,7 @@ class ThoughtPair:
 
 @dataclass(frozen=True)
 class PromptDependence:
-    """What thoughts say about their prompts.
+    """How much thoughts depend on their prompts.
 
     Attributes:
         mi: Mutual information in nats per token; 0 if thoughts do not depend on prompts.
@@ -65,7 +65,7 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
     """Mutual information and retrieval accuracy from scored pairs.
 
     Args:
-        logprobs: (N, P) L, log-probability of each whole thought behind each of the different prompts, nats.
+        logprobs: (N, P) L, log-probability of each whole thought after each of the different prompts, nats.
         lengths: (N,) tokens of each thought, at least 1.
         own: (N,) index of the prompt that each was sampled from.
 
@@ -104,9 +104,9 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
 
 
 def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
-    """At most ``count`` pairs, with as many different prompts as there are: the first of each, then the second.
+    """At most ``count`` pairs with as many different prompts as possible.
 
-    Pairs without a thought are passed over.
+    The first pair of each prompt is taken, then the second of each, and so on. Pairs without a thought are left out.
 
     Example:
         >>> a, b = ThoughtPair((1,), (5,)), ThoughtPair((2,), (6,))
@@ -123,7 +123,7 @@ def chosen_pairs(pairs: Sequence[ThoughtPair], count: int) -> list[ThoughtPair]:
 
 
 def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ...]], list[int]]:
-    """The P different prompts, and for each of the N pairs which one it has."""
+    """The P different prompts, and for each of the N pairs the index of its prompt."""
     prompts = list(dict.fromkeys(pair.prompt for pair in pairs))
     place = {prompt: index for index, prompt in enumerate(prompts)}
     return prompts, [place[pair.prompt] for pair in pairs]
@@ -137,10 +137,10 @@ def thought_logprobs(
     temperature: float = 1.0,
     batch_size: int = 64,
 ) -> torch.Tensor:
-    """Score every thought behind one prompt, log p(Z_i | X): a column of L.
+    """Score every thought after one prompt, log p(Z_i | X): a column of L.
 
     Args:
-        model: In evaluation mode, or dropout takes part.
+        model: In evaluation mode, so that there is no dropout.
         prompt: X, at least one token.
         thoughts: N sequences of at least one token each.
         temperature: Divides the logits, as when the thoughts were sampled.
@@ -182,18 +182,18 @@ def measured_dependence(
     process: int = 0,
     processes: int = 1,
 ) -> PromptDependence | None:
-    """The mutual information of a rollout; every process has to call it, scores its share and gets the same answer.
+    """The mutual information of a rollout. Every process must call it, scores its share and gets the same result.
 
     Args:
-        model: The policy, unwrapped. It is scored in evaluation mode and left in the mode that it was in.
-        pairs: This process's.
-        count: Pairs to take of those of all processes.
-        temperature: As when the thoughts were sampled.
+        model: The policy, unwrapped. It is scored in evaluation mode and returned to its own mode.
+        pairs: The pairs of this process.
+        count: How many pairs to take from those of all processes.
+        temperature: At which the thoughts were sampled.
         process: Index of this process.
-        processes: How many there are.
+        processes: Number of processes.
 
     Returns:
-        ``None`` where there are fewer than two different prompts, which no thought could tell apart.
+        ``None`` if there are fewer than two different prompts.
     """
     pairs = chosen_pairs(gather_object(chosen_pairs(pairs, count)), count)
     prompts, own = prompts_and_owners(pairs)

@@ -1,8 +1,8 @@
-"""What replies look like, as numbers: how long they think, how much they repeat, how alike a group has become.
+"""Measures of replies: length of thoughts, repetition, and how alike the replies of a group are.
 
-Pure functions on lists of tokens and digests of texts, linear in tokens; no model, no trainer. RAGEN calls the end of
-variety the echo trap (arXiv 2504.20073, section 4.1) and shows it by examples; distinct n-grams are those of Li et al.
-(arXiv 1510.03055). Left out: embeddings and BLEU between replies, which cost a model or a quadratic comparison.
+Pure functions on lists of tokens and digests of texts, linear in tokens; no model, no trainer. RAGEN calls the loss of
+variety the echo trap (arXiv 2504.20073, section 4.1) and shows it by examples. Distinct n-grams are those of Li et al.
+(arXiv 1510.03055). Left out: embeddings and BLEU between replies, which need a model or a quadratic comparison.
 """
 
 import hashlib
@@ -16,22 +16,22 @@ import numpy as np
 from ragen_trl.trajectory import Trajectory
 
 THINK, END_THINK = "<think>", "</think>"
-_BASE = 1 << 21  # above every vocabulary, and three of its digits fit into 63 bits
+_BASE = 1 << 21  # larger than every vocabulary; three digits of this base fit into 63 bits
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the measures need of an episode, small enough to be sent to all processes.
+    """What the measures need of an episode; small enough to be sent to all processes.
 
     Attributes:
         first_reply: Digest of the first reply's text.
         plan: Digest of all actions, turn by turn; of the reply where there are no actions.
         first_action: Digest of the first action executed, "" if there was none.
-        turns: How many.
-        actions: Executed actions.
-        effective: Turns that changed the state.
+        turns: Number of turns.
+        actions: Number of executed actions.
+        effective: Number of turns that changed the state.
         reply_tokens: Sampled tokens of all turns.
-        thoughts: Turns with a thought.
+        thoughts: Number of turns with a thought.
         thought_tokens: Sampled tokens inside ``<think>``, of all turns.
     """
 
@@ -47,22 +47,22 @@ class Sketch:
 
 
 def digest(text: str) -> str:
-    """Sixteen hexadecimal digits that stand for a text."""
+    """Sixteen hexadecimal digits that identify a text."""
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
-    """Where the thought of a reply lies: from its first token to behind its last one, tags excluded.
+    """The span of the thought in a reply: index of its first token, and of the token after its last; without tags.
 
-    A token that holds a part of a tag is not part of the thought. A thought without end goes on to the last token, as
-    it does where a reply was cut.
+    A token that holds a part of a tag is not part of the thought. A thought without an end tag, as in a reply that was
+    cut, ends with the last token.
 
     Args:
         pieces: The text of each sampled token.
         opened: Whether the prompt ended with ``<think>``, so that the reply begins inside a thought.
 
     Returns:
-        ``None`` if there is no thought. Of an empty one, two equal numbers.
+        ``None`` if there is no thought; two equal numbers if it is empty.
 
     Example:
         >>> thought_span(["<think>", "up", " then", "</think>", "Up"], opened=False)
@@ -113,7 +113,7 @@ def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sket
 
 
 def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
-    """Lengths and shares over all turns of a rollout; ``thought_tokens`` only where there are thoughts.
+    """Lengths and shares over all turns of a rollout; ``thought_tokens`` only if there are thoughts.
 
     Args:
         sketches: At least one.
@@ -133,15 +133,15 @@ def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
 
 
 def echo_measures(sketches: Sequence[Sketch], group_size: int) -> dict[str, float]:
-    """How alike the members of a group are, which all answered the same first message; nothing for groups of one.
+    """How alike the members of a group are, all of which answered the same first message; empty for groups of one.
 
     Args:
         sketches: (P · G,) groups contiguous.
         group_size: G.
 
     Returns:
-        ``identical_replies`` and ``identical_episodes``: the share of pairs of a group with the same first reply, and
-        with the same actions throughout; ``first_actions``: distinct first actions of a group.
+        ``identical_replies`` and ``identical_episodes``: the share of pairs within a group with the same first reply,
+        and with the same actions throughout; ``first_actions``: the number of distinct first actions in a group.
     """
     if group_size == 1:
         return {}
@@ -154,10 +154,10 @@ def echo_measures(sketches: Sequence[Sketch], group_size: int) -> dict[str, floa
 
 
 def identical_pairs(values: Sequence[str]) -> float:
-    """Share of the pairs that are equal: ``Σ_v n_v (n_v - 1) / (n (n - 1))``.
+    """Share of equal pairs: ``Σ_v n_v (n_v - 1) / (n (n - 1))``.
 
-    An unbiased estimate of the chance that two samples agree, so that groups of different sizes can be compared, which
-    the share of the most frequent value does not allow.
+    An unbiased estimate of the probability that two samples agree. Unlike the share of the most frequent value, it can
+    be compared between groups of different sizes.
 
     Args:
         values: At least two.
@@ -176,9 +176,9 @@ def identical_pairs(values: Sequence[str]) -> float:
 
 
 def ngram_codes(replies: Sequence[Sequence[int]], n: int) -> tuple[np.ndarray, int]:
-    """The distinct n-grams of replies as sorted numbers, and how many n-grams there are with repetition.
+    """The distinct n-grams of replies as sorted numbers, and the number of all n-grams, repeated ones included.
 
-    Processes can join theirs by ``np.union1d``. An n-gram does not cross the end of a reply.
+    ``np.union1d`` joins those of several processes. An n-gram does not cross the end of a reply.
 
     Args:
         replies: Token ids below 2^21.
@@ -203,12 +203,12 @@ def ngram_codes(replies: Sequence[Sequence[int]], n: int) -> tuple[np.ndarray, i
 
 
 def distinct_ngrams(replies: Sequence[Sequence[int]], n: int) -> float:
-    """Distinct n-grams over all n-grams (distinct-n, arXiv 1510.03055); 1 where there are none.
+    """Distinct n-grams over all n-grams (distinct-n, arXiv 1510.03055); 1 if there are none.
 
-    It falls as more text is looked at, so compare rollouts of one size, as those of a run are.
+    It falls with the amount of text, so compare rollouts of one size only, such as those of a run.
 
     Args:
-        replies: Token ids of each.
+        replies: Token ids of each reply.
         n: 1, 2 or 3.
 
     Example:

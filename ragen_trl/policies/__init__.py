@@ -1,7 +1,8 @@
-"""The only code that generates: Transformers models with a kept KV cache, vLLM, servers behind an API, scripts.
+"""The only code that generates replies: Transformers models with a kept KV cache, vLLM, servers with an API, scripts.
 
-A policy answers the requests of `rollout.loop`. `model_support` says which models can be sampled, `stopping` what
-ends a reply, `baselines` plays at random or by the oracle.
+A policy answers the requests of `rollout.loop`. `model_support` says which models can be sampled, `sampling` how a
+token is drawn, `stopping` what ends a reply. `scripted` has the random policy and the oracle, `tiny_model` builds the
+small model that needs no download.
 
-Imports: `rollout`, `config` and `system`.
+Imports: `rollout`, `config` and `system`. `imitation`, `evaluation`, the trainers and `cli` may import it.
 """

@@ -1,21 +1,49 @@
-"""Where a reply has said its answer: whether the tokens sampled so far close ``</answer>``."""
+"""What ends a reply of a language model: a token that closes the turn, or the token that completes ``</answer>``."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+if TYPE_CHECKING:
+    from ragen_trl.rollout.chat import Chat
 
 _END = "</answer>"
 
 
-class AnswerEnd:
-    """Tells from token ids whether ``</answer>`` is complete, without decoding a reply at every token.
+class ReplyEnd:
+    """Tells whether a model has ended its reply.
 
-    Only a token that holds ``>`` can complete it; then the last tokens are decoded, as many as it may be spread over
-    (one a character), so the tag may be one token, several, or the beginning of a token that goes on.
+    A reply ends with the template's end-of-turn token, the tokenizer's end-of-sequence token, or a token that the
+    model's generation config names.
 
     Args:
-        tokenizer: Byte-level or with byte fallback, as those of all chat models: a ``>`` stands for itself in the
-            token that holds it.
+        chat: Knows the first two.
+        model: Has the generation config.
+        stop_at_answer: Whether a reply also ends with the token that completes ``</answer>``.
+
+    Attributes:
+        stop_ids: The tokens that end a reply.
+    """
+
+    def __init__(self, chat: "Chat", model: PreTrainedModel, stop_at_answer: bool) -> None:
+        self.stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
+        self._answer_end = AnswerEnd(chat.tokenizer) if stop_at_answer else None
+
+    def reached(self, ids: Sequence[int]) -> bool:
+        """Whether the last of these tokens ends the reply."""
+        return ids[-1] in self.stop_ids or (self._answer_end is not None and self._answer_end.reached(ids))
+
+
+class AnswerEnd:
+    """Tells from token ids whether ``</answer>`` is complete, without decoding the reply at every token.
+
+    Only a token that contains ``>`` can complete it. Then the last tokens are decoded, as many as the tag may be spread
+    over (one per character). So the tag may be one token, several, or the beginning of a longer token.
+
+    Args:
+        tokenizer: Byte-level or with byte fallback, like those of all chat models: ``>`` is then written as itself in
+            every token that contains it.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -25,7 +53,7 @@ class AnswerEnd:
         self._closing = closing - self._special
 
     def reached(self, ids: Sequence[int]) -> bool:
-        """Whether the last of these tokens of a reply completes the tag (special tokens count as no text)."""
+        """Whether the last of these tokens of a reply completes the tag. Special tokens count as no text."""
         if ids[-1] not in self._closing:
             return False
         tail: list[int] = []

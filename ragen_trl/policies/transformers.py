@@ -1,12 +1,12 @@
-"""Replies from the model in training, a Transformers model with a kept KV cache, or from a script.
+"""Replies from the model in training: a Transformers model with a kept KV cache.
 
-The model backend feeds each token once: contexts stay in a ``SlotCache`` between turns, new observations are
-appended, finished episodes leave. Rows that begin with the same prompt, as those of a group do, share the pass that
-reads it. Every row draws from its own random stream, so a reply does not depend on which other rows share its batch.
+The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, finished
+episodes leave. Rows that begin with the same prompt, as the rows of a group do, share the pass that reads it. Every row
+draws from its own random stream, so a reply does not depend on which other rows share its batch.
 
-Left out here: vLLM and HTTP backends; tensor-parallel generation; one pass over the beginning that all prompts have in
-common, which would gain little once each prompt is read once; rows of different lengths in different passes while
-tokens are sampled, which costs more in passes than it saves in attention.
+Left out here: tensor-parallel generation; one pass over the beginning that all prompts have in common, which would gain
+little because each prompt is read only once; and separate passes for rows of different lengths while tokens are
+sampled, which would cost more in passes than they save in attention.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,24 +22,24 @@ from transformers import PreTrainedModel
 from ragen_trl.policies.kv_cache import SlotCache
 from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, sample_tokens
-from ragen_trl.policies.stopping import AnswerEnd
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, TurnEnv
+from ragen_trl.policies.stopping import ReplyEnd
+from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
-# A forward pass costs, besides its tokens, about as much as this many of them (a small model on a CPU: 200 to 500).
+# The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
 _TOKENS_OF_A_PASS = 512
 
 
 @dataclass(eq=False)
 class _Row:
-    """One context: its place in the cache, its own dice, and the reply being sampled."""
+    """One context: its place in the cache, its own random generator, and the reply being sampled."""
 
     index: int
     random: np.random.Generator
     length: int = 0  # tokens in the cache
-    unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not seen yet
+    unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not read yet
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     budget: int = 0
@@ -47,36 +47,33 @@ class _Row:
     ended: bool = False  # by the model, not by the budget
 
     def begin_turn(self, request: Request, max_tokens: int) -> None:
-        if request.context_ids is not None:  # what lies in the cache is written over from the start, and not seen
+        if request.context_ids is not None:  # the row's cache is overwritten from its first slot
             self.length, self.unfed = 0, list(request.context_ids)
         self.unfed.extend(request.new_ids)
         self.ids, self.logprobs, self.open, self.ended = [], [], True, False
-        self.budget = max_tokens if request.room is None else min(max_tokens, request.room)
+        self.budget = request.max_tokens(max_tokens)
 
     @property
     def reads(self) -> object:
-        """What it is about to read: equal for empty rows that begin with the same prompt."""
+        """What the model reads next for this row; equal for empty rows that begin with the same prompt."""
         return self.index if self.length else tuple(self.unfed)
 
-    def take(self, token: int, logprob: float, stop_ids: frozenset[int], answer_end: AnswerEnd | None) -> None:
+    def take(self, token: int, logprob: float, end: ReplyEnd) -> None:
         self.ids.append(token)
         self.logprobs.append(logprob)
         self.unfed.append(token)
-        self.ended = token in stop_ids or (answer_end is not None and answer_end.reached(self.ids))
+        self.ended = end.reached(self.ids)
         self.open = not self.ended and len(self.ids) < self.budget
 
 
 class TransformersPolicy(Policy):
-    """Samples replies from a causal language model.
-
-    What ends a reply: the template's end-of-turn token, the tokenizer's end-of-sequence token, and those the model's
-    generation config names; with ``sampling.stop_at_answer`` also the token that completes ``</answer>``.
+    """Samples replies from a causal language model. `stopping.ReplyEnd` says what ends a reply.
 
     Args:
-        model: The model; its mode (train or eval) is restored after each call.
+        model: The model. Its mode (train or eval) is restored after each call.
         chat: Decodes replies and knows the end-of-turn token.
         sampling: How tokens are drawn.
-        autocast: Context in which the model runs, so that it computes in the trainer's precision.
+        autocast: Makes the context in which the model runs, so that it computes in the trainer's precision.
 
     Raises:
         UnsupportedModelError: If the model has sliding-window or recurrent layers, takes no position ids (ALiBi), or
@@ -96,15 +93,14 @@ class TransformersPolicy(Policy):
         self.max_context: int | None = context_length(model)
         self.sampling = sampling
         self._decode = chat.decode_reply
-        self._stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
-        self._answer_end = AnswerEnd(chat.tokenizer) if sampling.stop_at_answer else None
+        self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._autocast = autocast
         self._additive_mask = model.config._attn_implementation == "eager"
         self._rows: dict[int, _Row] = {}
         self._cache = SlotCache(0)
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty contexts, one a seed."""
+        """Start empty contexts, one per sampling seed."""
         self._rows = {row: _Row(row, np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
         self._cache = SlotCache(len(seeds))
 
@@ -140,22 +136,19 @@ class TransformersPolicy(Policy):
             tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
             for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
                 if row.open:
-                    row.take(token, logprob, self._stop_ids, self._answer_end)
+                    row.take(token, logprob, self._end)
             still_open = [i for i, row in enumerate(active) if row.open]
             if not still_open:
                 break
-            if len(still_open) <= len(active) // 2:  # closed rows cost a little until it pays to leave them out
+            if len(still_open) <= len(active) // 2:  # below half, it pays to leave closed rows out
                 active = [active[i] for i in still_open]
                 tokens, uniforms = tokens[still_open], uniforms[still_open]
                 self._arrange(active)
             logits = self._continue(active, tokens)
-        return [self._finish(row) for row in rows]
-
-    def _finish(self, row: _Row) -> Reply:
-        return Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended)
+        return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
     def _arrange(self, first: Sequence[_Row]) -> None:
-        """Put these rows first in the cache, in this order, and rows that have left out of it."""
+        """Put these rows first in the cache, in this order, and drop rows that have left."""
         chosen = {row.index for row in first}
         order = [*first, *(row for row in self._rows.values() if row.index not in chosen)]
         if [row.index for row in order] == list(range(self._cache.num_rows)):
@@ -166,7 +159,7 @@ class TransformersPolicy(Policy):
 
     def _read(self, rows: list[_Row]) -> tuple[list[_Row], torch.Tensor]:
         """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
-        leaders: dict[object, _Row] = {}  # of rows with the same prompt, the one that reads it for all of them
+        leaders: dict[object, _Row] = {}  # for each different prompt the row that reads it for all rows with it
         for row in sorted(rows, key=lambda row: row.index):
             leaders.setdefault(row.reads, row)
         readers = list(leaders.values())
@@ -187,7 +180,7 @@ class TransformersPolicy(Policy):
         return [*readers, *followers], logits
 
     def _feed(self, rows: list[_Row], first: int) -> torch.Tensor:
-        """Feed the unfed tokens of rows that lie side by side in the cache, from ``first``; returns (b, vocabulary)."""
+        """Feed the unfed tokens of rows that are neighbours in the cache, from ``first``; returns (b, vocabulary)."""
         width = max(len(row.unfed) for row in rows)
         self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
         ids, slots, positions = [], [], []
@@ -201,7 +194,7 @@ class TransformersPolicy(Policy):
         return self._forward(first, self._tensor(ids), slots, positions, max(row.length for row in rows))
 
     def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
-        """Feed the (b,) tokens just sampled to the first rows of the cache; closed rows get padding instead."""
+        """Feed the (b,) tokens just sampled to the first rows of the cache. Closed rows get padding instead."""
         self._cache.reserve(max(row.length for row in rows) + 1)
         slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
         positions = [[row.length if row.open else 0] for row in rows]
@@ -213,7 +206,7 @@ class TransformersPolicy(Policy):
     def _forward(
         self, first: int, ids: torch.Tensor, slots: list[list[int]], positions: list[list[int]], length: int
     ) -> torch.Tensor:
-        """One pass over (b, n) tokens that looks at ``length`` slots; returns (b, vocabulary) logits of the last."""
+        """One pass over (b, n) tokens that attends to ``length`` slots; returns (b, vocabulary) logits of the last."""
         position = self._tensor(positions)  # (b, n)
         self._cache.place(first, self._tensor(slots), length)
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
@@ -229,7 +222,7 @@ class TransformersPolicy(Policy):
         return logits
 
     def _mask(self, visible: torch.Tensor) -> torch.Tensor:
-        """SDPA takes the boolean mask, in any precision; eager attention adds it to the scores."""
+        """SDPA takes the boolean mask in any precision; eager attention adds a mask to the scores."""
         if not self._additive_mask:
             return visible
         dtype = self.model.dtype
@@ -242,38 +235,9 @@ class TransformersPolicy(Policy):
 
 
 def _passes(widths: Sequence[int]) -> list[range]:
-    """Which rows, the widest first, are read together: cut where the padding of the rest would cost another pass."""
+    """The rows, widest first, that are read together: cut where the others' padding would cost more than a pass."""
     cuts = [0]
     for row in range(1, len(widths)):
         if (widths[cuts[-1]] - widths[row]) * (len(widths) - row) >= _TOKENS_OF_A_PASS:
             cuts.append(row)
     return [range(*span) for span in pairwise([*cuts, len(widths)])]
-
-
-class ScriptedPolicy(Policy):
-    """Answers by a script that may look at the environment: oracles, random play, demonstrations.
-
-    Args:
-        script: Writes a reply, given the environment and the row's own generator.
-        chat: If given, replies also carry token ids (token-exact demonstrations), without log-probabilities.
-    """
-
-    def __init__(self, script: Callable[[TurnEnv, np.random.Generator], str], chat: "Chat | None" = None) -> None:
-        self._script = script
-        self.chat = chat
-        self.max_context: int | None = None
-        self._random: list[np.random.Generator] = []
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """Give every row its own generator."""
-        self._random = [np.random.default_rng(seed) for seed in seeds]
-
-    def end(self, rows: Sequence[int]) -> None:
-        """Nothing is kept for a row."""
-
-    def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Run the script once a request."""
-        texts = [self._script(request.env, self._random[request.row]) for request in requests]
-        if self.chat is None:
-            return [Reply(text) for text in texts]
-        return [Reply(text, tuple(self.chat.encode_reply(text))) for text in texts]

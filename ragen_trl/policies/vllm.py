@@ -1,10 +1,9 @@
 """Replies from vLLM: whole contexts as token ids, one request a row.
 
-A row's context lives here and is sent in full at every turn; that the engine does not compute it anew is the work of
-its prefix cache, which is on by default. Every row draws from its own dice: each turn's request carries a seed from the
-row's own stream, so that a reply does not depend on its place in the batch (the logits do, by rounding). A reply ends
-as one of `TransformersPolicy` does. Left out: text, which is never sent; image prompts; vLLM's options beyond those of
-``Sampling``.
+A row's context is kept here and sent in full at every turn. The engine's prefix cache, which is on by default, avoids
+computing it again. Every row has its own sampling seed; each turn sends a seed drawn from it. So a reply
+does not depend on its place in the batch (its logits do, by rounding). A reply ends like one of `TransformersPolicy`.
+Left out: text, which is never sent; image prompts; vLLM's options beyond those of ``Sampling``.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from transformers import PreTrainedModel
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.stopping import AnswerEnd
+from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.policies.vllm_engines import Context, Engine
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
@@ -28,12 +27,12 @@ _LARGEST_SEED = np.iinfo(np.int64).max
 
 
 class EngineContextError(UserError, ValueError):
-    """The engine's contexts are shorter than the model's, too short for what was asked for."""
+    """The engine's contexts are shorter than the model's, and too short for this run."""
 
 
 @dataclass
 class _Row:
-    """One context and its dice."""
+    """One context and its random generator."""
 
     random: np.random.Generator
     ids: list[int] = field(default_factory=list)
@@ -43,13 +42,13 @@ class VLLMPolicy(Policy):
     """Samples replies from a vLLM engine.
 
     Args:
-        engine: The engine, in this process or behind a server.
-        model: The policy whose weights it has; asked for its limits, never run.
+        engine: The engine, in this process or on a server.
+        model: The policy whose weights the engine has. Only its limits are read; it never runs here.
         chat: Decodes replies and knows the end-of-turn token.
         sampling: How tokens are drawn.
-        max_length: Tokens a trajectory may have after its first prompt, if there is a limit. An engine whose contexts
-            are shorter than the model's has to take them.
-        refresh: Called by ``begin``; makes the engine's weights those of the policy.
+        max_length: Number of tokens that a trajectory may have after its first prompt, if there is a limit. An engine
+            whose contexts are shorter than the model's must have room for them.
+        refresh: Called by ``begin``; copies the policy's weights to the engine.
 
     Raises:
         EngineContextError: By ``reply``, if the engine's contexts are shorter than the model's and a first prompt with
@@ -71,14 +70,13 @@ class VLLMPolicy(Policy):
         self.sampling = sampling
         self._needed = max_length if known is None or engine.max_context < known else None
         self._engine = engine
-        self._stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
-        self._answer_end = AnswerEnd(chat.tokenizer) if sampling.stop_at_answer else None
+        self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._decode = chat.decode_reply
         self._refresh = refresh
         self._rows: dict[int, _Row] = {}
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty contexts, one a seed, on the policy as it is now."""
+        """Start empty contexts, one per sampling seed, with the policy's present weights."""
         self._refresh()
         self._rows = {row: _Row(np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
 
@@ -88,7 +86,7 @@ class VLLMPolicy(Policy):
             del self._rows[finished]
 
     def goes_on(self, playing: bool) -> bool:
-        """Behind one server all processes take a turn together, as long as any of them plays."""
+        """With one server for all processes, they take turns together as long as any of them plays."""
         return self._engine.anyone(playing)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -101,25 +99,22 @@ class VLLMPolicy(Policy):
             if request.context_ids is not None:
                 row.ids = list(request.context_ids)
             row.ids.extend(request.new_ids)
-            limit = self.sampling.max_tokens if request.room is None else min(self.sampling.max_tokens, request.room)
+            limit = request.max_tokens(self.sampling.max_tokens)
             contexts.append(Context(list(row.ids), int(row.random.integers(_LARGEST_SEED)), limit))
-        completions = self._engine.complete(contexts, self.sampling, self._stop_ids)
+        completions = self._engine.complete(contexts, self.sampling, self._end.stop_ids)
         replies = []
         for request, completion in zip(requests, completions, strict=True):
             ids = completion.ids
             self._rows[request.row].ids.extend(ids)
-            replies.append(Reply(self._decode(ids), tuple(ids), tuple(completion.logprobs), not self._ended(ids)))
+            cut = not self._end.reached(ids)
+            replies.append(Reply(self._decode(ids), tuple(ids), tuple(completion.logprobs), cut))
         return replies
-
-    def _ended(self, ids: list[int]) -> bool:
-        """Whether the model ended its reply, and not the limit."""
-        return ids[-1] in self._stop_ids or (self._answer_end is not None and self._answer_end.reached(ids))
 
     def _check_room(self, prompt: int) -> None:
         if self._needed is None or prompt + self._needed <= self._engine.max_context:
             return
         raise EngineContextError(
-            f"vLLM takes contexts of {self._engine.max_context} tokens, fewer than the model itself; this first prompt "
-            f"has {prompt}, and max_completion_length is {self._needed}: set vllm_max_model_length (or the server's "
+            f"vLLM takes contexts of {self._engine.max_context} tokens, fewer than the model; this first prompt has "
+            f"{prompt} tokens, and max_completion_length is {self._needed}: set vllm_max_model_length (or the server's "
             f"--max-model-len) to at least {prompt + self._needed}, or lower max_completion_length"
         )

@@ -1,8 +1,8 @@
-"""Playing episodes: environments on one side, a policy on the other, whole trajectories out. No torch here.
+"""Playing episodes: environments and a policy go in, whole trajectories come out. No module here loads torch.
 
-`loop` takes the turns, `interfaces` says what an environment and a policy are, `episode` is one episode in progress,
-`chat` turns messages into token ids, `env_executor` steps environments side by side, `seeds` and `start_states` say
-where episodes start.
+`loop` plays, turn by turn. `interfaces` says what an environment and a policy are, `episode` is one episode in
+progress, `chat` turns messages into token ids. `env_executor` steps environments side by side, `env_pool` keeps them
+between rollouts. `tasks`, `seeds` and `start_states` say which start states are played.
 
-Imports: `trajectory`, `config` and `system`. No module here imports torch or a policy.
+Imports: `trajectory`, `config` and `system`. Every package from `policies` on may import it.
 """

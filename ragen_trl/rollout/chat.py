@@ -1,19 +1,21 @@
 """Messages to token ids and back, append-only, for any chat template.
 
 A context is never decoded, rewritten and tokenised again (TRL #5224, RAGEN). The template is rendered once around
-marker texts; what it puts *between* an assistant's reply and the next one is cut out and tokenised alone, then
-appended to ids that are already there. Templates that change earlier messages when later ones arrive (Qwen3 drops
-past ``<think>`` blocks) contradict that: TRL's training version of the template is taken where there is one,
-otherwise the template is refused.
+marker texts. The text that it puts *between* one assistant reply and the next is cut out, tokenised alone and appended
+to the ids that are already there. Some templates change earlier messages when later ones arrive (Qwen3 drops past
+``<think>`` blocks). For these, TRL's training version of the template is used if there is one; otherwise the template
+is refused.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
-from trl.chat_template_utils import get_training_chat_template
 
 from ragen_trl.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Message = dict[str, str]
 
@@ -31,19 +33,19 @@ class Chat:
     Args:
         tokenizer: A tokenizer with a chat template.
         system_prompt: Content of a system message; ``None`` leaves it to the template (Qwen2.5 adds its own).
-        reply_prefix: Text forced at the start of every reply, ``"<think>"`` say; ``""`` forces nothing.
+        reply_prefix: Text forced at the start of every reply, for example ``"<think>"``; ``""`` forces nothing.
 
     Attributes:
         end_of_turn_id: The token that closes an assistant's message in this template, or ``None`` if the closing
             text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, it refuses the system message, or it changes earlier messages when
-            later ones arrive.
+        ChatTemplateError: If there is no template, if the template refuses the system message, or if it changes earlier
+            messages when later ones arrive.
     """
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, system_prompt: str | None = None, reply_prefix: str = ""
+        self, tokenizer: "PreTrainedTokenizerBase", system_prompt: str | None = None, reply_prefix: str = ""
     ) -> None:
         self.tokenizer = tokenizer
         self.reply_prefix = reply_prefix
@@ -51,7 +53,7 @@ class Chat:
         self._template = self._append_only_template()
         self._around = self._fixed_text()
         between = self._between("")
-        # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1): once is enough.
+        # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
         opened = between.rstrip().endswith(reply_prefix)
         self._prefix_ids = [] if opened else self._encode(reply_prefix)
         first = next(iter(self._encode(between)), None)
@@ -67,8 +69,8 @@ class Chat:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
 
         Args:
-            last_token: Last token in the context. If it is the template's end-of-turn token (sampled, hence
-                already there), it is not appended again; a reply cut by a limit gets it here, untrained.
+            last_token: Last token in the context. If it is the template's end-of-turn token, which the model sampled,
+                that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
             observation: Content of the user message.
         """
         ids = self._encode(self._between(observation))
@@ -77,7 +79,7 @@ class Chat:
         return ids + self._prefix_ids
 
     def encode_reply(self, text: str) -> list[int]:
-        """Token ids of a written reply (demonstrations): the text without the forced prefix, then end-of-turn.
+        """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
 
         Raises:
             ValueError: If ``text`` does not start with the forced prefix.
@@ -88,27 +90,27 @@ class Chat:
         return self._encode(text[len(self.reply_prefix) :]) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
-        """Text of a sampled reply as the environment should read it: forced prefix, text, no special tokens."""
+        """Text of a sampled reply as the environment reads it: forced prefix, then the text without special tokens."""
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_of_turn_id else list(ids)
         return self.reply_prefix + str(self.tokenizer.decode(kept, skip_special_tokens=True))
 
     def stop_ids(self, declared: int | Sequence[int] | None) -> frozenset[int]:
-        """Tokens that end a reply: the template's, the tokenizer's, and those a generation config declares."""
+        """Tokens that end a reply: the template's, the tokenizer's, and those that a generation config declares."""
         more = [declared] if isinstance(declared, int) else list(declared or ())
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
 
     def _between(self, observation: str) -> str:
         """What the template writes after one assistant reply and before the next."""
-        # Templates that look into a user's message look for a tag at its start (Qwen3: <tool_response>).
+        # A template that reads a user's message looks for a tag at its start (Qwen3: <tool_response>).
         if self._around is None or observation.startswith("<"):
             return self._rendered_between(observation)
         return observation.join(self._around)
 
     def _fixed_text(self) -> tuple[str, str] | None:
-        """What stands before and after an observation, so that not every turn has to be rendered; None if that varies.
+        """The text before and after an observation, so that not every turn must be rendered; None if it varies.
 
-        A template that strips or changes what it is given is found out by the probes, and rendered every time.
+        The probes detect a template that strips or changes the observation; such a template is rendered every time.
         """
         head, marker, tail = self._rendered_between(_NEXT).rpartition(_NEXT)
         probes = ("", "a", f"\n {_NEXT} \n", "P_\n_G\n")
@@ -137,6 +139,8 @@ class Chat:
         template = template["default"] if isinstance(template, dict) else template
         if self._is_append_only(template):
             return str(template)
+        from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
+
         try:
             training = get_training_chat_template(self.tokenizer)
         except ValueError:  # a template that TRL does not know
@@ -145,15 +149,15 @@ class Chat:
             return str(training)
         raise ChatTemplateError(
             f"the chat template of {self.tokenizer.name_or_path!r} rewrites earlier messages when later ones arrive, "
-            "so sampled tokens could not be trained as sampled; set tokenizer.chat_template to a version that only "
-            "appends (keeps past <think> blocks and the system message where they are)"
+            "so tokens could not be trained exactly as they were sampled; set tokenizer.chat_template to a version "
+            "that only appends (that keeps past <think> blocks and the system message where they are)"
         )
 
     def _is_append_only(self, template: str) -> bool:
-        """Whether later messages leave the rendering of earlier ones as it was, whatever the turn's number.
+        """Whether later messages leave the rendering of earlier ones unchanged, at every turn.
 
-        How a template spaces a reply with a thought does not matter, since replies are never rendered: it must keep
-        all of it where it is.
+        The spacing inside a reply with a thought does not matter, because replies are never rendered. The template only
+        has to keep all parts of the reply in their place.
         """
         history: list[Message] = [{"role": "user", "content": _FIRST}]
         opening = self._render(history, template=template, add_generation_prompt=True)
@@ -166,7 +170,7 @@ class Chat:
                 return False
             if not after.startswith(before[: before.index(parts[-1]) + len(parts[-1])]):
                 return False
-            # The generation prompt may open a thinking block that a rendered history writes differently; all
+            # The generation prompt may open a thinking block that a rendered history writes differently. Everything
             # before it must agree.
             if not after.startswith(opening[: opening.index(_FIRST) + len(_FIRST)]):
                 return False

@@ -1,13 +1,14 @@
-"""Run what environments have to do side by side, within a time limit, and keep what failed from ending the rest.
+"""Run calls to environments side by side, within a time limit, so that one failure does not end the rest.
 
-One thread begins alone: environments that only compute are as fast as in a loop, because threads of one Python process
-share its interpreter. Where calls are seen to wait (for a server, a disk, another process), the others join in, and a
-batch costs about its slowest call. After a batch that one thread could do alone the next one is run without any, up to
-the first call that waits; with a time limit there is always a thread, since nothing else can be left behind.
+One thread starts alone. Threads of one Python process share its interpreter, so environments that only compute are then
+as fast as in a loop. If calls are seen to wait (for a server, a disk, another process), more threads join, and a batch
+takes about as long as its slowest call. After a batch that one thread could do alone, the next batch runs without any
+thread, up to the first call that waits. With a time limit there is always a thread, because only a thread can be left
+behind.
 
 Left out: processes (environments need not be picklable; one that computes for long can be a server), asyncio
-(Gymnasium's ``step`` is a plain function), and stopping a thread that hangs, which Python cannot do: it is left behind,
-and whatever it was in must not be used again.
+(Gymnasium's ``step`` is a plain function), and stopping a thread that hangs, which Python cannot do. Such a thread is
+left behind, and its environment must not be used again.
 """
 
 import logging
@@ -27,19 +28,19 @@ from ragen_trl.config.play import DEFAULT_WORKERS
 logger = logging.getLogger(__name__)
 
 FAILURES = ("crash", "timeout")
-"""What `Failure.kind` may be: an exception, or no answer within the time limit."""
-_PATIENCE = 0.002  # seconds after which it is looked whether calls wait
+"""Values of `Failure.kind`: an exception, or no answer within the time limit."""
+_PATIENCE = 0.002  # seconds after which the executor checks whether calls wait
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A call that came to nothing.
+    """A call that failed.
 
     Attributes:
         kind: One of `FAILURES`.
-        text: The traceback; of a call that hangs, where it is.
+        text: The traceback; for a call that hangs, the stack of its thread.
         error: The exception; ``None`` for a call that hangs.
     """
 
@@ -49,18 +50,18 @@ class Failure:
 
 
 class EnvExecutor:
-    """Runs batches of calls; results do not depend on how many threads there are.
+    """Runs batches of calls. The results do not depend on the number of threads.
 
-    A call may run in any thread, and no two of one batch in the same environment. Threads end when the executor is
-    dropped; those that hang are left behind and keep no process alive.
+    A call may run in any thread, so no two calls of a batch may use the same environment. Threads end when the executor
+    is deleted. Threads that hang are left behind; they do not keep the process alive.
 
     Args:
-        workers: Threads at most; 0 runs every call where `run` was called, one after the other, which environments
-            need that only one thread may use.
-        timeout: Seconds a call may take from its own beginning on the wall clock, or ``None`` for no limit.
+        workers: Number of threads at most. 0 runs the calls one after the other in the thread that calls `run`, for
+            environments that only one thread may use.
+        timeout: Seconds that a call may take, measured on the wall clock from its start; ``None`` for no limit.
 
     Raises:
-        ValueError: If ``workers`` is negative, or ``timeout`` not positive, or there is one without a worker.
+        ValueError: If ``workers`` is negative, ``timeout`` is not positive, or there is a timeout but no worker.
     """
 
     def __init__(self, workers: int = DEFAULT_WORKERS, timeout: float | None = None) -> None:
@@ -69,16 +70,16 @@ class EnvExecutor:
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout is {timeout}; give seconds above 0, or None for no limit")
         if timeout is not None and not workers:
-            raise ValueError(f"timeout is {timeout} and workers 0; only a thread can be left behind, so give 1 or more")
+            raise ValueError(f"timeout is {timeout} and workers is 0; a time limit needs a thread, so give 1 or more")
         self.workers, self.timeout = workers, timeout
-        self._alone = workers == 0  # whether nothing is expected to wait
-        self._threads = 0  # alive, without those that were left behind
+        self._alone = workers == 0  # whether no call is expected to wait
+        self._threads = 0  # threads alive, without those that were left behind
         self._tickets: queue.SimpleQueue[_Batch[Any] | None] = queue.SimpleQueue()
         self._warned: set[tuple[str, str]] = set()
         weakref.finalize(self, self._tickets.put, None)
 
     def run(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """What each call returns, in order, or its `Failure`; the first one of every kind is logged.
+        """What each call returns, or its `Failure`, in order. The first failure of every kind is logged.
 
         Args:
             calls: Functions without arguments.
@@ -89,7 +90,7 @@ class EnvExecutor:
             try:
                 helping = self._watch(batch)
             finally:
-                self._threads -= batch.abandon()  # after Ctrl-C the threads must not go on, nor be counted on
+                self._threads -= batch.abandon()  # after Ctrl-C the threads must not continue or be counted
             outcomes += batch.outcomes
             self._alone = helping == 1 and len(calls) > 1 and self.timeout is None and not batch.mostly_waits
         for outcome in outcomes:
@@ -98,7 +99,7 @@ class EnvExecutor:
         return outcomes
 
     def _run_here(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
-        """Outcomes of the calls up to the first one that waits, if there are threads that can take over."""
+        """Run calls in this thread: all of them, or up to the first one that waits if threads can take over."""
         outcomes: list[T | Failure] = []
         for call in calls:
             began, cpu = time.monotonic(), time.thread_time()
@@ -109,7 +110,7 @@ class EnvExecutor:
         return outcomes
 
     def _watch(self, batch: "_Batch[T]") -> int:
-        """Have a batch done; returns how many threads worked on it at last."""
+        """Run a batch in threads; returns how many worked on it at the end."""
         helping = 0
         with batch.changed:
             more = min(1, len(batch.waiting))
@@ -127,7 +128,7 @@ class EnvExecutor:
         return helping
 
     def _pause(self, batch: "_Batch[T]", helping: int) -> float | None:
-        """Seconds until there may be something to do; ``None`` to be woken by the last call."""
+        """Seconds until the next check; ``None`` to wait for the last call."""
         if batch.waiting and helping < self.workers:
             return _PATIENCE
         if self.timeout is None:
@@ -136,7 +137,7 @@ class EnvExecutor:
         return max(_PATIENCE, first + self.timeout - time.monotonic())
 
     def _send(self, batch: "_Batch[T]", helping: int, more: int) -> int:
-        """Have ``more`` threads join the ``helping`` ones that work on a batch."""
+        """Let ``more`` threads join the ``helping`` ones that work on a batch."""
         for _ in range(helping + more - self._threads):
             threading.Thread(target=_work, args=(self._tickets,), name="environment", daemon=True).start()
             self._threads += 1
@@ -148,12 +149,12 @@ class EnvExecutor:
         kind = (failure.kind, type(failure.error).__name__)
         if kind not in self._warned:
             self._warned.add(kind)
-            logger.warning("an environment failed (%s), and more like this are not shown:\n%s", *kind[:1], failure.text)
+            logger.warning("an environment failed (%s); others like it are not shown:\n%s", kind[0], failure.text)
 
 
 @dataclass
 class _Running:
-    """A call in progress: since when (`time.monotonic`), in which thread, and that thread's CPU time by then."""
+    """A call in progress: when it began (`time.monotonic`), in which thread, and that thread's CPU time then."""
 
     began: float
     thread: int
@@ -161,9 +162,9 @@ class _Running:
 
 
 class _Batch(Generic[T]):
-    """Calls, which of them run where, and what came out; all of it is read and changed under the lock of ``changed``.
+    """The calls of a batch, which of them run where, and their results.
 
-    ``changed`` is notified when nothing is left to do.
+    Everything is read and changed under the lock of ``changed``, which is notified when no call is left.
     """
 
     def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
@@ -174,18 +175,18 @@ class _Batch(Generic[T]):
         self.fault: BaseException | None = None
         self.changed = threading.Condition()
         self._calls = calls
-        self._seconds = self._cpu_seconds = 0.0  # of the calls that are over
+        self._seconds = self._cpu_seconds = 0.0  # of the finished calls
 
     @property
     def mostly_waits(self) -> bool:
-        """Whether most of the time of the calls so far was no computing of theirs."""
+        """Whether the finished calls spent most of their time waiting and not computing."""
         return self._cpu_seconds < self._seconds / 2
 
     @property
     def stands_still(self) -> bool:
-        """Whether the calls in progress compute for less than half of the time since they began.
+        """Whether the calls in progress have computed for less than half of the time since they began.
 
-        Where the system does not tell (macOS, Windows), whoever takes long counts as waiting.
+        On systems that do not tell (macOS, Windows), every call that takes long counts as waiting.
         """
         if not hasattr(time, "pthread_getcpuclockid"):
             return True
@@ -197,7 +198,7 @@ class _Batch(Generic[T]):
         return sum(cpu for _, cpu in spent) < sum(seconds for seconds, _ in spent) / 2
 
     def abandon(self) -> int:
-        """Begin no more calls, and leave behind the threads of those in progress; returns how many."""
+        """Start no more calls, and leave behind the threads of those in progress; returns how many."""
         with self.changed:
             self.waiting.clear()
             abandoned = len(self.running)
@@ -205,7 +206,7 @@ class _Batch(Generic[T]):
             return abandoned
 
     def work(self) -> bool:
-        """Make calls until none is waiting; returns False if this thread was given up meanwhile."""
+        """Run calls until none is waiting; returns False if this thread was given up meanwhile."""
         while True:
             with self.changed:
                 if not self.waiting:
@@ -215,7 +216,7 @@ class _Batch(Generic[T]):
                 self.running[index] = _Running(time.monotonic(), threading.get_ident(), cpu)
             try:
                 outcome = _attempt(self._calls[index])
-            except BaseException as fault:  # such as SystemExit: not ours to judge, so it goes where `run` was called
+            except BaseException as fault:  # such as SystemExit: it is raised again where `run` was called
                 self._end(index, fault)
                 return True
             if not self._settle(index, outcome, time.thread_time() - cpu):
@@ -245,7 +246,7 @@ class _Batch(Generic[T]):
             self.changed.notify()
 
     def give_up(self, timeout: float) -> int:
-        """Leave the threads behind whose calls take longer; returns how many."""
+        """Leave behind the threads whose calls take longer; returns how many."""
         late = [index for index, call in self.running.items() if time.monotonic() - call.began >= timeout]
         for index in late:
             frame = sys._current_frames().get(self.running.pop(index).thread)
@@ -262,13 +263,13 @@ def _attempt(call: Callable[[], T]) -> "T | Failure":
 
 
 def _work(tickets: "queue.SimpleQueue[_Batch[Any] | None]") -> None:
-    """What a thread does: batch after batch, until the executor is dropped or the thread was given up."""
+    """The loop of a thread: batch after batch, until the executor is deleted or the thread is given up."""
     while _work_on_one(tickets):
         pass
 
 
 def _work_on_one(tickets: "queue.SimpleQueue[_Batch[Any] | None]") -> bool:
-    """A function of its own, so that a thread without work keeps no batch alive, nor the environments in it."""
+    """Separate from the loop so that an idle thread does not keep a batch and its environments alive."""
     batch = tickets.get()
     if batch is None:
         tickets.put(None)  # for the next thread

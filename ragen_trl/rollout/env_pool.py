@@ -1,8 +1,8 @@
-"""Several environments in one run: how each is named, the instances that rollouts share, and how well each was played.
+"""The environments of a run: how each is named, the instances that rollouts share, and how well each was played.
 
 A run with one environment is a run with a list of one. Left out: opening and closing environments between rollouts,
-because a store or a server behind one is dear to start, and different turn limits or reply formats per environment,
-because one chat serves them all.
+because a store or a server for one is slow to start; and different turn limits or reply formats per environment,
+because one chat serves all of them.
 """
 
 import json
@@ -12,18 +12,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from ragen_envs import AgentTurns
-from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
-from ragen_trl.rollout.environments import about, make_turns
+from ragen_trl.rollout.environments import make_turns
 from ragen_trl.rollout.interfaces import Penalties, Policy, Start, TurnEnv
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ EnvMaker = Callable[[], gymnasium.Env[str, str]]
 
 
 class EnvSpecError(UserError, ValueError):
-    """An environment, or a list of them, is described in a way that cannot be played."""
+    """The description of an environment, or of a list of them, cannot be played."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,10 @@ class EnvSpec:
 
     Attributes:
         env: A Gymnasium id, or a function without arguments that makes a new environment.
-        kwargs: Keyword arguments of ``gymnasium.make``, such as JSON can hold; empty for a function.
+        kwargs: Keyword arguments of ``gymnasium.make`` that JSON can hold; empty for a function.
 
     Raises:
-        EnvSpecError: If there are keyword arguments next to a function, or some that JSON cannot hold.
+        EnvSpecError: If a function has keyword arguments, or JSON cannot hold them.
 
     Example:
         >>> EnvSpec("ragen/Sokoban-v0", {"dim_room": [5, 5]}).name
@@ -56,21 +58,21 @@ class EnvSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.env, str) and (isinstance(self.env, gymnasium.Env) or not callable(self.env)):
             raise EnvSpecError(
-                f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment at every call"
+                f"env is {self.env!r}; pass a Gymnasium id, or a function that makes a new environment each time"
             )
         if not isinstance(self.env, str) and self.kwargs:
-            raise EnvSpecError(f"env_kwargs is {self.kwargs}, but env is a function; let the function set them")
+            raise EnvSpecError(f"env_kwargs is {self.kwargs}, but env is a function; set them inside the function")
         try:
             json.dumps(self.kwargs)
         except (TypeError, ValueError) as error:
             raise EnvSpecError(
-                f"env_kwargs {self.kwargs!r} of {self.env} are no JSON ({error}); pass a function that makes the "
-                "environment with them"
+                f"env_kwargs {self.kwargs!r} of {self.env} cannot be written as JSON ({error}); pass a function that "
+                "makes the environment with them"
             ) from error
 
     @property
     def name(self) -> str:
-        """The id without its namespace, or the function's name; `unique_names` tells several of one name apart."""
+        """The id without its namespace, or the function's name. `unique_names` tells equal names apart."""
         if isinstance(self.env, str):
             return self.env.rpartition("/")[2].rpartition(":")[2]
         maker: Any = self.env
@@ -80,24 +82,26 @@ class EnvSpec:
 
     @property
     def label(self) -> str:
-        """For data sets: the whole id, or the function's name."""
+        """The whole id, or the function's name; for data sets."""
         return self.env if isinstance(self.env, str) else self.name
 
     @property
     def key(self) -> tuple[str | EnvMaker, str]:
-        """Equal for specs whose environments can stand in for each other: keyword arguments in any order."""
+        """Equal for specs that describe the same environment, whatever the order of their keyword arguments."""
         return self.env, json.dumps(self.kwargs, sort_keys=True)
 
 
-def env_specs(envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: StarPOConfig) -> list[EnvSpec]:
+def env_specs(
+    envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec], args: "StarPOConfig"
+) -> list[EnvSpec]:
     """The environments of a run.
 
     Args:
-        envs: One environment or a list of them: ids, functions, or specs with keyword arguments of their own.
-        args: ``env_kwargs`` are those of a single id.
+        envs: One environment or a list of them: ids, functions, or specs with their own keyword arguments.
+        args: Its ``env_kwargs`` belong to a single id.
 
     Raises:
-        EnvSpecError: If the list is empty, has the same environment twice, or ``env_kwargs`` could mean several.
+        EnvSpecError: If the list is empty, names an environment twice, or ``env_kwargs`` could belong to several.
     """
     listed = list(envs) if isinstance(envs, Sequence) and not isinstance(envs, str) else [envs]
     kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
@@ -105,7 +109,7 @@ def env_specs(envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec
         raise EnvSpecError("the list of environments is empty; name at least one")
     if kwargs and (len(listed) > 1 or isinstance(listed[0], EnvSpec)):
         raise EnvSpecError(
-            f"env_kwargs is {kwargs}, which is for a single id; with several environments, or a spec, give each its "
+            f"env_kwargs is {kwargs}, which is for a single id; with several environments or a spec, give each its "
             "own: env=[EnvSpec(id, kwargs), …]"
         )
     specs = [env if isinstance(env, EnvSpec) else EnvSpec(env, kwargs) for env in listed]
@@ -113,14 +117,14 @@ def env_specs(envs: str | EnvMaker | EnvSpec | Sequence[str | EnvMaker | EnvSpec
     for spec in specs:
         if counts[spec.key] > 1:
             raise EnvSpecError(
-                f"{spec.label} with {dict(spec.kwargs)} is listed {counts[spec.key]} times; list it once, and say with "
-                "env_weights how often it is played"
+                f"{spec.label} with {dict(spec.kwargs)} is listed {counts[spec.key]} times; list it once, and set "
+                "env_weights to play it more often"
             )
     return specs
 
 
 def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
-    """Names for metrics, all different: of one name, the keyword arguments that are not the same tell them apart.
+    """Different names for metrics. Where names are equal, the keyword arguments that differ are added.
 
     Args:
         specs: The environments of a run.
@@ -143,25 +147,25 @@ class EnvPool:
     """Environments that are made once and played again in every rollout.
 
     Args:
-        args: Turn limits, penalties and reply format of all of them, and how they are stepped.
-        adapt: Called with each one that is made.
+        args: Turn limits, penalties and reply format of all environments, and how they are stepped.
+        adapt: Called with each environment that is made.
     """
 
-    def __init__(self, args: StarPOConfig, adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
+    def __init__(self, args: "StarPOConfig", adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
         self._args, self._adapt = args, adapt
-        self._stepper = EnvExecutor(args.env_workers, args.env_timeout)
+        self._executor = EnvExecutor(args.env_workers, args.env_timeout)
         self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
         self._prefix: str | None = None
 
     def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
         """One environment per row, in order; all may be played side by side.
 
-        Equal rows get different instances. The same ones come back at the next call, and new ones are made only where
-        more are asked for than ever before.
+        Equal rows get different instances. The next call returns the same ones again; new ones are made only if more
+        are needed than ever before.
 
         Raises:
-            EnvSpecError: If a function returns an environment that it returned before, or one whose replies start
-                with another tag than those of the environments made before.
+            EnvSpecError: If a function returns an environment that it returned before, or one whose replies start with
+                another tag than the replies of the environments made before.
             gymnasium.error.NameNotFound: If an id is unknown.
         """
         used: Counter[tuple[str | EnvMaker, str]] = Counter()
@@ -175,33 +179,33 @@ class EnvPool:
         return taken
 
     def play(self, envs: Sequence[TurnEnv], policy: Policy, starts: Sequence[Start]) -> list[Trajectory]:
-        """`rollout.play` in environments of this pool, as the configuration says; those that fail are replaced."""
+        """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced."""
         penalties = Penalties(self._args.cut_penalty, self._args.env_failure_penalty)
         length, window = self._args.max_completion_length, self._args.window_turns
-        return play(envs, policy, starts, length, self._stepper, penalties, self.replace, window)
+        return play(envs, policy, starts, length, self._executor, penalties, self.replace, window)
 
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
-        """Make a new environment in the place of one that failed, and hand it out from now on.
+        """Make a new environment instead of one that failed, and hand it out from now on.
 
-        One that crashed is closed, by a thread of its own because nobody knows how long that takes now. One that hangs
-        is not: another thread is still inside.
+        An environment that crashed is closed in a separate thread, because closing it may take any time. One that
+        hangs is not closed, because another thread is still inside it.
 
         Args:
-            failed: One that `take` returned.
+            failed: An environment that `take` returned.
             failure: What happened to it.
 
         Raises:
             EnvSpecError: If a function does not make a new environment.
-            ValueError: If ``failed`` is none of this pool's.
+            ValueError: If ``failed`` does not belong to this pool.
         """
         for key, made in self._made.items():
             for index, turns in enumerate(made):
                 if turns is failed:
-                    made[index] = self._make(EnvSpec(key[0], json.loads(key[1])))  # if it can be, else all stays
+                    made[index] = self._make(EnvSpec(key[0], json.loads(key[1])))  # if this raises, nothing changes
                     if failure.error is not None:
                         threading.Thread(target=_close, args=(turns,), daemon=True).start()
                     return made[index]
-        raise ValueError(f"{failed} was not taken from this pool, so nobody knows how to make another one")
+        raise ValueError(f"{failed} was not taken from this pool, so the pool cannot make another one")
 
     def close(self) -> None:
         """Close all environments. The pool can be used again; it makes new ones."""
@@ -215,14 +219,15 @@ class EnvPool:
         if any(turns.unwrapped is other.unwrapped for made in self._made.values() for other in made):
             raise EnvSpecError(
                 f"the function {spec.label} returned an environment that it had returned before, but several are "
-                "played at the same time; make a new one at every call"
+                "played at the same time; make a new one in every call"
             )
         if self._prefix is None:
             self._prefix = turns.reply_prefix
         if self._args.force_reply_prefix and turns.reply_prefix != self._prefix:
             raise EnvSpecError(
                 f"replies to {spec.label} start with {turns.reply_prefix}, those to the other environments with "
-                f"{self._prefix}, and one prefix is forced on all; make them alike, or set force_reply_prefix=False"
+                f"{self._prefix}, but the same prefix is forced on all; make them equal, or set "
+                "force_reply_prefix=False"
             )
         self._adapt(turns)
         return turns
@@ -231,24 +236,12 @@ class EnvPool:
 def _close(turns: AgentTurns) -> None:
     try:
         turns.close()
-    except Exception as error:  # it crashed before, which was recorded
+    except Exception as error:  # its crash was recorded before
         logger.info("an environment that had crashed could not be closed: %s", error)
 
 
-def about_each(specs: Sequence[EnvSpec], args: StarPOConfig) -> list[dict[str, Any]]:
-    """For a summary: each environment's ``env`` and ``env_kwargs``, and what it says of itself (``environment``)."""
-    return [
-        {
-            "env": spec.label,
-            "env_kwargs": dict(spec.kwargs),
-            "environment": about(spec.env, args, spec.kwargs),
-        }
-        for spec in specs
-    ]
-
-
 def measure(trajectory: Trajectory) -> dict[str, float]:
-    """What is averaged over trajectories, in training and in evaluation."""
+    """The numbers that are averaged over trajectories, in training and in evaluation."""
     infos = [turn.info for turn in trajectory.turns]
     return {
         "success": float(trajectory.success),
@@ -265,23 +258,23 @@ def measure(trajectory: Trajectory) -> dict[str, float]:
 def per_environment(
     names: Sequence[str], row_names: Sequence[str], rows: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
-    """Sums of what was measured, apart for each environment.
+    """Sums of the measured numbers for each environment.
 
     Args:
-        names: Names of all environments of the run; they fix the order of the result, in which the sums of another
-            process stand, too, whichever environments it played. A name that comes twice counts once.
+        names: Names of all environments of the run. They fix the order of the result, so that it is the same on every
+            process, whichever environments that process played. A name that is listed twice counts once.
         row_names: Name of each trajectory's environment.
-        rows: What was measured of each trajectory, at least one, all with the same keys in the same order.
+        rows: The numbers of each trajectory; at least one row, all with the same keys in the same order.
 
     Returns:
-        ``"Sokoban-v0/success"`` and so on: the sum over its trajectories, 0 where there is none; and
-        ``"Sokoban-v0/episodes"``, their number. To be added over processes, then divided by `environment_means`.
+        ``"Sokoban-v0/success"`` and so on: the sum over the environment's trajectories, 0 if there are none; and
+        ``"Sokoban-v0/episodes"``, their number. Add the sums over processes, then call `environment_means`.
 
     Raises:
         ValueError: If there is no row, a row has no name, or a name is not one of ``names``.
     """
     if not rows:
-        raise ValueError("there are no rows, so nobody knows what was measured; pass at least one")
+        raise ValueError("there are no rows, so the names of the measured numbers are unknown; pass at least one row")
     unknown = set(row_names) - set(names)
     if unknown:
         raise ValueError(f"rows of {sorted(unknown)}, but the run's environments are {list(names)}; name all of them")
@@ -295,7 +288,7 @@ def per_environment(
 
 
 def environment_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from the sums of `per_environment`, without environments that nobody played and without the counts."""
+    """Means from the sums of `per_environment`, without the counts and without environments that were not played."""
     means = {}
     for key, total in sums.items():
         name, _, measure = key.rpartition("/")

@@ -1,41 +1,44 @@
-"""Make the environments that a configuration describes, the chat that speaks to them, and a record of both."""
+"""Make the environments that a configuration describes and the chat in which they are played, and record both."""
 
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
-from transformers import PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
-from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from ragen_trl.config.starpo import StarPOConfig
+
 
 def make_turns(
-    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+    env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None
 ) -> AgentTurns:
-    """An environment that takes whole replies.
+    """Make an environment that takes whole replies.
 
     Args:
-        env: A Gymnasium id, or a function that makes one. What is not an ``AgentTurns`` already is wrapped in one,
-            with the limits of ``args``.
+        env: A Gymnasium id, or a function that makes an environment. Unless it is an ``AgentTurns`` already, it is
+            wrapped in one, with the limits of ``args``.
         args: Turn limits, penalty and reply format.
-        kwargs: Keyword arguments of the id in place of ``args.env_kwargs``, for a run with several environments.
+        kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
     Raises:
         gymnasium.error.NameNotFound: If the id is unknown.
-        ValueError: If there are keyword arguments next to a function.
+        ValueError: If ``env`` is a function and there are keyword arguments.
     """
     if kwargs is None:
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     if isinstance(env, str):
         made = gymnasium.make(env, disable_env_checker=True, **kwargs)
     elif kwargs:
-        raise ValueError(f"env_kwargs is {kwargs}, but env is a function; let the function set them")
+        raise ValueError(f"env_kwargs is {kwargs}, but env is a function; set them inside the function")
     else:
         made = env()
     if isinstance(made, AgentTurns):
@@ -51,11 +54,11 @@ def make_turns(
 
 
 def about(
-    env: str | Callable[[], gymnasium.Env[str, str]], args: StarPOConfig, kwargs: Mapping[str, Any] | None = None
+    env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig", kwargs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """What the environment says of itself for a summary, `TextEnv.about`; empty for one that says nothing.
+    """The environment's description of itself for a summary, `TextEnv.about`; empty if it has none.
 
-    Arguments and errors are those of `make_turns`; `about_each` of ``env_pool.py`` asks several.
+    Arguments and errors are those of `make_turns`.
     """
     turns = make_turns(env, args, kwargs)
     found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
@@ -63,8 +66,8 @@ def about(
     return found
 
 
-def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarPOConfig) -> Chat:
-    """The chat in which a model plays: system prompt and forced reply prefix as ``args`` say.
+def make_chat(tokenizer: "PreTrainedTokenizerBase", turns: AgentTurns, args: "StarPOConfig") -> Chat:
+    """Make the chat in which a model plays, with the system prompt and the forced reply prefix of ``args``.
 
     Raises:
         ChatTemplateError: If the tokenizer's template is missing or rewrites history.
@@ -72,7 +75,7 @@ def make_chat(tokenizer: PreTrainedTokenizerBase, turns: AgentTurns, args: StarP
     return Chat(tokenizer, args.system_prompt, turns.reply_prefix if args.force_reply_prefix else "")
 
 
-def save_play_options(folder: Path, env: str, args: StarPOConfig) -> None:
+def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:
     """Write ``play.json`` beside a saved model: the environment and the options under which it plays.
 
     With other values a trained model meets prompts that it has never seen.
@@ -83,11 +86,11 @@ def save_play_options(folder: Path, env: str, args: StarPOConfig) -> None:
 
 
 def load_play_options(model: str | None) -> dict[str, Any]:
-    """What ``save_play_options`` wrote for a model, or nothing for one that was not trained here."""
+    """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here."""
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); delete it and give the options") from error
+        raise ValueError(f"{path} cannot be read ({error}); delete it and pass the options") from error

@@ -1,6 +1,6 @@
-"""An episode in progress: what the environment said last, the turns so far, and how it ended. No torch here.
+"""An episode in progress: the environment's last answer, the turns so far, and how the episode ended. No torch here.
 
-Who is asked when is the business of ``loop.py``, whose docstring has the table of all endings.
+``loop.py`` decides who is asked and when; its docstring has the table of all endings.
 """
 
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from ragen_trl.rollout.interfaces import Reply, Request, Start, TurnEnv
 
 POLICY_FAILED = "error"
-"""`Trajectory.limit` where the policy had no reply."""
+"""`Trajectory.limit` if the policy had no reply."""
 FAILED = (*FAILURES, POLICY_FAILED)
-"""How an episode ends that no policy is to blame for: its environment failed, or the API behind the policy."""
+"""Endings for which no policy is to blame: the environment failed, or the server that the policy asks."""
 
-# Of the keys of ``AgentTurns``, those that speak of one turn. Nobody read the reply, so no fault of it is known.
+# The keys of ``AgentTurns`` that describe one turn. No environment read the reply, so it counts as valid.
 _NOTHING_DONE: dict[str, Any] = {
     "success": False,
     "actions": (),
@@ -38,7 +38,7 @@ _NOTHING_DONE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an environment answered to ``reset`` or ``step``."""
+    """An environment's answer to ``reset`` or ``step``."""
 
     observation: str
     info: dict[str, Any]
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def state(self) -> str:
-        """The environment's own observation, as ``AgentTurns`` reports it, or all that was shown."""
+        """The environment's own observation if ``AgentTurns`` reports it, otherwise the whole message."""
         return str(self.info.get("state", self.observation))
 
 
@@ -57,18 +57,18 @@ class Episode:
     """One row of a rollout, while it is played.
 
     Attributes:
-        start: How it began.
-        env: What it is played in.
-        last: The environment's last answer, at first to ``reset``.
-        window: Turns that the policy sees at most; ``None``: all.
+        start: The seeds with which it began.
+        env: The environment in which it is played.
+        last: The environment's last answer; at first the answer to ``reset``.
+        window: Number of turns that the policy sees at most; ``None``: all.
         turns: The turns so far.
-        openings: For each of them, and for the next one, its message as a conversation would begin with it; only kept
-            for a window.
-        length: Tokens of those turns.
-        context: Tokens that the policy has read or written, of those that its context still holds.
-        cost: Tokens that the next message takes of the trajectory's budget: those it would have in a context that only
-            grows, so that a window changes no episode's length.
-        done: The last three fields of `Trajectory` that say how it ended, or ``None`` while it goes on.
+        openings: The message of each turn so far and of the next one, written as the first message of a conversation.
+            Only kept for a sliding window.
+        length: Tokens of the turns so far.
+        context: Tokens that the policy's context holds now.
+        cost: Tokens of the trajectory's budget that the next message takes. They are counted as in a context that only
+            grows, so that a window does not change the length of an episode.
+        done: ``terminated``, ``truncated`` and ``limit`` of the `Trajectory`, or ``None`` while the episode goes on.
     """
 
     start: "Start"
@@ -86,7 +86,7 @@ class Episode:
         self._keep_opening()
 
     def next_ids(self, chat: "Chat | None") -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-        """A context that is built anew, if that is due, and the tokens of the environment's last answer behind it."""
+        """The rebuilt context (``None`` if it only grows), and the tokens of the environment's last answer."""
         if chat is None:
             return None, ()
         if not self.turns:
@@ -102,7 +102,7 @@ class Episode:
         return window_context(chat, self.turns[first:], self.openings[first], self.last.observation)
 
     def answer(self, request: "Request", reply: "Reply", outcome: Outcome, penalty: float) -> None:
-        """Record a turn that the environment answered; ``penalty`` is added to what it paid."""
+        """Record a turn that the environment answered; ``penalty`` is added to its reward."""
         info = {**outcome.info, "cut_penalty": penalty} if penalty else outcome.info
         self._record(request, reply, outcome.reward + penalty, info)
         self.last = outcome
@@ -111,7 +111,7 @@ class Episode:
             self.finish(outcome.terminated, outcome.truncated, str(outcome.info.get("limit", "")))
 
     def fail(self, request: "Request", reply: "Reply", reward: float, limit: str, error: str) -> None:
-        """Record a turn that no environment answered, as the last one."""
+        """Record a turn that no environment answered, and end the episode."""
         info = {**self.last.info, **{key: value for key, value in _NOTHING_DONE.items() if key in self.last.info}}
         self._record(request, reply, reward, {**info, "limit": limit, "error": error})
         self.finish(terminated=False, truncated=True, limit=limit)
@@ -121,10 +121,10 @@ class Episode:
         self.done = {"terminated": terminated, "truncated": truncated, "limit": limit}
 
     def trajectory(self, chat: "Chat | None", max_context: int | None) -> Trajectory:
-        """The finished episode. What would have been shown next is cut to the model's context."""
+        """The finished episode. ``next_prompt_ids`` is cut to the model's context."""
         assert self.done is not None
         goes_on = self.done["truncated"] and not self.done["terminated"]
-        seen = self.done["limit"] not in FAILED  # else there is no answer to show
+        seen = self.done["limit"] not in FAILED  # otherwise there is no answer to show
         room = None if max_context is None else max(0, max_context - self.context)
         return Trajectory(
             turns=tuple(self.turns),
@@ -157,7 +157,7 @@ class Episode:
             return
         if not isinstance(self.env, AgentTurns):
             raise TypeError(
-                f"window_turns is {self.window}, and {type(self.env).__name__} is no AgentTurns, which says how a "
-                "conversation begins at a later turn; wrap the environment in one, or leave window_turns unset"
+                f"window_turns is {self.window}, but {type(self.env).__name__} is not an AgentTurns, which a window "
+                "needs to begin a conversation at a later turn; wrap the environment in it, or leave window_turns unset"
             )
         self.openings.append(self.env.opening)

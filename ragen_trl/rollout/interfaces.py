@@ -1,4 +1,4 @@
-"""What a rollout is made of: what it needs of an environment and of a policy, and what they say to each other."""
+"""What a rollout needs of an environment and of a policy, and what they say to each other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 class TurnEnv(Protocol):
-    """What a rollout needs of an environment: ``ragen_envs.AgentTurns``, or anything with its two methods."""
+    """What a rollout needs of an environment: ``ragen_envs.AgentTurns``, or any object with these two methods."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode; returns the first user message and ``info``."""
+        """Start an episode. Returns the first user message and ``info``."""
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take one reply; returns the next user message, reward, terminated, truncated, ``info``."""
+        """Take one reply. Returns the next user message, reward, terminated, truncated, ``info``."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One row's demand for a reply.
+    """One row's request for a reply. A row is one episode of the rollout.
 
     Attributes:
-        row: Index of the episode in this rollout; the policy keeps that row's context between requests.
+        row: Index of the episode in this rollout. The policy keeps that row's context between requests.
         observation: The user message to answer.
         new_ids: Tokens to append to the row's context before sampling; ``()`` for a policy that reads text.
         env: The environment itself, for scripted policies. A learned policy must not look at it.
         room: Tokens that the budgets leave for the reply, or ``None`` for no limit.
-        context_ids: All that is to be read before ``new_ids`` in the place of the row's context, where a sliding window
-            has left turns behind; ``None`` otherwise.
+        context_ids: Tokens to read before ``new_ids`` instead of the row's context, when a sliding window has dropped
+            turns; ``None`` otherwise.
     """
 
     row: int
@@ -43,17 +43,22 @@ class Request:
     room: int | None = None
     context_ids: tuple[int, ...] | None = None
 
+    def max_tokens(self, per_reply: int) -> int:
+        """Tokens that the reply may have, if every reply may have ``per_reply``."""
+        return per_reply if self.room is None else min(per_reply, self.room)
+
 
 @dataclass(frozen=True)
 class Reply:
     """What the policy answered.
 
     Attributes:
-        text: For the environment.
+        text: What the environment reads.
         ids: Token ids for training; ``()`` for a policy without tokens.
-        logprobs: Of ``ids``.
-        cut: Whether a limit of tokens ended it.
-        error: Why there is no reply, of a policy that asks others and got no answer; the rest is then of no account.
+        logprobs: Log-probabilities of ``ids``.
+        cut: Whether a token limit ended the reply.
+        error: Why there is no reply, for a policy that asks a server and got no answer; the other fields then mean
+            nothing.
     """
 
     text: str
@@ -65,12 +70,12 @@ class Reply:
 
 @dataclass(frozen=True)
 class Penalties:
-    """Added to the reward of a turn, beside what the environment pays.
+    """What is added to the reward of a turn, besides the environment's own reward.
 
     Attributes:
-        cut: If the reply was cut by a limit of tokens.
-        failure: If the environment crashed or ran over its time limit. -2 is below what honest failures cost in the
-            environments of `ragen_envs` under the default limits, so that no policy gains by bringing one down.
+        cut: Added if a token limit cut the reply.
+        failure: Added if the environment crashed or exceeded its time limit. -2 is below what honest failures cost in
+            the environments of `ragen_envs` under the default limits, so no policy gains by crashing one.
     """
 
     cut: float = 0.0
@@ -78,41 +83,41 @@ class Penalties:
 
 
 Renew = Callable[[TurnEnv, Failure], TurnEnv]
-"""Makes an environment to play in the place of one that failed and is not used again."""
+"""Makes an environment to play instead of one that failed and is not used again."""
 
 
 class Policy(Protocol):
-    """Anything that answers user messages; inherit from it to have `goes_on`.
+    """Anything that answers user messages. Inherit from it to get `goes_on`.
 
     Attributes:
         chat: Turns messages into token ids; ``None`` for a policy that only reads and writes text.
-        max_context: Tokens its model can attend to, or ``None``.
+        max_context: Number of tokens that its model can attend to, or ``None`` for no limit.
     """
 
     chat: "Chat | None"
     max_context: int | None
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Forget everything; start ``len(seeds)`` empty contexts, each with its own sampling seed."""
+        """Forget everything and start ``len(seeds)`` empty contexts, each with its own sampling seed."""
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests, in order."""
 
     def end(self, rows: Sequence[int]) -> None:
-        """These rows are finished and will not ask again."""
+        """Drop these rows: they are finished and will not ask again."""
 
     def goes_on(self, playing: bool) -> bool:
-        """Whether another turn is due, given whether any row of this process still plays.
+        """Whether another turn is needed, given whether any row of this process still plays.
 
-        A policy whose replies take all processes together answers for all of them, and is then asked for replies to
-        no requests where everything is over already. This one answers for itself.
+        A policy whose replies need all processes at once answers for all of them. A process whose rows are all
+        finished then calls `reply` without requests. This default answers for its own process only.
         """
         return playing
 
 
 @dataclass(frozen=True)
 class Start:
-    """How one episode starts: the start state, the outcomes, and the policy's own dice."""
+    """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling."""
 
     seed: int
     outcome_seed: int | None = None
@@ -120,5 +125,5 @@ class Start:
 
     @classmethod
     def drawn(cls, seed: int, entropy: Sequence[int]) -> "Start":
-        """The start state of ``seed``, with outcomes and sampling that ``entropy`` fixes."""
+        """The start state of ``seed``, with an outcome seed and a sampling seed that ``entropy`` fixes."""
         return cls(seed, *np.random.SeedSequence(entropy).generate_state(2).tolist())

@@ -1,32 +1,33 @@
-"""Play episodes: environments on one side, a policy on the other, whole trajectories out. No torch here.
+"""Play episodes: environments and a policy go in, whole trajectories come out. No torch here.
 
-All unfinished rows ask the policy together, their environments are stepped side by side (`env_executor.EnvExecutor`),
-and rows that finish leave the batch. Nothing is gathered across processes here; a policy that must do so says how long
-(`Policy.goes_on`), so that ranks with different numbers of turns cannot hang one another.
+All unfinished rows ask the policy together, then their environments are stepped side by side
+(`env_executor.EnvExecutor`). Finished rows leave the batch. Nothing is gathered across processes here. A policy that
+must gather says how long the loop goes on (`Policy.goes_on`), so that ranks with different numbers of turns cannot make
+one another hang.
 
-How an episode ends. *Valued* says whether a critic may say what the rest was worth (as far as ``bootstrap`` lets it):
+How an episode ends. *Valued* says whether a critic may value the rest (as far as ``bootstrap`` allows it):
 
 | what happens | ``limit`` | the last turn | valued |
 |---|---|---|---|
-| the task is over: *terminated*; all others are *truncated* | ``""`` | as the environment paid it | no |
-| a limit of the environment | ``turns``, ``actions``, ``env`` | as the environment paid it | yes |
-| the next prompt fills the trajectory's length or the model's context | ``context`` | as paid | yes |
+| the task is over: *terminated*; all others are *truncated* | ``""`` | the environment's reward | no |
+| a limit of the environment | ``turns``, ``actions``, ``env`` | the environment's reward | yes |
+| the next prompt fills the trajectory's length or the model's context | ``context`` | the same | yes |
 | ``step`` raises an exception | ``crash`` | traceback in ``info["error"]``, `Penalties.failure` | no |
 | ``step`` takes longer than its time limit | ``timeout`` | the same | no |
-| the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; nobody stepped | no |
+| the policy has no reply (`Reply.error`) | ``error`` | ``info["error"]``, reward 0; not stepped | no |
 
-A reply that reaches its own limit of tokens, the trajectory's or the model's is cut, which ends nothing: its tokens are
-trained, the environment reads it, and ``Penalties.cut`` is added to its reward. A first prompt without room for a reply
-and an environment that cannot be reset are errors, because there is no turn to record.
+A reply that reaches a token limit (its own, the trajectory's or the model's) is cut. That does not end the episode: its
+tokens are trained, the environment reads it, and ``Penalties.cut`` is added to its reward. A first prompt without room
+for a reply and an environment that cannot be reset are errors, because there is no turn to record.
 
-Left out: replies to rows that are ready while others still wait for their environments. Which rows are computed
-together would hang on timing, and so would the last bits of their probabilities; policies that gather over processes
-could not do it at all.
+Left out: replies to rows that are ready while others still wait for their environments. The rows that are computed
+together would then depend on timing, and so would the last bits of their probabilities. Policies that gather over
+processes could not do it at all.
 """
 
+import time
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
@@ -34,17 +35,16 @@ from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
 from ragen_trl.trajectory import Trajectory
 
-if TYPE_CHECKING:
-    pass
-import time
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ragen_trl.rollout.interfaces import Renew, Start, TurnEnv
+# Seconds to wait before an environment that could not be reset is replaced. A server may be back by then.
+PAUSES = (0.0, 1.0, 4.0)
 
 
 class ContextTooShortError(UserError, ValueError):
     """The first prompt alone fills the context."""
+
+
+class EnvResetError(UserError, RuntimeError):
+    """Neither an environment nor the new ones that replaced it could start an episode."""
 
 
 def play(
@@ -65,15 +65,15 @@ def play(
         envs: One environment per episode.
         policy: Answers the user messages.
         starts: One start per episode.
-        max_length: Tokens a trajectory may have after its first prompt. An episode whose next prompt would leave no
-            room for a reply, here or in the model's context, ends truncated with ``limit="context"``; a reply that
-            would run over is cut.
+        max_length: Number of tokens that a trajectory may have after its first prompt. An episode ends truncated with
+            ``limit="context"`` if its next prompt would leave no room for a reply, here or in the model's context. A
+            reply that would exceed the limit is cut.
         executor: Runs the environments; by default without a time limit.
-        penalties: What is taken off for cut replies and for failures of the environment.
-        renew: Called with an environment that failed, which is not used again here. Without it nothing takes its
-            place, and who passes a time limit must not use ``envs`` that ran over it.
-        window: Turns that a policy with tokens sees at most, the one to be answered included; needs ``AgentTurns``.
-            Unset: all. What is built anew then, and how it is trained: ``segments.py``.
+        penalties: What is added to the reward for cut replies and for failures of the environment.
+        renew: Called with an environment that failed, which is not used again here. Without ``renew`` it is not
+            replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
+        window: Number of turns that a policy with tokens sees at most, including the one to answer; needs
+            ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
 
     Returns:
         One trajectory per environment, in order.
@@ -81,7 +81,7 @@ def play(
     Raises:
         ValueError: If the numbers of environments and starts differ.
         ContextTooShortError: If a first prompt alone fills the context.
-        EnvResetError: If an environment cannot be reset, nor the one that ``renew`` puts in its place.
+        EnvResetError: If neither an environment nor the one that ``renew`` makes instead can be reset.
     """
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
@@ -150,20 +150,10 @@ def _take_turns(
         else:
             episode.answer(request, reply, outcome, penalty)
 
-
-
-# Seconds before an environment that could not be reset gets a successor: a server may be back by then.
-PAUSES = (0.0, 1.0, 4.0)
-
-
-class EnvResetError(UserError, RuntimeError):
-    """An environment, and new ones in its place, could not start an episode."""
-
-
 def begin(
     envs: Sequence[TurnEnv], starts: Sequence[Start], executor: EnvExecutor, renew: Renew | None, window: int | None
 ) -> list[Episode]:
-    """Reset every environment; one that fails gets successors and further chances, after growing pauses."""
+    """Reset every environment. One that fails is replaced and tried again, after longer and longer pauses."""
     played = list(envs)
     outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
     for pause in PAUSES:
@@ -173,7 +163,7 @@ def begin(
         time.sleep(pause)
         for row, failure in failures.items():
             (made,) = executor.run([partial(renew, played[row], failure)])
-            if not isinstance(made, Failure):  # else the same one is reset again, with which nothing else went wrong
+            if not isinstance(made, Failure):  # otherwise the same one is reset again; only its reset had failed
                 played[row] = made
         again = executor.run([partial(_reset, played[row], starts[row]) for row in failures])
         for row, outcome in zip(list(failures), again, strict=True):
@@ -183,14 +173,14 @@ def begin(
         if isinstance(outcome, Failure):
             tries = "" if renew is None else f" in {1 + len(PAUSES)} attempts"
             raise EnvResetError(
-                f"no episode could start at reset(seed={start.seed}){tries} ({outcome.kind}); an environment that has "
-                f"to stay in the thread that made it needs env_workers=0:\n{outcome.text}"
+                f"no episode could start at reset(seed={start.seed}){tries} ({outcome.kind}); if the environment must "
+                f"stay in the thread that made it, set env_workers=0:\n{outcome.text}"
             ) from outcome.error
         episodes.append(Episode(start, env, outcome, window))
     return episodes
 
 
-def _reset(env: "TurnEnv", start: "Start") -> Outcome:
+def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
     observation, info = env.reset(seed=start.seed, options=options)
     return Outcome(observation, dict(info))

@@ -1,23 +1,26 @@
-"""Which start states are for what, so that no evaluated one is ever trained on.
+"""Which seeds are used for what, so that no start state of the evaluation is ever trained on.
 
-Seeds below ``EVALUATION_END`` are for evaluation only, training starts at ``StarPOConfig.train_seed_start``, extra
-rollouts at ``REFILL``, warm-start play at ``WARM_START``. Different seeds may still draw the same start state by chance
-in a small environment; ``benchmarks/train.py`` reports success on those that were never trained on apart.
+Seeds below ``EVALUATION_END`` are for evaluation only. Training starts at ``StarPOConfig.train_seed_start``, extra
+rollouts at ``REFILL``, warm-start play at ``WARM_START``. In a small environment, different seeds may still draw the
+same start state by chance; ``benchmarks/train.py`` reports the success on start states that were never trained on
+separately.
 
-A row is a training group. With several environments it names its own: ``env`` for reward functions and readers,
-``env_index`` for the trainer, because a function has no text that leads back to it.
+A row is a training group. With several environments it names its environment twice: ``env`` for reward functions and
+readers, ``env_index`` for the trainer, because an environment given as a function cannot be found by a text.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from datasets import Dataset
 
-from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_pool import EnvSpec
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
 
 EVALUATION_END = 10_000
 REFILL = 500_000_000
@@ -25,36 +28,36 @@ WARM_START = 1_000_000_000
 SELECTION = 8_000  # from here to EVALUATION_END: evaluation during training
 REFILL_ATTEMPTS = 64  # extra rollouts that one rollout may have
 
-# TRL wants a prompt column; the trainer replaces it by the environment's first message once it has been played.
+# TRL needs a prompt column. The trainer replaces it by the environment's first message once that has been played.
 EMPTY_PROMPT = [{"role": "user", "content": ""}]
 
 
 class SeedOverlapError(UserError, ValueError):
-    """Start states meant for evaluation would be trained on, or the other way round."""
+    """Training would use start states that are kept for evaluation, or the other way round."""
 
 
 class StartStateError(UserError, ValueError):
-    """The start states or weights that were asked for do not fit the run."""
+    """The requested start states or weights do not fit the run."""
 
 
-def training_rows(args: StarPOConfig, envs: Sequence[EnvSpec] | None = None) -> Dataset:
+def training_rows(args: "StarPOConfig", envs: Sequence[EnvSpec] | None = None) -> Dataset:
     """One row per training group, columns ``prompt`` and ``seed``, in the order in which they are played.
 
-    With ``max_steps`` the whole run is one pass, so that a resumed run continues with the very row at which it was
-    stopped: ``num_train_seeds`` start states, shuffled anew each time all were used, or a new one for every group.
-    Without, the rows are one epoch of ``num_train_seeds`` start states per environment.
+    With ``max_steps`` the whole run is one pass, so that a resumed run continues with exactly the row at which it
+    stopped. It has ``num_train_seeds`` start states, shuffled again each time all were used, or a new start state for
+    every group. Without ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per environment.
 
     Args:
-        args: The configuration. ``env_weights`` say how often each environment is played.
-        envs: The run's environments. If given, columns ``env`` and ``env_index`` say whose row it is: in a rollout as
-            often as `interleave` says, in an order drawn from ``args.seed``. Each environment has the start states
-            that it would have alone.
+        args: The configuration. Its ``env_weights`` say how often each environment is played.
+        envs: The run's environments. If given, the columns ``env`` and ``env_index`` name the row's environment. Within
+            a rollout each comes as often as `interleave` says, in an order drawn from ``args.seed``. Each environment
+            has the same start states as if it were alone in the run.
 
     Raises:
-        SeedOverlapError: If training would begin among the evaluation seeds or reach those of warm-start play, or of
-            extra rollouts where ``max_refills`` asks for them.
-        StartStateError: If there is not one positive weight per environment, or no end of the run, or there are not
-            seeds enough for ``max_refills``.
+        SeedOverlapError: If training would use seeds of the evaluation, of warm-start play, or of extra rollouts (with
+            ``max_refills``).
+        StartStateError: If there is not one positive weight per environment, if the run has no end, or if there are too
+            few seeds for ``max_refills``.
     """
     count = 1 if envs is None else len(envs)
     weights = _checked_weights(args.env_weights, count)
@@ -64,30 +67,30 @@ def training_rows(args: StarPOConfig, envs: Sequence[EnvSpec] | None = None) -> 
         num_rows = args.num_train_seeds * count
     else:
         raise StartStateError(
-            f"max_steps is {args.max_steps}; set it, or num_train_seeds and num_train_epochs, to say how long"
+            f"max_steps is {args.max_steps}, so the run has no end; set it, or num_train_seeds and num_train_epochs"
         )
     if args.num_train_seeds is not None and args.num_train_seeds < args.groups_per_generation:
         raise StartStateError(
             f"num_train_seeds is {args.num_train_seeds}, but every rollout takes {args.groups_per_generation} "
-            "different start states; raise it or leave it unset"
+            "different start states; raise num_train_seeds or leave it unset"
         )
     order = _shuffled_within(interleave(weights, num_rows), args)
     seeds = [iter(_seeds_in_order(args, order.count(index), index)) for index in range(count)]
     rows = _rows([next(seeds[index]) for index in order], envs, order)
     if args.max_refills and args.num_train_seeds is None:
-        refill_rows(args, args.num_rollouts - 1, args.max_refills - 1, rows)  # the last one: mistakes show now
+        refill_rows(args, args.num_rollouts - 1, args.max_refills - 1, rows)  # the last one, so that mistakes show now
     return rows
 
 
 def interleave(weights: Sequence[float], count: int) -> list[int]:
-    """Takes turns by weight, as evenly as possible (Tijdeman's solution of the chairman assignment problem, 1980).
+    """Take turns by weight, as evenly as possible (Tijdeman's solution of the chairman assignment problem, 1980).
 
-    After any number of turns n each index i came within 1 of ``n · w_i / Σ w`` times. So it comes exactly as often
-    wherever that is a whole number for every index, as after each rollout of 4 groups with weights 3 and 1.
+    After any number n of turns, each index i has come ``n · w_i / Σ w`` times, with an error below 1. Where these are
+    whole numbers for all indices the error is 0, as after each rollout of 4 groups with weights 3 and 1.
 
     Args:
         weights: Positive numbers.
-        count: How many turns.
+        count: Number of turns.
 
     Returns:
         ``count`` indices into ``weights``.
@@ -113,27 +116,27 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
 
 
 def refill_rows(
-    args: StarPOConfig, rollout_index: int, attempt: int, rows: Dataset, from_dataset: bool = False
+    args: "StarPOConfig", rollout_index: int, attempt: int, rows: Dataset, from_dataset: bool = False
 ) -> list[dict[str, Any]]:
-    """Start states for one more rollout, when too few groups of the last one are worth training on.
+    """Start states for an extra rollout, used when too few groups of the last one are worth training on.
 
-    Where every group has a new start state, so has every extra one, from a range of seeds of its own, in the same
-    environments. Where the start states are a fixed set, they are drawn from it: first those that this rollout has not
-    had, and the attempts of one rollout go on through one shuffled order.
+    If every group of the run has a new start state, so has every extra group: its seeds come from their own range, in
+    the same environments. If the start states are a fixed set, the extra ones are drawn from it, first those that this
+    rollout has not played; the attempts of one rollout follow one shuffled order.
 
     Args:
         args: The configuration.
-        rollout_index: Which rollout of the run, from 0 on.
-        attempt: Which extra rollout of it, from 0 on.
+        rollout_index: Number of the rollout in the run, from 0.
+        attempt: Number of the extra rollout for it, from 0.
         rows: All rows of the run, in the order in which they are played.
-        from_dataset: They are a user's, so that no new seeds may be made up.
+        from_dataset: Whether the rows are a user's data set; then no new seeds are made up.
 
     Returns:
-        One row per group, for all processes together, with the columns of ``rows``. The same for the same arguments.
+        One row per group, for all processes together, with the columns of ``rows``. Equal arguments give equal rows.
 
     Raises:
         SeedOverlapError: If training itself uses seeds of the extra rollouts, or these reach those of warm-start play.
-        StartStateError: If ``attempt`` is past the number that there are seeds for.
+        StartStateError: If there are no seeds for so many attempts.
     """
     size = args.groups_per_generation
     first = rollout_index % (len(rows) // size) * size
@@ -142,7 +145,7 @@ def refill_rows(
         chosen = _others_first(rows, now, [args.seed, rollout_index])
         return [rows[chosen[place % len(chosen)]] for place in range(attempt * size, (attempt + 1) * size)]
     if not 0 <= attempt < REFILL_ATTEMPTS:
-        raise StartStateError(f"attempt is {attempt}; a rollout has at most {REFILL_ATTEMPTS} extra ones")
+        raise StartStateError(f"attempt is {attempt}; a rollout has at most {REFILL_ATTEMPTS} extra rollouts")
     last = max(rows["seed"])
     begin = REFILL + (rollout_index * REFILL_ATTEMPTS + attempt) * size
     if last >= REFILL:
@@ -153,29 +156,29 @@ def refill_rows(
 
 
 def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Dataset:
-    """Rows for TRL's evaluation during training, by which a checkpoint may be chosen: not the seeds of ``evaluate``.
+    """Rows for TRL's evaluation during training, by which a checkpoint may be chosen; never the seeds of ``evaluate``.
 
     Args:
-        count: How many, over all environments.
-        envs: The run's environments; they take turns, and all have the same first seeds.
+        count: Number of rows, over all environments.
+        envs: The run's environments. They take turns, and each starts with the same first seed.
 
     Raises:
-        SeedOverlapError: If there are not that many.
+        SeedOverlapError: If there are not that many seeds.
         StartStateError: If there are fewer rows than environments.
     """
     if not 1 <= count <= EVALUATION_END - SELECTION:
         raise SeedOverlapError(f"num_eval_seeds is {count}; there are {EVALUATION_END - SELECTION} such seeds")
     num_envs = 1 if envs is None else len(envs)
     if count < num_envs:
-        raise StartStateError(f"num_eval_seeds is {count} for {num_envs} environments; give at least one to each")
+        raise StartStateError(f"num_eval_seeds is {count} for {num_envs} environments; each needs at least one")
     return _rows([SELECTION + row // num_envs for row in range(count)], envs, [row % num_envs for row in range(count)])
 
 
 def evaluation_seeds(count: int) -> range:
-    """The first ``count`` evaluation seeds: always the same ones.
+    """The first ``count`` evaluation seeds, always the same.
 
     Raises:
-        SeedOverlapError: If there are not that many.
+        SeedOverlapError: If there are not that many seeds.
     """
     if not 1 <= count <= SELECTION:
         raise SeedOverlapError(f"{count} evaluation episodes; there are {SELECTION} evaluation seeds, from 0 on")
@@ -186,9 +189,9 @@ def _checked_weights(weights: Sequence[float] | None, count: int) -> Sequence[fl
     if weights is None:
         return [1.0] * count
     if len(weights) != count:
-        raise StartStateError(f"env_weights is {weights} for {count} environment(s); give one weight to each")
+        raise StartStateError(f"env_weights is {weights} for {count} environment(s); give one weight for each")
     if not all(0 < weight < float("inf") for weight in weights):
-        raise StartStateError(f"env_weights is {weights}; weights are positive numbers, and what has none is left out")
+        raise StartStateError(f"env_weights is {weights}; weights must be positive, so leave out what has weight 0")
     return weights
 
 
@@ -202,7 +205,7 @@ def _checked_end(first: int, count: int) -> int:
     return first + count
 
 
-def _seeds_in_order(args: StarPOConfig, count: int, env_index: int) -> list[int]:
+def _seeds_in_order(args: "StarPOConfig", count: int, env_index: int) -> list[int]:
     """The start states of one environment's ``count`` groups, in the order in which they are played."""
     first, num_seeds = args.train_seed_start, args.num_train_seeds or count
     end = _checked_end(first, num_seeds)
@@ -213,8 +216,8 @@ def _seeds_in_order(args: StarPOConfig, count: int, env_index: int) -> list[int]
     return np.concatenate(passes)[:count].tolist()
 
 
-def _shuffled_within(order: list[int], args: StarPOConfig) -> list[int]:
-    """Shuffles within each rollout, so that an even pattern does not give each process an environment of its own."""
+def _shuffled_within(order: list[int], args: "StarPOConfig") -> list[int]:
+    """Shuffle within each rollout. Otherwise an even pattern could give each process only one environment."""
     random = np.random.default_rng(np.random.SeedSequence(args.seed, spawn_key=(1,)))
     size = args.groups_per_generation
     shuffled: list[int] = []
@@ -224,7 +227,7 @@ def _shuffled_within(order: list[int], args: StarPOConfig) -> list[int]:
 
 
 def _others_first(rows: Dataset, now: range, entropy: list[int]) -> list[int]:
-    """One row of every different start, in shuffled order; those of ``now`` come last."""
+    """One row for every different start state, in shuffled order; those of ``now`` come last."""
     columns = [list(rows[name]) for name in ("env_index", "seed") if name in rows.column_names]
     starts = list(zip(*columns, strict=True))
     current = {starts[row] for row in now}

@@ -1,6 +1,6 @@
-"""The context of a sliding window: what a policy reads that sees the last turns only. No torch here.
+"""The context of a sliding window: what the policy reads if it sees only the last turns. No torch here.
 
-Left out: summaries of what slid out.
+Left out: summaries of the turns that were dropped.
 """
 
 from collections.abc import Sequence
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 def window_context(
     chat: "Chat", kept: Sequence[Turn], opening: str, observation: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Token ids of a context that holds the last turns only.
+    """Token ids of a context that holds only the last turns.
 
     Args:
-        chat: Of the policy.
-        kept: The turns before the one to be answered that are still seen, k - 1 at most, with their tokens.
-        opening: The first message of the new context: instruction and the observation of the first kept turn, or of
-            the turn to be answered where no other is kept.
+        chat: The policy's chat.
+        kept: The earlier turns that the policy still sees, at most k - 1, with their tokens.
+        opening: The first message of the new context: the instruction and the observation of the first kept turn, or
+            of the turn to answer if no earlier turn is kept.
         observation: The user message to answer.
 
     Returns:
-        What comes before the message, `Turn.context_ids`, and the message itself, `Turn.prompt_ids`. With no turn kept
-        the message is in the opening, and the context before it empty.
+        The tokens before the message (`Turn.context_ids`) and those of the message (`Turn.prompt_ids`). If no turn is
+        kept, the message is the opening, and the context before it is empty.
     """
     ids = list(chat.start(opening))
     if not kept:

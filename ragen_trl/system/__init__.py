@@ -1,7 +1,8 @@
-"""What touches the machine and knows nothing of training.
+"""Files, terminal and versions: code that knows nothing of training.
 
-Files that are written whole or not at all, SQLite files of a known format, progress bars, colour on a terminal, and
-where a number comes from (command, commit, versions).
+`atomic` writes files whole or not at all, `sqlite_file` opens SQLite files of a known format, `progress` and
+`terminal` show progress and colour, `provenance` says where a number comes from (command, commit, versions), and
+`old_names` keeps the import paths of version 0.1.
 
-Imports: the standard library and small libraries; nothing of this package but `errors`.
+Imports: libraries and, of this package, only `errors`. Every other package may import it.
 """

@@ -1,11 +1,11 @@
-"""Files that are never half there."""
+"""Files are written whole or not at all."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file, text as UTF-8, so that a reader sees the old one, the new one, or none: never half of one."""
+    """Write a file, text as UTF-8. A reader sees the old file, the new one or none, and never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as file:

@@ -1,7 +1,7 @@
 """Import paths and names of version 0.1, which still work and warn once.
 
-A path such as ``ragen_trl.tiny_model`` becomes a stand-in for the module's new place. Only what README, the
-documentation or ``__all__`` of version 0.1 showed is kept, and what a checkpoint's ``training_args.bin`` names.
+A path such as ``ragen_trl.tiny_model`` becomes a stand-in for the module's new path. What README, the documentation and
+``__all__`` of version 0.1 showed is kept, and what a checkpoint's ``training_args.bin`` names.
 """
 
 import sys
@@ -30,7 +30,7 @@ MOVED = {
     "tiny_model": "policies.tiny_model",
     "trajectory_trainer": "trainers.trajectory",
 }
-"""Modules of ``ragen_trl``: old path, new path."""
+"""Modules of ``ragen_trl``: old path → new path."""
 
 RENAMED = {
     "Experience": "RolloutBatch",
@@ -39,11 +39,11 @@ RENAMED = {
     "Outline": "TrajectorySummary",
     "find_signs": "find_alerts",
 }
-"""Classes and functions: old name, new name."""
+"""Classes and functions: old name → new name."""
 
 
 class _StandIn(ModuleType):
-    """A module at its old path: everything is read from the new one."""
+    """A module at its old path; every name is read from the new path."""
 
     def __init__(self, name: str, target: str) -> None:
         super().__init__(name, f"The former path of ``{target}``.")
@@ -56,7 +56,7 @@ class _StandIn(ModuleType):
 
 
 class _OldPaths(MetaPathFinder, Loader):
-    """Finds the modules of `MOVED`, after all other finders."""
+    """Finds the modules of `MOVED`; Python asks all other finders first."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -70,7 +70,7 @@ class _OldPaths(MetaPathFinder, Loader):
         return _StandIn(spec.name, target)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
+        """There is nothing to run."""
 
 
 def install() -> None:
@@ -80,14 +80,14 @@ def install() -> None:
 
 
 def new_name(name: str) -> str | None:
-    """The present name of a former one, with a warning the first time; ``None`` if there never was one."""
+    """The new name for an old one, with a warning the first time; ``None`` if ``name`` is no old name."""
     if name in RENAMED:
         _warn_once(name, RENAMED[name])
     return RENAMED.get(name)
 
 
 def former_attribute(old: str, new: str) -> Any:
-    """Makes a property under a former name; for class bodies."""
+    """A property under an old name, for class bodies."""
 
     def read(self: Any) -> Any:
         _warn_once(old, new)
@@ -97,11 +97,11 @@ def former_attribute(old: str, new: str) -> Any:
 
 
 class FormerKeys(dict[str, Any]):
-    """A mapping that answers to former keys, too.
+    """A mapping that can be read by its old keys as well.
 
     Args:
         values: What it holds.
-        former: Old key, new key.
+        former: Old key → new key.
     """
 
     def __init__(self, values: Mapping[str, Any], former: Mapping[str, str]) -> None:

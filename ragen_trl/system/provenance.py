@@ -1,4 +1,4 @@
-"""Where a number comes from: command, commit, versions, machine. Every JSON file of results carries it."""
+"""Where a number comes from: command, commit, versions, machine. Every JSON file of results has these."""
 
 import os
 import platform
@@ -42,7 +42,7 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Commit of the checkout this package runs from, or ``None`` if it is installed without one."""
+    """Commit of the git checkout that this package runs from; ``None`` if it is installed without one."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

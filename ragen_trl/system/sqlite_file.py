@@ -1,6 +1,6 @@
-"""A SQLite file of a known format: made where it is missing, refused where it is something else.
+"""A SQLite file of a known format: a missing file is created, a file of another format is refused.
 
-What a cache on disk needs besides its tables. Left out: migrations; a file of another version is refused.
+This is what a cache on disk needs besides its tables. Left out: migrations; a file of another version is refused.
 """
 
 import sqlite3
@@ -13,23 +13,23 @@ from ragen_trl.errors import UserError
 
 
 class SqliteFile:
-    """An open file; derive from it and say what it holds.
+    """An open SQLite file. A derived class says what it holds.
 
     Args:
-        path: The file; it and its folder are made if they are missing.
-        timeout: Seconds to wait for another process that writes.
-        threads: Whether threads share the connection, which the derived class then has to lock.
+        path: The file. It and its folder are created if they are missing.
+        timeout: Seconds to wait while another process writes.
+        threads: Whether threads share the connection. The derived class must then lock it.
 
     Raises:
-        UserError: Of the kind `error`, if the file is not SQLite, belongs to something else, has another version, or
-            cannot be opened.
+        UserError: An `error`, if the file is not SQLite, belongs to another program, has another version, or cannot be
+            opened.
 
     Attributes:
-        error: What is raised about the file.
-        purpose: What it is, in messages.
+        error: The class of error that is raised about the file.
+        purpose: What the file is, in messages.
         application: ``application_id`` of the format.
         version: ``user_version`` of the format.
-        schema: Statements that make the tables.
+        schema: Statements that create the tables.
         pragmas: Statements for every connection.
     """
 
@@ -68,7 +68,7 @@ class SqliteFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._connection.execute("BEGIN IMMEDIATE")  # nobody else writes between the look and the change
+        self._connection.execute("BEGIN IMMEDIATE")  # no other process writes between reading and changing
         try:
             yield self._connection
             self._connection.execute("COMMIT")
@@ -83,15 +83,15 @@ class SqliteFile:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self.error(
-                f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that; if it "
-                "is something else or damaged, name another file or move this one away"
+                f"{self.path} cannot be used as {self.purpose} ({error}); if another program holds it, end that one; "
+                "if it is damaged or something else, name another file or move this one away"
             ) from error
 
     def _check_version(self) -> None:
-        """Make the tables in a new file; refuse any file that is neither new nor ours."""
+        """Create the tables in a new file; refuse a file that is neither new nor of this format."""
         if self._is_new():
             with self._transaction():
-                if self._is_new():  # still, now that nobody else can write
+                if self._is_new():  # check again, now that no other process can write
                     marks = (f"application_id = {self.application}", f"user_version = {self.version}")
                     for statement in (*self.schema, *(f"PRAGMA {mark}" for mark in marks)):
                         self._connection.execute(statement)

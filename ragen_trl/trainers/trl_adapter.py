@@ -284,12 +284,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         """The policy without its wrappers, ready to sample."""
         if self.use_vllm:  # which generates with weights of its own: nothing to gather
             return nullcontext(self.accelerator.unwrap_model(self.model))
-        return unwrap_model_for_generation(
-            self.model_wrapped,
-            self.accelerator,
-            gather_deepspeed3_params=self.args.ds3_gather_for_generation,
-            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
-        )
+        return unwrapped_for_generation(self)
 
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""
@@ -301,6 +296,16 @@ class TRLAdapter(GRPOTrainer, ABC):
     def forget_sent_weights(self) -> None:
         """Whatever vLLM has, it gets the present weights before it plays again."""
         self._last_loaded_step = -1
+
+
+def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
+    """The policy of any ``GRPOTrainer`` without its wrappers, weights gathered, as TRL itself samples from it."""
+    return unwrap_model_for_generation(
+        trainer.model_wrapped,
+        trainer.accelerator,
+        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+        gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+    )
 
 
 class PlainRollout(NamedTuple):

@@ -3,8 +3,8 @@
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.transformers import ScriptedPolicy
 
 
 @pytest.fixture(scope="session")

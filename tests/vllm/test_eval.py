@@ -8,7 +8,7 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from ragen_trl.__main__ import main
+from ragen_trl.cli.main import main
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 
 pytestmark = pytest.mark.timeout(900)  # an engine takes minutes to start

@@ -2,7 +2,7 @@
 
 The file is a cache of its source. It is built in one go under another name and then renamed, so that a half-built
 one is never opened; it is never changed afterwards, so any number of processes may read it without locks. It carries
-a key that says what it was made from, and one with another key, or a damaged one, is built anew.
+a key that says what it was made from, and one with another key, or a damaged one, is built again.
 """
 
 import functools
@@ -64,7 +64,7 @@ class SqliteCatalog(Catalog):
             connection = _connect(self.path)
             if dict(connection.execute("SELECT name, value FROM about")) != self._about:
                 connection.close()
-                raise CatalogError(f"{self.path} was built anew since this catalogue was opened; open it again")
+                raise CatalogError(f"{self.path} was built again since this catalogue was opened; open it again")
             self._local.opened = os.getpid(), connection
         return connection
 

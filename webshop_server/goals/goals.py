@@ -54,7 +54,7 @@ class Goal:
         query: Search phrase of that product.
         name: Title of that product.
         product_category: Path of that product in the shop.
-        instruction: What the shopper is told, price included.
+        instruction: The request as the shopper reads it, price included.
         attributes: Properties asked for; at least one.
         price_upper: Highest price in dollars, or `NO_PRICE_BOUND`.
         options: Value by option name (synthetic), or values alone (human).
@@ -76,11 +76,6 @@ class Goal:
     weight: float
     winnable: bool | None = None
     nouns: tuple[str, ...] | None = None
-
-    @property
-    def option_values(self) -> tuple[str, ...]:
-        """The values asked for, with or without names."""
-        return self.options if isinstance(self.options, tuple) else tuple(self.options.values())
 
 
 WinnableCheck = Callable[[Product, Goal], bool]
@@ -236,7 +231,7 @@ class Goals:
             by: "product" adds "_by_product" to the name, so that no product is in two splits.
 
         Returns:
-            Goal numbers, ascending. Not to be written to.
+            Goal numbers, ascending. Read-only.
 
         Raises:
             GoalError: If there is no such split.

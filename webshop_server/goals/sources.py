@@ -57,7 +57,7 @@ def read_sources(catalog: GoalSource, human: bool) -> Sources:
     """Reads the requests of a catalogue and weighs them.
 
     A request that people wrote weighs 1. A generated one weighs the mean over its attributes of 1 / (number of goals
-    with this attribute), so that rare wishes are drawn as often as common ones.
+    with this attribute), so that rare attributes are drawn as often as common ones.
 
     Args:
         catalog: The products, read once in their order.

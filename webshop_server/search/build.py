@@ -165,7 +165,7 @@ def _fill_texts(texts: Sequence[bytes], text: NDArray[np.uint8], starts: NDArray
 
 
 def _place(found: Postings, new_numbers: NDArray[np.int32], arrays: Arrays) -> None:
-    """Puts each posting behind those of the same term that came before it."""
+    """Puts each posting after the earlier ones of the same term."""
     inverse_norms = _inverse_norms(found)
     cursors = arrays["term_ranges"][:-1].copy()
     found.spool.seek(0)

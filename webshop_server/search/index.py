@@ -4,7 +4,7 @@
     w = occurrences in the query * ln(1 + (N - df + 0.5) / (df + 0.5)),   k1 = 0.9, b = 0.4
 
 Everything but the sum of a query is computed when the index is built, so a query is a few array additions. The index
-lies beside its catalogue in one file, which all workers of a machine map into memory together. Left out: everything
+is one file beside its catalogue, which all workers of a machine map into memory together. Left out: everything
 that Lucene does to look at fewer documents, which would change no result.
 
 When the first keyword is one of these, the rest is no search for words:
@@ -37,7 +37,7 @@ LIMIT = 50
 """Results of a search, in the original."""
 
 _LISTS = ("<a>", "<c>", "<q>")
-_VERSION = 1  # of the analyzer and of the arrays; a file of another one is built anew
+_VERSION = 1  # of the analyzer and of the arrays; a file of another version is built again
 _log = logging.getLogger(__name__)
 
 
@@ -85,10 +85,10 @@ class SearchIndex:
 
     @classmethod
     def open(cls, catalog: Searchable) -> "SearchIndex":
-        """Opens the index that lies beside a catalogue, or builds it there.
+        """Opens the index beside a catalogue, or builds it there.
 
         Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
-        A file that is damaged or of another version is built anew, with a warning in the log. Where there is no
+        A file that is damaged or of another version is built again, with a warning in the log. Where there is no
         folder, or none that can be written, the index is built in memory.
 
         Args:
@@ -105,7 +105,7 @@ class SearchIndex:
         except (FileNotFoundError, NotADirectoryError):
             _log.info("building the search index %s", path)
         except IndexFileError as error:
-            _log.warning("%s; building it anew", error)
+            _log.warning("%s; building it again", error)
         return cls._new(catalog, path)
 
     @classmethod
@@ -201,7 +201,7 @@ class SearchIndex:
 
 
 def index_path(folder: Path, catalog_hash: str) -> Path:
-    """Where the index of a catalogue lies."""
+    """The path of a catalogue's index."""
     return folder / f"search-{catalog_hash[:16]}.index"
 
 

@@ -139,8 +139,8 @@ class JsonApi:
                 return self._shop.goals.sample(rng, asked.split)
             numbers = self._shop.goals.split(asked.split)
             if asked.index >= len(numbers):
-                told = f"split {asked.split!r} has {len(numbers)} goals; there is no index {asked.index}"
-                raise RequestError(404, "unknown_goal", told)
+                message = f"split {asked.split!r} has {len(numbers)} goals; there is no index {asked.index}"
+                raise RequestError(404, "unknown_goal", message)
             return int(numbers[asked.index])
         except (GoalError, UnknownGoalError) as error:
             raise RequestError(404, "unknown_goal", str(error)) from error

@@ -41,7 +41,7 @@ class Metrics:
 
     Attributes:
         in_flight: Requests that have come and are not answered yet.
-        stopping: Set by whoever stops the server: from then on no request is taken.
+        stopping: Set when the server is stopped: from then on no request is answered.
     """
 
     def __init__(self, table: NDArray[np.float64] | None = None, row: int = 0) -> None:

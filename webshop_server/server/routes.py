@@ -101,7 +101,7 @@ class ClassicPages:
         return routes
 
     def home(self) -> Response:
-        """A new session for whoever comes. The original sends everybody to the same one."""
+        """A new session for every visitor. The original sends all of them to the same one."""
         return _moved(f"/{self._tokens.new()}")
 
     def start(self, session_id: str) -> Response:
@@ -165,8 +165,8 @@ class ClassicPages:
         try:
             visit = self._sessions.update(_key(name), buy)
         except UnknownSessionError:
-            told = f"this session is over: it was not used for long, or made room for newer ones; open /{name} again"
-            raise RequestError(410, "session_gone", told) from None
+            message = f"this session is over: it was not used for long, or made room for newer ones; open /{name} again"
+            raise RequestError(410, "session_gone", message) from None
         except BusySessionError as error:
             raise RequestError(409, "busy", f"{error}; buy once") from error
         self._metrics.count("purchases")
@@ -206,8 +206,8 @@ class ClassicPages:
         try:
             return name, self._sessions.get(_key(name))
         except UnknownSessionError:
-            told = f"there is no session {name}, or it was not used for long; open /{name} first"
-            raise RequestError(404, "unknown_session", told) from None
+            message = f"there is no session {name}, or it was not used for long; open /{name} first"
+            raise RequestError(404, "unknown_session", message) from None
 
     def _product(self, asin: str) -> Product:
         try:
@@ -251,7 +251,7 @@ def _moved(address: str, status: int = 302) -> Response:
 
 
 def _fields() -> Mapping[str, str]:
-    """What a form sent along: chosen options."""
+    """The chosen options that a form sent."""
     return request.form.to_dict() if request.method == "POST" else {}
 
 

@@ -94,7 +94,7 @@ INVALID = Event("invalid", effective=False)
 def parse_action(action: str) -> tuple[str, str]:
     r"""Splits `name[argument]` as the original's expression `(.+)\[(.+)\]` does, in linear time.
 
-    The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text behind it and further
+    The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text after it and further
     lines are ignored.
 
     Returns:
@@ -147,7 +147,7 @@ class Store:
         return self.results(state)[first : first + PAGE_SIZE]
 
     def has_next(self, state: PageState) -> bool:
-        """Whether there are results behind those of a results page."""
+        """Whether there are more results after those of a results page."""
         return len(self.results(state)) > state.page * PAGE_SIZE
 
     def has_search_bar(self, state: PageState) -> bool:

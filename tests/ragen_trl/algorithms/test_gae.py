@@ -269,7 +269,7 @@ def test_a_reward_where_nothing_was_sampled_is_refused(reward: float) -> None:
     mask = torch.tensor([[1, 1], [1, 0]])
     with pytest.raises(ValueError, match=f"reward {reward:g} at row 1, column 1 is masked out; put it on the last"):
         token_gae(rewards, values, mask, 1.0, 1.0)
-    with pytest.raises(ValueError, match=f"reward {reward:g} at row 1, column 1 is masked out; mask that turn in"):
+    with pytest.raises(ValueError, match=f"reward {reward:g} at row 1, column 1 is masked out; set the mask to 1 for"):
         turn_gae(rewards, values, mask, 1.0, 1.0)
     with pytest.raises(ValueError, match=f"reward {reward:g} at row 1, column 1 is masked out; a turn without tokens"):
         bi_level_gae(rewards, values, torch.tensor([[0, 1], [0, 0]]), 1.0, 1.0, 1.0)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.ragen_trl import vector_advantages, vector_diagnostics, vector_losses
 from tests.support.project import VECTORS as VECTOR_FILE
+from tests.support.ragen_trl import vector_advantages, vector_diagnostics, vector_losses
 
 OTHER_FILE = os.environ.get("RAGEN_VECTORS")
 VECTORS = json.loads(

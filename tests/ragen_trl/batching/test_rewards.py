@@ -11,7 +11,7 @@ from trl.trainer.utils import get_callable_name
 import ragen_envs
 from ragen_envs import AgentTurns
 from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
-from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory, Turn

@@ -13,9 +13,9 @@ import pytest
 import trl.import_utils as trl_imports
 
 import ragen_envs
-from ragen_trl.__main__ import main
-from ragen_trl.cli.eval_players import fingerprint
+from ragen_trl.cli.main import main
 from ragen_trl.evaluation.folder import EvalFolder
+from ragen_trl.evaluation.players import fingerprint
 from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 

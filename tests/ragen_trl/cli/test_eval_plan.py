@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 
 from ragen_trl import StarPOSConfig
-from ragen_trl.cli.eval_plan import (
-    LIMITS,
-    MANNER,
-    EvalOptionError,
-    EvalPlan,
-    EvalSpecError,
-    NamedEnv,
-    read_plan,
-    read_spec,
-)
+from ragen_trl.cli.eval_plan import EvalOptionError, EvalSpecError, NamedEnv, read_plan, read_spec
+from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan
 from ragen_trl.rollout.environments import save_play_options
 
 LAKE, BANDIT, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Bandit-v0", "ragen/Sokoban-v0"

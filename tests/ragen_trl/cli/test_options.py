@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ragen_trl.cli.eval_options import ApiArguments, EvaluationArguments
 from ragen_trl.cli.help import help_page, options_of
 from ragen_trl.cli.options import OptionError, OptionParser, options_as_yaml, parse, read_yaml
 from ragen_trl.cli.training_run import EvalArguments, ModelArguments, RunArguments
@@ -18,6 +17,7 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.evaluation.plan import ApiArguments, EvaluationArguments
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
 CLASSES = {
@@ -57,7 +57,7 @@ def test_every_option_stands_on_the_page_once(command: str) -> None:
 
 
 def test_the_help_page_loads_no_torch_and_has_no_colour_in_a_pipe(root: Path) -> None:
-    code = "import sys; from ragen_trl.__main__ import main; main(['train', '--help']); print('torch' in sys.modules)"
+    code = "import sys; from ragen_trl.cli.main import main; main(['train', '--help']); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: python -m ragen_trl train")

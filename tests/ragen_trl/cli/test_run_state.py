@@ -45,7 +45,7 @@ def test_settings_that_json_spells_differently_are_the_same(tmp_path: Path) -> N
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
-    before = (tmp_path / "state.json").read_bytes()
+    before = (tmp_path / "stages.json").read_bytes()
     with pytest.raises(RunExistsError) as caught:
         RunState(tmp_path, SETTINGS | {"max_steps": 60, "seed": 1}, overwrite=False)
     message = str(caught.value)
@@ -54,7 +54,7 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     assert "env" not in message.partition("(")[2].partition(")")[0]
     assert str(tmp_path) in message
     assert "--overwrite true" in message
-    assert (tmp_path / "state.json").read_bytes() == before
+    assert (tmp_path / "stages.json").read_bytes() == before
 
 
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_overwriting_starts_anew(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-5").mkdir()
     state = RunState(tmp_path, SETTINGS | {"max_steps": 60}, overwrite=True)
     assert state.value("random", lambda: 2) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["stages.json"]
 
 
 def test_overwriting_deletes_nothing_but_runs(tmp_path: Path) -> None:
@@ -87,4 +87,4 @@ def test_overwriting_an_empty_or_missing_folder_is_no_mistake(tmp_path: Path, ex
     if exists:
         folder.mkdir()
     RunState(folder, SETTINGS, overwrite=True)
-    assert json.loads((folder / "state.json").read_text())["values"] == {}
+    assert json.loads((folder / "stages.json").read_text())["values"] == {}

@@ -17,8 +17,8 @@ from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
-from ragen_trl.policies.transformers import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import TurnEnv
 from ragen_trl.rollout.seeds import SeedOverlapError

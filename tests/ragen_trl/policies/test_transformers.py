@@ -13,7 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import ScriptedPolicy, TransformersPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
+from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.interfaces import Reply, Request, Start
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.cached_models import (

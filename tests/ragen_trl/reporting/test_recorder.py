@@ -222,7 +222,7 @@ def with_turn(**changes: Any) -> dict[str, Any]:
         ({"a": 1}, "is no file of the format"),
         (changed(GOOD, version=2), "has version 2 of the format, and this package reads 1"),
         (changed(GOOD, step="1"), "'step' of the file is '1', not of type int"),
-        (changed(GOOD, texts=[1, 2]), "has a text that is none"),
+        (changed(GOOD, texts=[1, 2]), "has a text that is not a string"),
         (changed(GOOD, vocabulary=[["a", 1]]), "has a token that is no pair of id and text"),
         (changed(GOOD, trajectories=[3]), "trajectory 0 is a int, not an object"),
         (changed(GOOD, trajectories=[{**GOOD["trajectories"][0], "turns": []}]), "has no turn in trajectory 0"),

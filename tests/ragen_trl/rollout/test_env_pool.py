@@ -17,12 +17,12 @@ from ragen_trl.rollout.env_pool import (
     EnvPool,
     EnvSpec,
     EnvSpecError,
-    about_each,
     env_specs,
     environment_means,
     per_environment,
     unique_names,
 )
+from ragen_trl.rollout.environments import about
 from tests.support.ragen_trl.trainers import Lottery
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -88,7 +88,7 @@ def test_what_makes_no_new_environment_is_refused(env: Any) -> None:
 
 
 def test_keyword_arguments_that_json_cannot_hold_are_refused() -> None:
-    with pytest.raises(EnvSpecError, match="desc.*of ragen/FrozenLake-v0 are no JSON.*pass a function"):
+    with pytest.raises(EnvSpecError, match="desc.*of ragen/FrozenLake-v0 cannot be written as JSON.*pass a function"):
         EnvSpec(LAKE, {"desc": {1, 2}})
 
 
@@ -188,10 +188,8 @@ def test_a_summary_says_what_every_environment_says_of_itself() -> None:
         def about(self) -> dict[str, Any]:
             return {"tickets": 7}
 
-    assert about_each([EnvSpec(LAKE, {"size": 5}), EnvSpec(Talkative)], config()) == [
-        {"env": LAKE, "env_kwargs": {"size": 5}, "environment": ragen_envs.FrozenLake(size=5).about()},
-        {"env": "Talkative", "env_kwargs": {}, "environment": {"tickets": 7}},
-    ]
+    assert about(LAKE, config(), {"size": 5}) == ragen_envs.FrozenLake(size=5).about()
+    assert about(Talkative, config()) == {"tickets": 7}
 
 
 NAMES = ["Sokoban-v0", "FrozenLake-v0", "Bandit-v0"]

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import make
 
 import ragen_envs
-from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
@@ -277,5 +277,5 @@ def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_thi
 
 
 def test_a_window_needs_to_know_how_conversations_begin() -> None:
-    with pytest.raises(TypeError, match="window_turns is 2, and Quiz is no AgentTurns"):
+    with pytest.raises(TypeError, match="window_turns is 2, but Quiz is not an AgentTurns"):
         play(quizzes((2,)), Spy(CHAT), starts(1), window=2)

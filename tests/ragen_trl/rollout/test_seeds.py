@@ -72,7 +72,7 @@ def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
 
 def test_epochs_need_a_number_of_seeds(tmp_path: Path) -> None:
     assert seeds(config(tmp_path, max_steps=-1, num_train_seeds=3)) == [10_000, 10_001, 10_002]
-    with pytest.raises(ValueError, match="max_steps is -1; set it, or num_train_seeds"):
+    with pytest.raises(ValueError, match="max_steps is -1, so the run has no end; set it, or num_train_seeds"):
         training_rows(config(tmp_path, max_steps=-1))
 
 
@@ -183,7 +183,7 @@ def test_an_epoch_has_every_start_state_of_every_environment(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("weights", [[1.0], [1, 2, 3], []])
 def test_every_environment_needs_a_weight(tmp_path: Path, weights: list[float]) -> None:
-    with pytest.raises(StartStateError, match="for 2 environment.s.; give one weight to each"):
+    with pytest.raises(StartStateError, match="for 2 environment.s.; give one weight for each"):
         mixed(tmp_path, weights)
     with pytest.raises(StartStateError, match=r"env_weights is \[3, 1\] for 1 environment"):
         training_rows(config(tmp_path, env_weights=[3, 1]))
@@ -191,7 +191,7 @@ def test_every_environment_needs_a_weight(tmp_path: Path, weights: list[float]) 
 
 @pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf")])
 def test_weights_are_positive_numbers(tmp_path: Path, weight: float) -> None:
-    with pytest.raises(StartStateError, match=f"env_weights is .1, {weight}.; weights are positive"):
+    with pytest.raises(StartStateError, match=f"env_weights is .1, {weight}.; weights must be positive"):
         mixed(tmp_path, [1, weight])
 
 
@@ -281,7 +281,7 @@ def test_extra_rollouts_never_reach_other_seeds(tmp_path: Path) -> None:
 
 def test_a_run_that_has_no_seeds_for_its_refills_does_not_begin(tmp_path: Path) -> None:
     assert len(training_rows(config(tmp_path, max_refills=REFILL_ATTEMPTS))) == 12
-    with pytest.raises(StartStateError, match="attempt is 64; a rollout has at most 64 extra ones"):
+    with pytest.raises(StartStateError, match="attempt is 64; a rollout has at most 64 extra rollouts"):
         training_rows(config(tmp_path, max_refills=REFILL_ATTEMPTS + 1))
     assert len(training_rows(config(tmp_path, max_refills=REFILL_ATTEMPTS + 1, num_train_seeds=4))) == 12
     with pytest.raises(SeedOverlapError, match="but extra rollouts begin at 500000000; lower them"):

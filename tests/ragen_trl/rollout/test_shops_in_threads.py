@@ -9,7 +9,7 @@ import gymnasium
 import pytest
 
 from ragen_envs import AgentTurns, random_action
-from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import EnvExecutor
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play

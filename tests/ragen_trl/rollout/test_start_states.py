@@ -97,7 +97,7 @@ def test_seeds_that_are_kept_for_something_else_are_refused(tmp_path: Path, seed
         ({"env": [0] * 12}, "row 0 of train_dataset has env 0; write the Gymnasium id"),
         ({"env": [LAKE, "ragen/Lake-v0"] * 6}, "row 1 of train_dataset has env 'ragen/Lake-v0', which is not regis"),
         ({"env": ["no_such_module:A-v0"] * 12}, "row 0 .* env 'no_such_module:A-v0', which is not registered: "),
-        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has kwargs '{size: 5}', which is no JSON"),
+        ({"kwargs": ["{size: 5}"] * 12}, "row 0 of train_dataset has kwargs '{size: 5}', which is not JSON"),
         ({"kwargs": ["[5]"] * 12}, r"row 0 of train_dataset has kwargs '\[5\]'; write a mapping"),
         ({"kwargs": [0, 5] * 6}, "row 1 of train_dataset has kwargs 5; write a mapping"),
         ({"env_index": [0] * 12}, "column 'env_index', which the trainer writes itself; rename it"),
@@ -112,12 +112,12 @@ def test_columns_of_the_wrong_kind_are_named_with_their_row(
 
 @pytest.mark.parametrize("missing", ["env", "seed"])
 def test_env_and_seed_are_needed(tmp_path: Path, missing: str) -> None:
-    with pytest.raises(StartStateError, match=f"train_dataset has columns .* and no '{missing}'"):
+    with pytest.raises(StartStateError, match=f"train_dataset has columns .* but no '{missing}'"):
         dataset_rows(config(tmp_path), dataset().remove_columns([missing]))
 
 
 def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StartStateError, match="pass a datasets.Dataset that is not streamed"):
+    with pytest.raises(StartStateError, match="pass a datasets.Dataset, not a streamed one"):
         dataset_rows(config(tmp_path), dataset().to_iterable_dataset())
 
 
@@ -134,13 +134,13 @@ def test_a_rollout_needs_a_row_for_each_of_its_groups(tmp_path: Path) -> None:
 )
 def test_options_that_rows_make_void_are_refused(tmp_path: Path, option: dict[str, Any]) -> None:
     ((name, _),) = option.items()
-    with pytest.raises(StartStateError, match=f"{name} is .*, but the rows of train_dataset say that themselves"):
+    with pytest.raises(StartStateError, match=f"{name} is .*, but the rows of train_dataset decide that"):
         dataset_rows(config(tmp_path, **option), dataset())
 
 
 def test_a_column_that_would_be_overlooked_is_refused(tmp_path: Path) -> None:
     given = Dataset.from_dict({"env": [LAKE] * 2, "seed": [20_000, 20_001], "env_kwargs": [{"size": 5}] * 2})
-    with pytest.raises(StartStateError, match="a column 'env_kwargs'; arguments of environments go into 'kwargs'"):
+    with pytest.raises(StartStateError, match="a column 'env_kwargs'; put arguments of environments into 'kwargs'"):
         dataset_rows(config(tmp_path), given)
 
 

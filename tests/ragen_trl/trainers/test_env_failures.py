@@ -11,7 +11,7 @@ import pytest
 from ragen_trl import StarPOConfig, evaluate
 from ragen_trl.credit.estimators import goes_on
 from ragen_trl.evaluation.evaluator import EvaluationError
-from ragen_trl.policies.transformers import ScriptedPolicy
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.trainers.checks import EnvironmentsFailError
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import SMALL, AnyReply, Lottery, made_up, parameters, small_trainer

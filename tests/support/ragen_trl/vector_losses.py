@@ -15,7 +15,7 @@ from ragen_trl.algorithms.losses import (
     regression_loss,
     token_entropy,
 )
-from ragen_trl.algorithms.soft_values import reweighted_soft_value, soft_value
+from ragen_trl.algorithms.soft_values import soft_value
 from tests.support.ragen_trl.tabular import arm_losses, double, fitted_policy, under
 
 Values = Mapping[str, Any]
@@ -69,8 +69,8 @@ def soft_values_of_another_policy(rewards: torch.Tensor, pi0: torch.Tensor, pi_t
     at_optimum = (rewards - exact) / beta  # log-ratio of the optimal policy
     return {
         "V_exact": exact,
-        "V_from_pi_t_exact_expectation": reweighted_soft_value(under(pi_t, rewards, beta), (pi_t / pi0).log(), beta),
-        "terms_r_minus_beta_logratio_at_pi_star": reweighted_soft_value(rewards[:, None], at_optimum[:, None], beta),
+        "V_from_pi_t_exact_expectation": soft_value(under(pi_t, rewards - beta * (pi_t / pi0).log(), beta), beta),
+        "terms_r_minus_beta_logratio_at_pi_star": soft_value((rewards - beta * at_optimum)[:, None], beta),
     }
 
 

@@ -1,10 +1,10 @@
-"""``python -m ragen_trl eval``: saved models, a model behind an API, the random policy and the oracle, side by side.
+"""Compares saved models, a model behind an API, the random policy and the oracle in one or several environments.
 
-One or several environments. Finished episodes lie in the output folder (``folder.py``), so that the same command
-goes on where it was stopped; an answer of an API is kept there, too, so that nothing is paid for twice. Episodes that
-ended because an API or an environment failed say nothing about the policy: they are left out of every rate, counted
-apart, and played again by the next command. A policy that cannot play an environment gets a row that says why, and the
-others are played all the same.
+This is the work of ``python -m ragen_trl eval``. Finished episodes are kept in the output folder (``folder.py``), so
+that the same command goes on where it was stopped. Answers of an API are kept there as well, so that nothing is paid
+for twice. Episodes that ended because an API or an environment failed say nothing about the policy: they are left out
+of every rate, counted separately, and played again by the next command. A policy that cannot play an environment gets a
+row that says why, and the others are still played.
 """
 
 import json
@@ -12,25 +12,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from ragen_envs import NoOracleError
-from ragen_trl.cli.eval_options import ApiArguments
-from ragen_trl.cli.eval_plan import EvalPlan, Task, api_name
-from ragen_trl.cli.eval_players import Baseline, Player, Remote, local_models
-from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
 from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode, check_folder
+from ragen_trl.evaluation.intervals import with_interval
+from ragen_trl.evaluation.plan import EvalPlan, Task
+from ragen_trl.evaluation.players import Baseline, Player, local_models, remote_player
 from ragen_trl.evaluation.tables import markdown
-from ragen_trl.policies.api.answer import ApiError, ApiOptionError
-from ragen_trl.policies.api.cache import ApiCache
-from ragen_trl.policies.api.client import ApiClient
-from ragen_trl.policies.api.counts import Prices
-from ragen_trl.policies.api.policy import ApiPolicy
-from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.api.answer import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.atomic import write_atomically
@@ -41,15 +34,15 @@ Say = Callable[[str], None]
 
 
 class EvaluationStopped(Exception):
-    """Ctrl-C; the message says how to go on."""
+    """Ctrl-C stopped it; the message says how to go on."""
 
 
 def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
     """Evaluate, and write ``summary.json``, ``results.md`` and ``episodes/`` to the folder of the plan.
 
     Args:
-        plan: What is played by whom.
-        say: Takes lines about what came out.
+        plan: Which policies play which environments.
+        say: Receives lines about the results.
 
     Returns:
         The content of ``summary.json``.
@@ -57,12 +50,12 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
     Raises:
         ApiError: If the API answers nothing.
         EvaluationStopped: After Ctrl-C.
-        UserError: If options cannot be used, or a model cannot begin to play.
+        UserError: If options cannot be used, or a model cannot play an environment.
     """
-    held_out_starts(plan.run.episodes)  # mistakes show before anything is made
+    held_out_starts(plan.run.episodes)  # raises before anything is created
     check_folder(plan.folder)
     models = local_models(plan.run.model, plan.common, plan.run.eval_temperature)
-    remote = _remote(plan)
+    remote = remote_player(plan)
     players: list[Player] = [Baseline("random"), *models, *([remote] if remote else []), Baseline("oracle")]
     try:
         for player in players:
@@ -87,7 +80,7 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
 
 
 def unplayed(summary: dict[str, Any]) -> list[str]:
-    """What models could not play, a line each; baselines may be missing."""
+    """A line for each environment that a model could not play; baselines may be missing."""
     return [
         f"{policy} in {name}: {found['not_played']}"
         for name, environment in summary["environments"].items()
@@ -97,33 +90,33 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
 
 
 def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> dict[tuple[str, str], str]:
-    """Play what is missing; returns why not, by policy and environment, where something cannot be played."""
+    """Play the missing episodes; returns, by policy and environment, why something cannot be played."""
     pairs = [(player.name, task.name) for player in players for task in plan.tasks]
     each = plan.run.episodes * plan.run.samples_per_start
     total, there = len(pairs) * each, sum(len(_wanted(plan, folder.finished(*pair))) for pair in pairs)
     if there:
         say(f"{there} of {total} episodes are there already, in {folder.path}")
     reasons: dict[tuple[str, str], str] = {}
-    with progress_bar(total, "evaluate", "episode", initial=there) as bar, _going_on(plan, bar):
+    with progress_bar(total, "evaluate", "episode", initial=there) as bar, _named_stop(plan, bar):
         for player in players:
             for task in plan.tasks:
-                about_it = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
-                bar.set_description(about_it)
+                label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
+                bar.set_description(label)
                 due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
                 reason = _play(plan, player, task, folder, bar)
                 found = _result(plan, player, task, folder) if reason is None else {"not_played": reason}
                 if "not_played" in found:
                     reasons[player.name, task.name] = found["not_played"]
-                bar.total -= due - bar.n  # what could not be played
+                bar.total -= due - bar.n  # the episodes that could not be played
                 bar.clear()
                 for line in _lines(found, _args_of(task, player).max_completion_length):
-                    say(f"{about_it}: {line}" if not line.startswith(" ") else line)
+                    say(f"{label}: {line}" if not line.startswith(" ") else line)
             player.close()
     return reasons
 
 
 def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> str | None:
-    """Play the missing episodes of a policy in an environment; says why if that cannot be."""
+    """Play the missing episodes of a policy in an environment; returns why if they cannot be played."""
     samples, done = plan.run.samples_per_start, folder.finished(player.name, task.name)
     starts = enumerate(held_out_starts(plan.run.episodes, samples))
     missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
@@ -145,7 +138,7 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
     except NoOracleError as error:
         return f"no {player.name} policy: {error}"
     except ApiError:
-        raise  # no environment's fault: nothing of this model can be played
+        raise  # not the environment's fault: this model can play nothing
     except UserError as error:
         return str(error)
     return None
@@ -165,17 +158,16 @@ def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> d
 
 
 def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
-    """What came out, for a person."""
+    """The result in lines for a terminal."""
     if "not_played" in found:
         yield f"not played: {found['not_played']}"
         return
     passes = "".join(f", pass@{k} {each['value']:.3f}" for k, each in found["pass_at_k"].items() if k != "1")
     n = f"n={found['n']}" + (f", {found['left_out']} left out after failures" if found["left_out"] else "")
-    yield f"success {found['success']:.3f} [{found['success_low']:.3f}, {found['success_high']:.3f}] ({n}){passes}"
+    yield f"success {with_interval(found)} ({n}){passes}"
     for reason, count in list(found["failures"].items())[:3]:
         yield f"  {count} x {reason}"
-    outgrown = found["limits"].get("context", 0)
-    if outgrown:
+    if outgrown := found["limits"].get("context", 0):
         yield (
             f"  {outgrown} episodes ended where max_completion_length ({max_length}) or the model's context was full, "
             "which counts as failure"
@@ -210,7 +202,7 @@ def _summary(
 
 
 def _normalised(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds ``normalised``: 0 for the random policy's success, 1 for the oracle's; None where one is not known."""
+    """Add ``normalised``: 0 at the random policy's success, 1 at the oracle's; ``None`` if one of them is unknown."""
     low, high = (results[name].get("success") for name in ("random", "oracle"))
     for found in results.values():
         if "success" in found:
@@ -220,7 +212,7 @@ def _normalised(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]
 
 
 def _wanted(plan: EvalPlan, rows: Mapping[tuple[int, int], StoredEpisode]) -> list[StoredEpisode]:
-    """Of the stored episodes those that this command asks for; the folder may hold more."""
+    """The stored episodes that this plan asks for; the folder may hold more."""
     seeds, samples = plan.run.episodes, plan.run.samples_per_start
     return [row for (seed, sample), row in sorted(rows.items()) if seed < seeds and sample < samples]
 
@@ -230,44 +222,11 @@ def _args_of(task: Task, player: Player) -> StarPOConfig:
 
 
 @contextmanager
-def _going_on(plan: EvalPlan, bar: Any) -> Iterator[None]:
-    """Ctrl-C with a word on what is kept."""
+def _named_stop(plan: EvalPlan, bar: Any) -> Iterator[None]:
+    """Turn Ctrl-C into a message that says what is kept."""
     try:
         yield
     except KeyboardInterrupt:
         raise EvaluationStopped(
             f"stopped; {bar.n} of {bar.total} episodes are kept in {plan.folder}, the same command goes on from there"
         ) from None
-
-
-def _remote(plan: EvalPlan) -> Remote | None:
-    api, name = plan.api, api_name(plan.api)
-    if api.api_model is None or name is None:
-        for option, default in asdict(ApiArguments()).items():
-            if getattr(api, option) != default:
-                raise ApiOptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
-        return None
-    args = plan.tasks[0].args[name]
-    for option in option_names(TokenOptions):
-        if getattr(args, option):
-            raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
-    prices = (api.api_prompt_price, api.api_completion_price)
-    if (prices[0] is None) != (prices[1] is None):
-        raise ApiOptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
-    client = ApiClient(
-        api.api_base,
-        concurrency=api.api_concurrency,
-        retries=api.api_retries,
-        timeout=api.api_timeout,
-        prices=None if prices[0] is None or prices[1] is None else Prices(prices[0], prices[1]),
-    )
-    policy = ApiPolicy(
-        api.api_model,
-        Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p),
-        client,
-        cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
-        system_prompt=args.system_prompt,
-        leave_out=api.api_leave_out,
-        token_limit=api.api_token_limit,
-    )
-    return Remote(name, policy)

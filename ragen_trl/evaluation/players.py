@@ -1,12 +1,12 @@
-"""Who plays in ``python -m ragen_trl eval``: the baselines, models sampled by Transformers or vLLM, one behind an API.
+"""The policies of an evaluation: baselines, models sampled by Transformers or vLLM, and a model behind an API.
 
-A model is loaded when its turn comes and dropped after it. Whether it can play at all is seen before: its tokenizer is
-asked how long the first message of every environment is.
+A model is loaded when its turn comes and freed after it. Whether it can play at all is checked before: its tokenizer
+counts the tokens of the first message of every environment.
 
-Leans on vLLM's ``LLM``: arguments as TRL gives them in colocate mode, ``logprobs_mode`` and limits; pinned in
-``tests/vllm``. Left out: several models in one command with vLLM, which does not give all its memory back; sampling
-from a vLLM server as TRL holds it (any vLLM server speaks the API); adapters inside vLLM (LoRA weights are merged into
-a temporary folder, which every version of vLLM can load).
+Relies on vLLM's ``LLM``: arguments as TRL gives them in colocate mode, ``logprobs_mode`` and limits; pinned in
+``tests/vllm``. Left out: several models in one command with vLLM, which does not free all its memory; sampling from a
+vLLM server that TRL starts (any vLLM server can be used through the API); adapters inside vLLM (LoRA weights are merged
+into a temporary folder, which every version of vLLM can load).
 """
 
 import gc
@@ -14,6 +14,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,9 +22,14 @@ from typing import Any, Protocol
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from ragen_trl.cli.eval_plan import MANNER, Task
+from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.evaluation.plan import MANNER, ApiArguments, EvalPlan, Task, api_name
+from ragen_trl.policies.api.answer import ApiOptionError
+from ragen_trl.policies.api.cache import ApiCache
+from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.model_support import check_model
 from ragen_trl.policies.sampling import Sampling
@@ -34,36 +40,36 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy
 
-# What a saved model answers with. ``training_args.bin`` is none of it, and play.json is among the settings.
+# Files that decide what a saved model answers. ``training_args.bin`` does not, and play.json is among the settings.
 _FILES = ("*.safetensors", "pytorch_model*.bin", "*config.json", "tokenizer.json", "tokenizer.model", "*.jinja")
 
 
 class PlayerError(UserError, ValueError):
-    """A model cannot play what it was asked to."""
+    """A model cannot play what it was asked to play."""
 
 
 class Player(Protocol):
     """One row of the table.
 
     Attributes:
-        name: What the row is called.
-        baseline: Whether it is one, which environments may lack.
+        name: The name of the row.
+        baseline: Whether it is a baseline, which an environment may lack.
     """
 
     name: str
     baseline: bool
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """What its replies depend on."""
+        """The settings that its replies depend on."""
 
     def check(self, task: Task) -> None:
-        """Raise `PlayerError` if it cannot even begin there."""
+        """Raise `PlayerError` if it cannot even begin the task."""
 
     def policy(self, task: Task) -> Policy | str:
-        """Itself, ready to play."""
+        """A policy that is ready to play, or the name of a baseline."""
 
     def close(self) -> None:
-        """It has played everything."""
+        """Free what it holds; it has played everything."""
 
 
 class Baseline:
@@ -75,22 +81,22 @@ class Baseline:
         self.name = name
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """Everything is the task's."""
+        """None: a baseline depends on the task only."""
         return {}
 
     def check(self, task: Task) -> None:
-        """Whether there is one shows at the first action."""
+        """Nothing is checked here: a missing baseline shows at the first action."""
 
     def policy(self, task: Task) -> str:
-        """Its name, which `ragen_trl.evaluate` knows."""
+        """Its name, as `ragen_trl.evaluate` takes it."""
         return self.name
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to free."""
 
 
 class Remote:
-    """A model behind an API; `policy` is the same one for all environments, whose counts go on."""
+    """A model behind an API. All environments are played by one policy, whose counts add up."""
 
     baseline = False
 
@@ -99,12 +105,12 @@ class Remote:
         self.api = policy
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """The endpoint and what it is asked for."""
+        """The endpoint, and how the model is sampled and spoken to."""
         manner = {name: getattr(args, name) for name in MANNER}
-        return {"backend": "api", "endpoint": self.api.endpoint, **_drawn(self.api.sampling), **manner}
+        return {"backend": "api", "endpoint": self.api.endpoint, **_sampling_settings(self.api.sampling), **manner}
 
     def check(self, task: Task) -> None:
-        """Only the server knows its limits."""
+        """Nothing is checked here: only the server knows its limits."""
 
     def policy(self, task: Task) -> ApiPolicy:
         """The policy."""
@@ -116,7 +122,7 @@ class Remote:
 
 
 class LocalModel:
-    """A model of this machine.
+    """A model on this machine.
 
     Args:
         name: Folder or hub id.
@@ -134,19 +140,19 @@ class LocalModel:
         self.name = name
         self._args = args
         self._temperature = temperature
-        self._context: int | None = getattr(_config(name).get_text_config(), "max_position_embeddings", None)
+        self._context: int | None = getattr(model_config(name).get_text_config(), "max_position_embeddings", None)
         self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
         self._loaded: Callable[[Chat, Sampling, int | None], Policy] | None = None
         self._shut: Callable[[], None] = lambda: None
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """The weights, how they are spoken to, and how tokens are drawn."""
+        """The weights, and how the model is sampled and spoken to."""
         backend = {"backend": "vllm"} if self._args.use_vllm else {"backend": "transformers", "bf16": bool(args.bf16)}
         manner = {name: getattr(args, name) for name in MANNER}
-        return {"model": fingerprint(self.name), **backend, **_drawn(self._sampling(args)), **manner}
+        return {"model": fingerprint(self.name), **backend, **_sampling_settings(self._sampling(args)), **manner}
 
     def check(self, task: Task) -> None:
-        """Whether the first message of its first episode leaves room for a reply."""
+        """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
         turns = make_turns(task.spec.env, task.args[self.name], task.spec.kwargs)
         message = turns.reset(seed=0)[0]
         length = len(make_chat(self._tokenizer, turns, task.args[self.name]).start(message))
@@ -170,7 +176,7 @@ class LocalModel:
         return self._loaded(chat, self._sampling(args), args.max_completion_length)
 
     def close(self) -> None:
-        """Drop the weights."""
+        """Free the weights."""
         self._shut()
         self._loaded = None
         gc.collect()
@@ -180,18 +186,18 @@ class LocalModel:
 
     def _load(self) -> Callable[[Chat, Sampling, int | None], Policy]:
         device = self._args.device
-        model = AutoModelForCausalLM.from_pretrained(self.name, dtype="float32").to(device)  # as it was trained
+        model = AutoModelForCausalLM.from_pretrained(self.name, dtype="float32").to(device)  # the precision of training
         precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=bool(self._args.bf16))
         return lambda chat, sampling, length: TransformersPolicy(model, chat, sampling, precision)
 
     def _start_vllm(self) -> Callable[[Chat, Sampling, int | None], Policy]:
-        from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # only there if asked for
+        from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # an optional dependency
 
         args = self._args
         with tempfile.TemporaryDirectory() as folder:
             llm = LLM(
                 model=self._merged(Path(folder)),
-                dtype="bfloat16" if args.bf16 else "float32",  # as Transformers would compute here
+                dtype="bfloat16" if args.bf16 else "float32",  # as Transformers would compute it here
                 tensor_parallel_size=args.vllm_tensor_parallel_size,
                 gpu_memory_utilization=args.vllm_gpu_memory_utilization,
                 max_model_len=args.vllm_max_model_length,
@@ -200,11 +206,11 @@ class LocalModel:
                 logprobs_mode="processed_logprobs",
             )
         self._shut = llm.llm_engine.engine_core.shutdown
-        engine, summary = ColocatedEngine(llm, SamplingParams), _outline(self.name)
+        engine, summary = ColocatedEngine(llm, SamplingParams), _without_weights(self.name)
         return lambda chat, sampling, length: VLLMPolicy(engine, summary, chat, sampling, length)
 
     def _merged(self, folder: Path) -> str:
-        """The model's path; of an adapter, a folder with what it makes of its base."""
+        """The model's path; for an adapter, a folder with the base model it is merged into."""
         if not (Path(self.name).expanduser() / "adapter_config.json").is_file():
             return self.name
         from peft import AutoPeftModelForCausalLM
@@ -215,10 +221,10 @@ class LocalModel:
 
 
 def local_models(names: Sequence[str], args: StarPOConfig, temperature: float) -> list[LocalModel]:
-    """The models, after a look at whether they can be played with as asked.
+    """The models, after checking that they can be sampled as the options say.
 
     Raises:
-        PlayerError: If vLLM is missing, or is asked for what it is not used for here.
+        PlayerError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
         ModelNotFoundError: If there is no such model.
     """
     if args.use_vllm:
@@ -236,40 +242,79 @@ def local_models(names: Sequence[str], args: StarPOConfig, temperature: float) -
     return [LocalModel(name, args, temperature) for name in names]
 
 
+def remote_player(plan: EvalPlan) -> Remote | None:
+    """The model behind an API, or ``None`` if there is none.
+
+    Raises:
+        ApiOptionError: If options of the API contradict each other, or it is asked for what no API can do.
+    """
+    api, name = plan.api, api_name(plan.api)
+    if api.api_model is None or name is None:
+        for option, default in asdict(ApiArguments()).items():
+            if getattr(api, option) != default:
+                raise ApiOptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
+        return None
+    args = plan.tasks[0].args[name]
+    for option in option_names(TokenOptions):
+        if getattr(args, option):
+            raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
+    prices = (api.api_prompt_price, api.api_completion_price)
+    if (prices[0] is None) != (prices[1] is None):
+        raise ApiOptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
+    client = ApiClient(
+        api.api_base,
+        concurrency=api.api_concurrency,
+        retries=api.api_retries,
+        timeout=api.api_timeout,
+        prices=None if prices[0] is None or prices[1] is None else Prices(prices[0], prices[1]),
+    )
+    policy = ApiPolicy(
+        api.api_model,
+        Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p),
+        client,
+        cache=ApiCache(api.api_cache or str(plan.folder / "api_cache.sqlite")),
+        system_prompt=args.system_prompt,
+        leave_out=api.api_leave_out,
+        token_limit=api.api_token_limit,
+    )
+    return Remote(name, policy)
+
+
 def fingerprint(name: str) -> str:
-    """What tells a model from another one under the same name: its files' SHA-256, or the hub's commit."""
+    """Identifies the weights behind a name: the SHA-256 of a folder's files, or the hub's commit."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        return f"{name}@{getattr(_config(name), '_commit_hash', None)}"
+        return f"{name}@{getattr(model_config(name), '_commit_hash', None)}"
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _FILES for path in folder.glob(pattern)}):
         with path.open("rb") as file:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    base = _base(name)
+    base = base_model(name)
     return digest.hexdigest() + ("" if base is None else f" on {fingerprint(base)}")
 
 
-def _base(name: str) -> str | None:
-    """The model that an adapter belongs to, ``None`` for a model of its own."""
+def base_model(name: str) -> str | None:
+    """The model that an adapter in the folder ``name`` was trained on; ``None`` if there is no adapter."""
     path = Path(name).expanduser() / "adapter_config.json"
     return str(json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]) if path.is_file() else None
 
 
-def _config(name: str) -> Any:
-    return AutoConfig.from_pretrained(str(Path(_base(name) or name).expanduser()))
+def model_config(name: str) -> Any:
+    """The configuration of a model; of an adapter, that of its base model."""
+    return AutoConfig.from_pretrained(str(Path(base_model(name) or name).expanduser()))
 
 
-def _outline(name: str) -> Any:
-    """The model without its weights: vLLM has them, and the policy asks for limits and stop tokens only."""
+def _without_weights(name: str) -> Any:
+    """The model without its weights, which vLLM holds; the policy needs only its limits and stop tokens."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(_config(name))
-    source = str(Path(_base(name) or name).expanduser())
+        model = AutoModelForCausalLM.from_config(model_config(name))
+    source = str(Path(base_model(name) or name).expanduser())
     try:
         model.generation_config = GenerationConfig.from_pretrained(source)
-    except OSError:  # the model names no stop tokens of its own
+    except OSError:  # the model has no stop tokens of its own
         pass
     return model
 
 
-def _drawn(sampling: Sampling) -> dict[str, Any]:
+def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
     return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}

@@ -1,0 +1,277 @@
+"""The commands ``python -m ragen_trl {train,warm-start,eval,report}``.
+
+Options are the fields of the configuration dataclasses, as in TRL's scripts. ``--config file.yaml`` sets defaults for
+them, and ``--dry-run`` prints a plan. A user's mistake ends with one line and exit status 2, Ctrl-C with status 130
+after a checkpoint; neither shows a traceback. A fault of this package shows its traceback and ends with status 1.
+
+Imports are late: ``--help`` answers at once because it loads neither torch nor transformers.
+"""
+
+import argparse
+import difflib
+import errno
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ragen_trl.cli.help import help_page
+from ragen_trl.system.terminal import error_line, takes_colour
+
+_USAGE = """usage: python -m ragen_trl COMMAND [options]
+
+  train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
+  warm-start  fine-tune a model on oracle play and save it
+  eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
+  report      one HTML page from finished runs
+
+`python -m ragen_trl COMMAND --help` lists the options, COMMAND --dry-run prints what it would do. For example:
+
+  python -m ragen_trl train
+  python -m ragen_trl train --env ragen/Bandit-v0 --algo starpo --max_steps 50
+  python -m ragen_trl train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5
+  python -m ragen_trl eval --model runs/frozenlake-starpo-s-seed42/model
+  OPENAI_API_KEY=... python -m ragen_trl eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api
+  python -m ragen_trl report runs/*
+"""
+
+# The user named a path that cannot be used. A file that does not exist (ENOENT) is our fault: we did not create it.
+_OF_PATHS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE, end="")
+        return 0 if arguments else 2
+    command, *options = arguments
+    commands = {"train": _train, "warm-start": _warm_start, "eval": _eval, "report": _report}
+    if command not in commands:
+        near = difflib.get_close_matches(command, commands, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(commands)}"
+        return _fail(f"unknown command {command!r}; {hint}")
+    if command != "report" and {"-h", "--help", "--help_all", "--help-all"} & set(options):
+        return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
+    plans = {"train": _plan_train, "warm-start": _plan_warm_start, "eval": _plan_eval}
+    without_dry_run = [option for option in options if option not in ("--dry-run", "--dry_run")]
+    try:
+        _quiet()
+        if command in plans and without_dry_run != options:
+            return plans[command](without_dry_run)
+        return commands[command](options)
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("\nstopped; finished stages are kept, the same command goes on after them", file=sys.stderr)
+        return 130
+    except Exception as error:
+        message = _users_mistake(error)
+        if message is None:
+            raise
+        return _fail(message)
+
+
+def _users_mistake(error: Exception) -> str | None:
+    """The line that tells a user what to do about an error; ``None`` if it is our mistake."""
+    import gymnasium
+
+    from ragen_envs import NoOracleError
+    from ragen_trl.errors import UserError
+
+    if _disk_is_full(error):
+        return f"the disk is full ({error}); free some space and repeat the command, it goes on where it can"
+    if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+        return f"{error.filename}: {error.strerror}; choose another file or folder"
+    return str(error) if isinstance(error, (UserError, NoOracleError, gymnasium.error.Error)) else None
+
+
+def _help(command: str, everything: bool) -> int:
+    if not everything:
+        print(help_page(command, min(120, shutil.get_terminal_size((100, 24)).columns)), end="")
+        return 0
+    from ragen_trl.cli.options import OptionParser
+    from ragen_trl.cli.training_run import ModelArguments, RunArguments
+    from ragen_trl.config.astar_po import AStarPOConfig
+    from ragen_trl.evaluation.plan import ApiArguments, EvaluationArguments
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
+
+    own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
+    OptionParser(command, [*own.get(command, [EvaluationArguments, ApiArguments]), AStarPOConfig]).print_help()
+    return 0
+
+
+def _plan_train(argv: list[str]) -> int:
+    from ragen_trl.cli.dry_run import training_plan
+    from ragen_trl.cli.training_run import RunArguments, check, default_folder
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
+
+    run, warm, args = _parse("train", argv, RunArguments, WarmStartConfig)
+    check(run, args)
+    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+    print(training_plan(run, warm, args), end="")
+    return 0
+
+
+def _plan_warm_start(argv: list[str]) -> int:
+    from ragen_trl.cli.dry_run import warm_start_plan
+    from ragen_trl.cli.training_run import ModelArguments
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
+
+    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    print(warm_start_plan(run, warm, args), end="")
+    return 0
+
+
+def _plan_eval(argv: list[str]) -> int:
+    from ragen_trl.cli.dry_run import evaluation_plan
+    from ragen_trl.cli.eval_plan import read_plan
+
+    print(evaluation_plan(read_plan(*_yaml(argv))), end="")
+    return 0
+
+
+def _train(argv: list[str]) -> int:
+    from trl.import_utils import is_vllm_available
+
+    from ragen_trl.cli.options import check_output_folder, options_as_yaml
+    from ragen_trl.cli.training_run import Interrupted, RunArguments, default_folder, train
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig
+    from ragen_trl.reporting.report import results_table
+    from ragen_trl.system.atomic import write_atomically
+
+    (run, warm, args), chosen = _parse_all("train", argv, RunArguments, WarmStartConfig)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
+    if args.use_vllm and not is_vllm_available():
+        return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
+    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+    print(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
+    folder = Path(args.output_dir)
+    check_output_folder(folder)
+    try:
+        summary = train(run, warm, args, _say)
+    except Interrupted as stopped:
+        write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
+        print(f"\n{stopped}", file=sys.stderr)
+        return 130
+    write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
+    print(results_table(summary))
+    print(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
+    return 0
+
+
+def _warm_start(argv: list[str]) -> int:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from ragen_trl.cli.options import check_output_folder
+    from ragen_trl.cli.training_run import ModelArguments
+    from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+    from ragen_trl.policies.model_support import check_model
+    from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+
+    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    target = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    check_output_folder(Path(target), "warm_start.json")
+    if run.model is None:
+        tokenizer = build_tiny_tokenizer(env=run.env)
+        model = build_tiny_model(tokenizer, args.seed)
+    else:
+        check_model(run.model)
+        tokenizer, model = AutoTokenizer.from_pretrained(run.model), AutoModelForCausalLM.from_pretrained(run.model)
+    print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, target)}")
+    return 0
+
+
+def _eval(argv: list[str]) -> int:
+    from ragen_trl.cli.eval_plan import read_plan
+    from ragen_trl.evaluation.comparison import EvaluationStopped, run_eval, unplayed
+    from ragen_trl.evaluation.tables import terminal
+
+    plan = read_plan(*_yaml(argv))
+    try:
+        summary = run_eval(plan, _say)
+    except EvaluationStopped as stopped:
+        print(f"\n{stopped}", file=sys.stderr)
+        return 130
+    print(f"\n{terminal(summary['environments'], takes_colour(sys.stdout))}\n")
+    print(f"summary: {plan.folder / 'summary.json'}\ntables:  {plan.folder / 'results.md'}")
+    print(f"episode by episode: {plan.folder / 'episodes'}")
+    missing = unplayed(summary)
+    return _fail("; ".join(missing)) if missing else 0
+
+
+def _report(argv: list[str]) -> int:
+    from ragen_trl.reporting.report import write_report
+
+    parser = argparse.ArgumentParser(prog="python -m ragen_trl report", description="One HTML page from finished runs.")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders")
+    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
+    options = parser.parse_args(argv)
+    finished = [folder for folder in options.runs if (folder / "summary.json").exists()]
+    for folder in options.runs:
+        if folder not in finished:
+            print(f"left out: {folder} holds no finished run (no summary.json)", file=sys.stderr)
+    try:
+        print(f"report: {write_report(finished or options.runs, options.output)}")
+    except ValueError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
+    """An object of each dataclass, and the training configuration."""
+    return _parse_all(command, argv, *dataclasses)[0]
+
+
+def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same, and the options that make the same objects again; see `options.parse`."""
+    from ragen_trl.cli.options import parse
+
+    try:
+        return parse(command, *_yaml(argv), *dataclasses)
+    except (ValueError, TypeError) as error:
+        raise SystemExit(_fail(str(error))) from None
+
+
+def _yaml(argv: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """The options of the file in ``--config FILE``, and the other arguments."""
+    from ragen_trl.cli.options import read_yaml
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", type=Path)
+    options, rest = parser.parse_known_args(argv)
+    return ({} if options.config is None else read_yaml(options.config)), rest
+
+
+def _disk_is_full(error: Exception) -> bool:
+    """Python says ENOSPC; torch and safetensors each have their own words for it."""
+    words = ("No space left on device", "os error 28", "inline_container.cc")
+    return getattr(error, "errno", None) == errno.ENOSPC or any(word in str(error) for word in words)
+
+
+def _quiet() -> None:
+    """Silence the libraries' own bars and warnings; the command shows one bar at a time."""
+    import warnings
+
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
+    from datasets import disable_progress_bars
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    disable_progress_bars()
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _fail(message: str) -> int:
+    print(error_line(message), file=sys.stderr)
+    return 2

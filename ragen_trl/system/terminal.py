@@ -1,0 +1,25 @@
+"""Colour on a terminal, and nowhere else; none where NO_COLOR is set (https://no-color.org).
+
+Apart from ``progress.py``, which loads transformers: ``--help`` needs a bold line at once.
+"""
+
+import os
+import sys
+from typing import TextIO
+
+BOLD, GREEN, DIM, RED, PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
+
+
+def takes_colour(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal that shows colours and whose user wants them."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def heading(text: str) -> str:
+    """A heading for standard output."""
+    return f"{BOLD}{text}{PLAIN}" if takes_colour(sys.stdout) else text
+
+
+def error_line(message: str) -> str:
+    """``error: MESSAGE``, for standard error."""
+    return f"{RED}error:{PLAIN} {message}" if takes_colour(sys.stderr) else f"error: {message}"
