@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ragen_trl.evaluation.tables import aligned
@@ -132,14 +132,7 @@ def _page(runs: list[Run]) -> str:
     drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
     recorded = pack([run.path for run in runs], labels)
     code, allowed = script()
-    environment = Environment(
-        loader=PackageLoader("ragen_trl.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
         style=Markup(style()),
         sentences=list(map(_sentence, grouped)),
@@ -162,6 +155,17 @@ def _page(runs: list[Run]) -> str:
         allowed=allowed,
         sections=_sections(runs, labels),
     )
+
+
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("ragen_trl.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
 
 
 def _sentence(family: Family) -> str:
@@ -218,12 +222,11 @@ def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
 
 def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
     """The tables at the end of the page: what was run."""
-    command = {"command": "command", "commit": "commit", "created": "created"}
     tables = {
         "Run and time": [_facts(run) for run in runs],
         "Configuration": [run.summary["config"] for run in runs],
         "Versions and machine": [run.summary["versions"] | run.summary["machine"] for run in runs],
-        "Command": [{name: run.summary[key] for name, key in command.items()} for run in runs],
+        "Command": [{key: run.summary[key] for key in ("command", "commit", "created")} for run in runs],
     }
     sections = []
     for title, columns in tables.items():
