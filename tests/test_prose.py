@@ -1,7 +1,7 @@
 """Words that pages, docstrings, comments and messages of this project do without, each with what to write instead.
 
-They are archaic, private to this project, or wrong in its sense. A word belongs here if it is never right; what is right
-in some places only is left to a reader. Names in code are not looked at.
+They are archaic, private to this project, or wrong in its sense. A word belongs here if it is never right; what is
+right in some places only is left to a reader. Names in code are not looked at.
 """
 
 import io
@@ -30,7 +30,8 @@ REMEDIES = {
     r"\bforetells?\b|\bforetold\b": "predicts, predicted",
     r"\b(?:there|where|here)(?:of|in|upon|unto)\b": "of it, in it",
     r"\b(?:hitherto|henceforth|forthwith|whence|thence|thither|hither)\b": "so far, from now on, from there",
-    r"\b(?:thrice|naught|nought|lest|amidst|whilst|amongst)\b": "three times, nothing, so that not, during, while, among",
+    r"\b(?:thrice|naught|nought|lest)\b": "three times, nothing, nothing, so that not",
+    r"\b(?:amidst|whilst|amongst)\b": "during, while, among",
 }
 ANY = re.compile("|".join(REMEDIES), re.IGNORECASE)
 BANNED = {re.compile(pattern, re.IGNORECASE): remedy for pattern, remedy in REMEDIES.items()}
