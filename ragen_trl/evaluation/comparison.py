@@ -101,7 +101,7 @@ def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say
         for player in players:
             for task in plan.tasks:
                 label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
-                bar.set_description(label)
+                bar.set_description_str(label)
                 due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
                 reason = _play(plan, player, task, folder, bar)
                 found = _result(plan, player, task, folder) if reason is None else {"not_played": reason}
