@@ -26,7 +26,16 @@ from ragen_trl.reporting.result_text import (
     seeds_in_words,
     sentence,
 )
-from ragen_trl.reporting.run_folder import Family, Run, RunNotFoundError, check_results, differences, families, read_run
+from ragen_trl.reporting.run_folder import (
+    Family,
+    Run,
+    RunNotFoundError,
+    check_results,
+    differences,
+    families,
+    folder_names,
+    read_run,
+)
 from ragen_trl.reporting.viewer import pack, script, style
 from ragen_trl.system.atomic import write_atomically
 
@@ -200,11 +209,7 @@ def _labels(family: Family) -> list[str]:
     if len(family.runs) == 1:
         return [family.label]
     seeds = [run.summary["seed"] for run in family.runs]
-    names = [run.path.name for run in family.runs]
-    if len(set(seeds)) == len(seeds):
-        names = [f"seed {seed}" for seed in seeds]
-    elif len(set(names)) < len(names):
-        names = [str(run.path) for run in family.runs]
+    names = [f"seed {seed}" for seed in seeds] if len(set(seeds)) == len(seeds) else folder_names(family.runs)
     return [f"{family.label}, {name}" if family.label else name for name in names]
 
 
