@@ -13,5 +13,5 @@ def test_no_module_of_a_rollout_loads_torch(root: Path) -> None:
     assert "ragen_trl.rollout.loop" in names
     names += ["ragen_trl.trajectory", "ragen_trl.policies.scripted"]
     code = f"import sys, {', '.join(names)}; print(sorted({{'torch', 'transformers', 'trl'}} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout == "[]\n"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True).stdout == "[]\n"
