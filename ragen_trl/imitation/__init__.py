@@ -2,7 +2,7 @@
 
 `fine_tuning` has the warm start, `demonstrations` collects episodes of any policy for it.
 
-Imports: `policies`, `rollout`, `config` and `system`; no trainer of ours. `cli` and `benchmarks` may import it.
+Imports: `policies`, `rollout`, `config` and `system`; none of our trainers. `cli` and `benchmarks` may import it.
 """
 
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start

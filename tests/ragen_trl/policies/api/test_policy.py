@@ -1,4 +1,4 @@
-"""Episodes by a model behind an API: what it is shown, who is asked at the same time, and what a failure ends."""
+"""Episodes by a model on a server: what it is shown, who is asked at the same time, and what a failure ends."""
 
 import threading
 import time
@@ -121,15 +121,15 @@ def test_rows_get_the_answers_to_their_own_questions_whatever_comes_first() -> N
         assert [turn.reply for turn in episode.turns] == [f"answer to {turn.observation}" for turn in episode.turns]
 
 
-def test_each_turn_of_each_row_has_its_own_repeatable_dice() -> None:
+def test_each_turn_of_each_row_has_its_own_repeatable_seed() -> None:
     with OpenAIServer(echo) as server:
         for _ in range(2):
             quizzes(policy(server), 2, 2)
-        dice = {(row_of(payload), turn_of(payload), payload["seed"]) for payload in server.asked}
+        sent = {(row_of(payload), turn_of(payload), payload["seed"]) for payload in server.asked}
         quizzes(policy(server, leave_out=("seed", "top_p")), 1)
     assert len(server.asked) == 9
-    assert len(dice) == len({seed for _, _, seed in dice}) == 4
-    assert all(0 <= seed < 2**31 for _, _, seed in dice)
+    assert len(sent) == len({seed for _, _, seed in sent}) == 4
+    assert all(0 <= seed < 2**31 for _, _, seed in sent)
     assert set(server.asked[-1]) == {"model", "messages", "max_tokens", "temperature"}
 
 
