@@ -52,7 +52,7 @@ def trained(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def test_a_rollout_of_ones_own_is_what_is_trained(tmp_path: Path) -> None:
-    """Best of two: every episode is played twice, with other luck, and the better one kept."""
+    """Best of two: every episode is played twice, with other outcomes, and the better one is kept."""
     pairs: list[tuple[Any, Any]] = []
 
     class BestOfTwo(Recorder):
@@ -142,7 +142,7 @@ def test_advantages_of_a_wrong_shape_are_an_error(tmp_path: Path, shape: tuple[i
 
 
 class PerToken(Recorder):
-    """A loss of one's own: the mean log-likelihood of all sampled tokens, times the advantage."""
+    """A custom loss: the mean log-likelihood of all sampled tokens, times the advantage."""
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         self.batches.append(inputs)

@@ -1,4 +1,4 @@
-"""vLLM without vLLM: TRL's own ``VLLMGeneration``, holding a copy of the policy in the place of an engine or a server.
+"""vLLM without vLLM: TRL's own ``VLLMGeneration``, holding a copy of the policy instead of an engine or a server.
 
 The copy has weights of its own, which only ``sync_weights`` changes. It samples row by row, with a generator seeded by
 the request.
