@@ -46,10 +46,16 @@ class TokenPieces:
         for end in range(1, len(ids) + 1):
             before, text = self._decode(ids[known:done]), self._decode(ids[known:end])
             waiting = end - done
-            if text.endswith(_UNKNOWN) and waiting < _LONGEST_CHARACTER and end < len(ids):
-                continue
-            pieces += [""] * (waiting - 1) + [text[len(before) :]]
-            known, done = done, end
+            settled = end
+            if text.endswith(_UNKNOWN) and end < len(ids):
+                if waiting < _LONGEST_CHARACTER:
+                    continue
+                # The last tokens may still begin a character; the ones before them belong to none.
+                starts = (start for start in range(done + 1, end) if self._decode(ids[start:end]) == _UNKNOWN)
+                settled = next(starts, end)
+                text = self._decode(ids[known:settled])
+            pieces += [""] * (settled - done - 1) + [text[len(before) :]]
+            known, done = done, settled
         return pieces
 
     def _decode(self, ids: Sequence[int]) -> str:

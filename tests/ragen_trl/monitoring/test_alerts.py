@@ -15,9 +15,9 @@ from ragen_trl.monitoring.alert_rules import (
     fell_suddenly,
     fell_to,
     gaining,
+    is_spike,
     rose_by,
     rose_to,
-    spike_indices,
     spikes,
     trailing_means,
     variance_gone,
@@ -171,6 +171,9 @@ def test_it_says_in_words_what_fired() -> None:
 
 
 def test_spikes_are_compared_with_what_came_before_them() -> None:
+    def spike_indices(norms: list[float]) -> list[int]:
+        return [index for index in range(len(norms)) if is_spike(norms, index)]
+
     assert spike_indices([1.0] * 5 + [10.1, 10.0]) == [5]
     assert spike_indices([1.0] * 4 + [99.0]) == []  # too little history
     assert spike_indices([math.inf, 1.0, math.nan]) == [0, 2]
