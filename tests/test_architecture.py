@@ -173,6 +173,32 @@ def test_packages_import_only_what_stands_before_them(trees: dict[Path, ast.Modu
     assert offenders == []
 
 
+def test_modules_import_in_no_circle(trees: dict[Path, ast.Module]) -> None:
+    """Late imports and those for type checkers count as well. The front page of a package may name all of it."""
+    modules = {
+        ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): tree
+        for path, tree in trees.items()
+        if path.parts[0] in PACKAGES and path.parts[1:] != ("__init__.py",)
+    }
+    arrows = {
+        name: {
+            found
+            for module, names in imports(tree)
+            for found in (module, *(f"{module}.{each}" for each in names))
+            if found in modules and found != name and not name.startswith(f"{found}.")
+        }
+        for name, tree in modules.items()
+    }
+    while leaves := [name for name, targets in arrows.items() if not targets & arrows.keys()]:
+        for name in leaves:
+            del arrows[name]
+    # What is left imports a circle or is in one; only the latter is imported by the rest as well.
+    while outer := arrows.keys() - set().union(*arrows.values()):
+        for name in outer:
+            del arrows[name]
+    assert sorted(arrows) == []
+
+
 def test_upward_imports_are_found() -> None:
     tree = ast.parse(
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.cli import x\ndef f():\n    import a.top\n"

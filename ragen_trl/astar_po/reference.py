@@ -1,10 +1,10 @@
-r"""The frozen policy that A\*-PO regresses against, kept as the weights that training would change.
+r"""The frozen policy that A\*-PO regresses against, kept as a copy of the weights that training changes.
 
-A snapshot of the trainable parameters is swapped into the policy's own module for as long as the reference is needed.
-So there is no second module to be patched, prepared and saved like the first (TRL binds its fused head to one instance,
-Accelerate its autocast): for LoRA the copy is as large as the adapters, for full training as large as the model, and a
-checkpoint of the policy never holds it. A LoRA that adds nothing yet is simply switched off, which costs no memory and
-makes the reference, and so its cached V*, the base model whatever the adapter's rank and random half.
+The copy is swapped into the policy's own module while the reference is needed. So there is no second module to patch,
+prepare and save like the first (TRL binds its fused head to one instance, Accelerate its autocast). For LoRA the copy
+is as large as the adapters, for full training as large as the model, and a checkpoint of the policy never holds it. A
+LoRA that adds nothing yet is only switched off. That costs no memory, and the reference with its cached V* is then the
+base model, the same for every rank and every random first factor of the adapter.
 
 Left out: policies whose parameters are sharded (FSDP, DeepSpeed ZeRO-3), which have no whole weights to swap.
 """
@@ -26,8 +26,8 @@ from transformers import PreTrainedModel
 from ragen_trl.errors import UserError
 
 _FILE = "reference.safetensors"
-_CHUNK = 1 << 22  # elements that are hashed at a time
-# Settings that change between two loads of one model, or that trainers set, and that no forward pass reads.
+_CHUNK = 1 << 22  # elements hashed at a time
+# Settings that no forward pass reads, and that trainers set or that differ between two loads of one model.
 _VOLATILE = {
     *("architectures", "dtype", "transformers_version", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
     *("base_model_name_or_path", "revision", "peft_version", "inference_mode", "task_type", "auto_mapping"),
@@ -36,17 +36,17 @@ _VOLATILE = {
 
 
 class ReferenceWeightsError(UserError, ValueError):
-    """The policy has no weights that a reference could stand apart from, or those of another policy were given."""
+    """A reference cannot be made, read or sent with the weights of this policy."""
 
 
 class Reference:
-    """The policy as it is now, frozen.
+    """The policy at this moment, frozen.
 
-    Make it when the policy has its adapters and before training begins; the weights may move to another device or
-    dtype afterwards.
+    Make it when the policy has its adapters and before training begins. Later the weights may move to another device
+    or dtype.
 
     Args:
-        policy: The unwrapped model. What is trainable in it is copied, the rest is taken to stay as it is.
+        policy: The unwrapped model. Its trainable parameters are copied; the others must not change.
 
     Attributes:
         reanchored: Whether ``reanchor`` or ``load`` replaced what the constructor copied. Only then does a resumed run
@@ -61,17 +61,17 @@ class Reference:
         self.reanchored = False
         if not self._trainable():
             raise ReferenceWeightsError(
-                "no parameter of the policy is trainable, so there is nothing to tell it from its reference; load an "
+                "no parameter of the policy is trainable, so that it would always equal its reference; load an "
                 "adapter with is_trainable=True, or call requires_grad_(True)"
             )
-        # None: the adapters are off.
+        # None: the reference is the policy without its adapters.
         self._weights: dict[str, torch.Tensor] | None = None if self._adapters_add_nothing() else self._copy()
 
     def check_sendable(self) -> None:
-        """Check that what vLLM is sent inside `model`, the parameters with their adapters merged, is the reference.
+        """Check that vLLM, which is sent the parameters with their adapters merged, would get the reference.
 
         Raises:
-            ReferenceWeightsError: If it would be sent with what an adapter, which is only switched off, has learnt.
+            ReferenceWeightsError: If the reference is the policy without its adapter, and the adapter has learnt.
         """
         if self._weights is None and not self._adapters_add_nothing():
             raise ReferenceWeightsError(
@@ -81,9 +81,9 @@ class Reference:
 
     @contextmanager
     def model(self) -> Iterator[PreTrainedModel | PeftModel]:
-        """The policy's module, computing as the reference: in evaluation mode and without gradients.
+        """The policy's module with the reference's weights, in evaluation mode and without gradients.
 
-        Afterwards weights, modes and ``requires_grad`` flags are as before. Do not train inside.
+        Afterwards weights, modes and ``requires_grad`` flags are as before. Do not train in this block.
 
         Raises:
             ReferenceWeightsError: If a parameter has another shape than when it was copied.
@@ -102,15 +102,15 @@ class Reference:
                 parameter.requires_grad_(flag)
 
     def reanchor(self) -> None:
-        """From now on the reference is the policy as it is now."""
+        """Make the present policy the reference."""
         self._weights = self._copy()
         self.reanchored = True
 
     def fingerprint(self) -> str:
-        """SHA-256 of what the reference computes with: names and bytes of its weights, and its settings.
+        """SHA-256 of everything that the reference computes with: names and bytes of its weights, and its settings.
 
-        Equal for equal weights in another process, and for one base model under any LoRA that is switched off;
-        training the policy does not change it.
+        It is the same in every process and for one base model under any LoRA that is switched off. Training the policy
+        does not change it.
         """
         digest = hashlib.sha256(self._settings().encode())
         own = self._weights or {}
@@ -125,9 +125,9 @@ class Reference:
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:
-        """Write the reference's weights to ``reference.safetensors`` in ``folder``: all of it or nothing.
+        """Write the reference's weights to ``reference.safetensors`` in ``folder``, whole or not at all.
 
-        On several processes only the main one may call it.
+        Call it on the main process only.
         """
         target = Path(folder) / _FILE
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ class Reference:
         partial.replace(target)
 
     def load(self, folder: str | Path) -> None:
-        """Take the weights that ``save`` wrote.
+        """Read the weights that ``save`` wrote.
 
         Raises:
             ReferenceWeightsError: If the file is missing or damaged, or belongs to a policy with other parameters.
@@ -151,14 +151,15 @@ class Reference:
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
         except (OSError, SafetensorError) as error:
             raise ReferenceWeightsError(
-                f"{path} cannot be read ({error}); resume from a checkpoint that was written whole, or train anew"
+                f"{path} cannot be read ({error}); resume from a checkpoint that was written whole, or "
+                "train from the beginning"
             ) from error
         trainable = self._trainable()
         if not off and weights.keys() != trainable.keys():
             different = sorted(weights.keys() ^ trainable.keys())
             raise ReferenceWeightsError(
-                f"{path} belongs to another policy: {len(different)} parameters are only here or only there, such as "
-                f"{different[0]!r}; resume with the model and the adapter settings that the run began with"
+                f"{path} belongs to another policy: {len(different)} parameters are only in the file or only in the "
+                f"policy, such as {different[0]!r}; resume with the model and adapter settings that the run began with"
             )
         self._weights = None if off else {name: _aligned(name, weights[name], trainable[name]) for name in trainable}
         self.reanchored = True
@@ -171,12 +172,12 @@ class Reference:
 
     @contextmanager
     def _swapped(self) -> Iterator[None]:
-        """The copied weights inside the policy's parameters; optimisers and DDP hold these and notice nothing."""
+        """Put the copied weights into the policy's parameters, the very objects that optimisers and DDP hold."""
         assert self._weights is not None
         own = [(name, self._policy.get_parameter(name)) for name in self._weights]
         self._weights = {name: _aligned(name, self._weights[name], parameter) for name, parameter in own}
         kept = [(parameter, parameter.data) for _, parameter in own]
-        torch.clear_autocast_cache()  # autocast remembers the cast weights of a parameter, whatever its data become
+        torch.clear_autocast_cache()  # autocast keeps the cast weights of a parameter even when its data change
         try:
             for name, parameter in own:
                 parameter.data = self._weights[name]
@@ -187,7 +188,7 @@ class Reference:
             torch.clear_autocast_cache()
 
     def _adapters_add_nothing(self) -> bool:
-        """Whether the trainable part is a LoRA of which one factor is 0 everywhere, as PEFT makes it by default."""
+        """Whether only a LoRA is trainable and one of its factors is 0 everywhere, as PEFT makes it by default."""
         policy, trainable = self._policy, self._trainable()
         if not isinstance(policy, PeftModel) or not isinstance(policy.active_peft_config, LoraConfig):
             return False
@@ -198,7 +199,7 @@ class Reference:
         return not any(bool(value.any()) for name, value in trainable.items() if any(zero in name for zero in zeros))
 
     def _names_of_other_adapters(self) -> set[str]:
-        """Parameters of adapters besides the policy's own, such as a critic's."""
+        """Parameters of adapters that are not the policy's own, such as a critic's."""
         policy = self._policy
         if not isinstance(policy, PeftModel):
             return set()
@@ -218,18 +219,18 @@ def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor) -> torch.
     if weight.shape != parameter.shape:
         raise ReferenceWeightsError(
             f"{name} has shape {tuple(parameter.shape)} in the policy and {tuple(weight.shape)} in its reference; "
-            "policies sharded by FSDP or DeepSpeed ZeRO-3 are not supported, and a resumed one must be as it was"
+            "policies sharded by FSDP or DeepSpeed ZeRO-3 are not supported; resume with the policy of the stopped run"
         )
     return weight.to(device=parameter.device, dtype=parameter.dtype)
 
 
 def _plain_name(name: str) -> str:
-    """A parameter's name without what PEFT puts around it."""
+    """A parameter's name without the parts that PEFT adds."""
     return name.removeprefix("base_model.model.").replace(".base_layer.", ".")
 
 
 def _stable(settings: Any) -> Any:
-    """Settings without those that say nothing of the computation; sets become lists."""
+    """Settings without those that do not affect the computation; sets become lists."""
     if isinstance(settings, dict):
         return {
             str(name): _stable(value)

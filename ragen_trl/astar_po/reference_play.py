@@ -1,7 +1,7 @@
-"""Episodes of the reference policy by start seed and sample index: looked up where they are stored, else played.
+"""Episodes of the reference policy by start seed and sample index: read from the cache if stored there, else played.
 
-Work is divided among processes batch by batch; every batch is stored before the next one begins, so that a killed run
-loses one batch at most and never asks for an episode twice. Nothing here knows what the episodes are for.
+Work is divided among processes batch by batch. Every batch is stored before the next one begins, so that a killed run
+loses at most one batch and never plays an episode twice. Nothing here knows what the episodes are for.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from ragen_trl.rollout.interfaces import Start
 Request = tuple[int, int]  # start seed, index of the sample
 PlayBatch = Callable[[list[Request]], Sequence[tuple[float, bool]]]
 
-_REFERENCE_PLAY = 7  # keeps these dice apart from those of training and evaluation
+_REFERENCE_PLAY = 7  # makes these seeds differ from those of training and evaluation
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Processes:
 
 
 def reference_start(seed: int, index: int) -> Start:
-    """Outcomes and dice of the reference's ``index``-th episode from a start state.
+    """Outcome seed and sampling seed of the reference's ``index``-th episode from a start state.
 
     They depend on nothing else, in particular not on the seed of a run, so that runs can share a cache.
     """
@@ -43,19 +43,19 @@ def reference_start(seed: int, index: int) -> Start:
 
 
 class ReferencePlayer:
-    """Looks samples up, or plays them in batches and stores them.
+    """Reads samples from the cache, or plays them in batches and stores them.
 
     Args:
         play_batch: Plays one episode for each (start seed, sample index), in order, and returns (raw return, success)
             of each; see ``reference_start``. It gets this process's share, which may be empty, and is called equally
             often on all processes.
-        batch_size: Episodes that a process plays side by side.
-        cache: Where samples are looked up and stored. Only the main process's is used.
-        key: Under which key; needed with a cache.
+        batch_size: Episodes that a process plays at the same time.
+        cache: Where samples are read and stored. Only the main process's is used.
+        key: The key of the samples; needed with a cache.
         processes: The processes that share the work; all of them get all samples.
 
     Attributes:
-        num_played: Episodes played so far, on all processes; what was looked up does not count.
+        num_played: Episodes played so far, on all processes, without those from the cache.
 
     Raises:
         ValueError: If there is a cache without a key, or no room in a batch.
@@ -82,7 +82,7 @@ class ReferencePlayer:
         if self._cache is not None and key is not None:
             for seed, found in self._cache.read(key).items():
                 stored += [StoredSample(seed, index, sample) for index, sample in enumerate(found)]
-        # The same collective on every process, whether or not it has a cache: it spreads what the main one read.
+        # Every process takes part, with a cache or without: this sends all of them what the main one read.
         self._known = {(seed, index): sample for seed, index, sample in self.processes.gather(stored)}
 
     def play(self, counts: Mapping[int, int], bar: "tqdm[Any] | None" = None) -> dict[int, list[Sample]]:
@@ -90,11 +90,11 @@ class ReferencePlayer:
 
         Args:
             counts: How many samples of each start seed.
-            bar: A progress bar, whose total grows by what is not known yet.
+            bar: A progress bar; its total grows by the number of episodes to play.
 
         Raises:
             NonFiniteReturnError: If a return is NaN or infinite.
-            SampleConflictError: If another process stored one of these samples meanwhile, and a different one.
+            SampleConflictError: If another run has meanwhile stored one of these samples with another value.
             ValueError: If ``play_batch`` returns another number of episodes.
         """
         requests = [(seed, index) for seed, count in counts.items() for index in range(count)]
@@ -120,7 +120,7 @@ class ReferencePlayer:
             for (seed, index), (episode_return, success) in zip(share, outcomes, strict=True)
         ]
         found = {(seed, index): sample for seed, index, sample in self.processes.gather(mine)}
-        for seed, index in batch:  # behind the collective: all processes see the same fault, none is left waiting
+        for seed, index in batch:  # only after the exchange, so that all processes raise and none waits for another
             check_finite(seed, index, found[seed, index].episode_return)
         if self._cache is not None and self._key is not None:
             self._cache.add(self._key, [StoredSample(*request, found[request]) for request in batch])

@@ -1,8 +1,8 @@
-r"""Stage 1 of A\*-PO: play the reference policy from every start state, until V* is known well enough.
+r"""Stage 1 of A\*-PO: play the reference policy from every start state until V* is known well enough.
 
-Knows neither models nor trainers. Which episodes are used is a function of their outcomes alone, never of batch size,
-number of processes, interruptions or what a cache already holds. Left out: V* of states inside an episode, and any
-default for a start that was never played, because a silent 0 there teaches as confidently as a measured value.
+This module knows neither models nor trainers. Which episodes are used depends only on their outcomes, never on the
+batch size, the number of processes, interruptions or the contents of a cache. Left out: V* of states inside an episode,
+and a default for a start that was never played, because a silent 0 would be trained on like a measured value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from ragen_trl.system.progress import progress_bar
 
 
 class ReferenceNeverSucceedsError(UserError, ValueError):
-    """No episode of the reference policy succeeded; A*-PO cannot exceed what its reference sometimes does."""
+    """No episode of the reference policy succeeded; A*-PO only reinforces what its reference sometimes does."""
 
 
 class NothingToLearnError(UserError, ValueError):
@@ -35,15 +35,15 @@ class UnknownStartError(UserError, ValueError):
 
 @dataclass(frozen=True)
 class StartValue:
-    """What is known of one start state.
+    """The value of one start state, with its samples.
 
     Attributes:
-        samples: Episodes played.
+        samples: Number of episodes.
         successes: How many of them succeeded.
         mean: Mean return.
         value: V*, between the mean and the largest return.
         std_error: Standard error of V*, shrunk towards the spread over all starts; above 0 for equal returns too.
-        zero_variance: All returns were equal up to rounding: nothing to learn here.
+        zero_variance: Whether all returns were equal up to rounding, so that there is nothing to learn.
     """
 
     samples: int
@@ -56,15 +56,15 @@ class StartValue:
 
 @dataclass(frozen=True)
 class ReferenceValues:
-    """V* of all start states, and how the reference policy fares.
+    """V* of all start states, and how well the reference policy plays.
 
     Attributes:
-        starts: Start seed → what is known of it, in the order in which the seeds were given.
-        episodes: Episodes that these values rest on.
-        played: How many of them were played now, not read from the cache.
-        success: Success rate over the first samples of every start: the later ones went to uncertain starts.
+        starts: Start seed → its value, in the order of the given seeds.
+        episodes: Number of episodes that these values are estimated from.
+        played: How many of them were played now and not read from the cache.
+        success: Success rate over the first samples of every start; later samples were only taken of uncertain starts.
         success_low: Lower end of its Wilson 95 % interval, as if all episodes were independent.
-        success_high: Upper end.
+        success_high: Upper end of that interval.
         return_range: The unit of β₁ and β₂.
         beta1: β₁ in units of the return: the option times ``return_range``.
     """
@@ -79,7 +79,7 @@ class ReferenceValues:
     beta1: float
 
     def of(self, seed: int) -> StartValue:
-        """What is known of a start state.
+        """The value of a start state, with its samples.
 
         Raises:
             UnknownStartError: If the reference never played from it.
@@ -87,12 +87,12 @@ class ReferenceValues:
         if seed not in self.starts:
             raise UnknownStartError(
                 f"there is no V* for start seed {seed}, only for {len(self.starts)} others; estimate the values of all "
-                "start states that are trained on"
+                "start states to train on"
             )
         return self.starts[seed]
 
     def value(self, seed: int) -> float:
-        """V* of a start state; raises as ``of``."""
+        """V* of a start state. Errors as in ``of``."""
         return self.of(seed).value
 
     def as_dict(self) -> dict[str, Any]:
@@ -101,26 +101,26 @@ class ReferenceValues:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "ReferenceValues":
-        """What ``as_dict`` gave, seeds as text as JSON has them."""
+        """From the result of ``as_dict``; seeds may be strings, as in JSON."""
         starts = {int(seed): StartValue(**start) for seed, start in fields["starts"].items()}
         return cls(**{**fields, "starts": starts})
 
     @cached_property
     def trainable(self) -> list[int]:
-        """Start seeds where the reference's returns differ, in order."""
+        """Start seeds from which the reference's returns differ, in order."""
         return [seed for seed, start in self.starts.items() if not start.zero_variance]
 
     def in_words(self) -> str:
-        """Success of the reference, episodes (and how many of them were looked up), start states that can teach."""
-        looked_up = self.episodes - self.played
-        cached = f" ({looked_up:,} of them from the cache)" if looked_up else ""
+        """One line: success of the reference, episodes (and how many came from the cache), trainable start states."""
+        cached = self.episodes - self.played
+        of_cache = f" ({cached:,} of them from the cache)" if cached else ""
         return (
             f"success {self.success:.3f} [{self.success_low:.3f}, {self.success_high:.3f}], {self.episodes:,} episodes"
-            f"{cached}, {len(self.trainable)} of {len(self.starts)} start states have returns that differ"
+            f"{of_cache}, {len(self.trainable)} of {len(self.starts)} start states have returns that differ"
         )
 
     def summary(self) -> dict[str, float]:
-        """Figures for logs and JSON."""
+        """Figures for logs and JSON, without those of single start states."""
         starts = list(self.starts.values())
         figures = asdict(self)
         del figures["starts"]
@@ -138,14 +138,14 @@ class ReferenceValues:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well V* is to be known, and in which units.
+    """How well V* must be known, and in which units.
 
     Attributes:
         beta1: β₁ in units of the return range.
         return_range: Largest minus smallest possible return; measured over all samples if unset.
         samples: First samples of each start.
-        max_samples: Samples of a start at most.
-        std_error: Standard error of V* to stop at, in units of the return range.
+        max_samples: Most samples of a start.
+        std_error: Standard error of V* at which to stop, in units of the return range.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -173,22 +173,22 @@ def estimate_values(
 ) -> ReferenceValues:
     """Play the reference policy and estimate V* of every start state.
 
-    After the first samples of each start, those whose standard error is above the target get as many again, round by
-    round, up to ``max_samples``. While all returns of all starts are equal, every start counts as uncertain.
+    After the first samples of each start, the samples of every start whose standard error is above the target are
+    doubled, round by round, up to ``max_samples``. While all returns of all starts are equal, all starts are uncertain.
 
     Args:
         seeds: Start states; repeated ones count once.
-        player: Gives the episodes; on several processes each has its own, and all end with the same values.
+        player: Gives the episodes. Each process has its own player, and all processes get the same values.
         accuracy: When to stop.
         progress: Show a progress bar, on the main process.
 
     Raises:
         ReferenceNeverSucceedsError: If no episode succeeded.
         NothingToLearnError: If no start has returns that differ.
-        ValueError: If there are no seeds; and as ``ReferencePlayer.play``.
+        ValueError: If there are no seeds, or as in ``ReferencePlayer.play``.
     """
     if len(seeds) == 0:
-        raise ValueError("there are no seeds; give the start states that are to be trained on")
+        raise ValueError("there are no seeds; give the start states to train on")
     counts = dict.fromkeys(map(int, seeds), accuracy.samples)
     played_before = player.num_played
     hidden = not progress or player.processes.index > 0
@@ -233,7 +233,7 @@ def _start_value(samples: Sequence[Sample], beta: float, std_error: float) -> St
 
 
 def _std_errors(returns: Mapping[int, torch.Tensor], pool: torch.Tensor, beta: float) -> dict[int, float]:
-    """Standard error of each V*; infinite while no start has shown any spread, for then there is no scale."""
+    """Standard error of each V*; infinite while all returns are equal, because then there is no scale."""
     if not _has_spread(pool):
         return dict.fromkeys(returns, float("inf"))
     return {seed: soft_value_std_error(found, beta, pool).item() for seed, found in returns.items()}
@@ -267,5 +267,5 @@ def _check_spread(returns: Mapping[int, torch.Tensor]) -> None:
     raise NothingToLearnError(
         f"from each of {len(returns)} start states all episodes of the reference earned the same (returns "
         f"{min(means):.3g} to {max(means):.3g}), so there is nothing to learn; raise the temperature or "
-        "max_reference_samples, take other start states, or another reference"
+        "max_reference_samples, or take other start states or another reference"
     )

@@ -1,8 +1,8 @@
 r"""A\*-PO over whole trajectories, in the hooks of `TrajectoryTrainer`.
 
-Stage 1 plays the reference policy, the model as it was when training began, from every start state, and estimates V*.
-Stage 2 plays the model and regresses its log-ratio to the reference on what an episode earned beyond V*. Left out: V*
-of states inside an episode, hence credit per turn; several updates on one rollout, which an estimated V* would bias.
+Stage 1 plays the reference policy (the model before training) from every start state and estimates V*. Stage 2 plays
+the model and regresses its log-ratio to the reference on what an episode earned beyond V*. Left out: V* of states
+inside an episode, and with it credit per turn; several updates on one rollout, which an estimated V* would bias.
 """
 
 import json
@@ -19,16 +19,17 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
-from ragen_trl.algorithms.losses import aggregate, kl_penalty, regression_loss
 from ragen_trl.algorithms.soft_values import is_stale
 from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
+from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.metrics import masked_means
 from ragen_trl.trainers.starpo import StarPOTrainer
 
 logger = logging.getLogger(__name__)
@@ -44,18 +45,18 @@ class AStarPOTrainer(StarPOTrainer):
        \Delta = \sum_{t:\,m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)
 
     The environment's part of a trajectory has the same probability under both policies and cancels. With LoRA the
-    reference is the model with its adapter switched off, or as the adapter was at the start; no second model is kept.
+    reference is the model without its adapter, or with the adapter that training began with; there is no second model.
 
     Arguments and errors are those of `TrajectoryTrainer`; ``args`` is an ``AStarPOConfig``. ``train`` begins with
     stage 1, whose episodes go into ``args.value_cache`` batch by batch: a killed run does not play them again.
 
     Attributes:
         reference: The frozen policy.
-        values: V* by environment (its place in the run's list), once ``train`` or ``estimate_values`` has been called.
+        values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
         ReferenceNeverSucceedsError: By ``train``, if the reference never succeeds: then there is nothing to reinforce.
-        NothingToLearnError: By ``train``, if from every start state all its episodes earn the same.
+        NothingToLearnError: By ``train``, if from every start state all episodes of the reference earn the same.
     """
 
     _tag_names = ["trl", "ragen", "astar-po"]
@@ -78,33 +79,33 @@ class AStarPOTrainer(StarPOTrainer):
         super().__init__(model, env, args, **kwargs)
         if self.is_deepspeed_enabled or self.is_fsdp_enabled:
             raise ReferenceWeightsError(
-                f"the reference of A*-PO does not work with {self.accelerator.distributed_type.value}, whose weights "
-                "are in pieces; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
+                f"A*-PO needs whole weights for its reference, but {self.accelerator.distributed_type.value} splits "
+                "them; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
         self._tasks.check_rows_agree()
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
         self._last_refresh = 0
-        # Of the last rollouts: returns, V* and its standard errors (in return ranges), and start states.
+        # The columns of `in_return_ranges` of the last rollouts.
         self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
 
     # Stage 1
 
     def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
-        """Stage 1: V* of every start state under the present reference; played, or looked up in the cache.
+        """Stage 1: V* of every start state under the present reference, from episodes that are played or cached.
 
-        An environment in which the reference has nothing to learn any more keeps the values that it had.
+        An environment keeps its values if the present reference earns the same in all episodes from each start state.
 
         Args:
             progress: Show a progress bar; unset: unless ``args.disable_tqdm``.
 
         Returns:
-            V* by the place of the environment in the run's list.
+            V* by the index of the environment in the run's list.
         """
         if self.use_vllm:
             self.reference.check_sendable()
-        self.forget_sent_weights()  # vLLM has the policy's weights: it gets the reference's, and then those again
+        self.forget_sent_weights()  # vLLM has the policy's weights and needs the reference's
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")
         fingerprint = self.reference.fingerprint()
         cache = ValueCache(path) if self.accelerator.is_main_process else None
@@ -113,7 +114,7 @@ class AStarPOTrainer(StarPOTrainer):
             for task, seeds in self._tasks.starts().items():
                 self._estimate(task, seeds, cache, fingerprint, progress)
         finally:
-            self.forget_sent_weights()
+            self.forget_sent_weights()  # now it needs the policy's
             if cache is not None:
                 cache.close()
         return self.values
@@ -137,7 +138,7 @@ class AStarPOTrainer(StarPOTrainer):
         player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
         try:
             self.values[task] = estimate_values(seeds, player, accuracy, progress)
-            self._reference_episodes += self.values[task].episodes  # those of the cache, too: somebody played them
+            self._reference_episodes += self.values[task].episodes  # cached ones count, too: some run played them
         except NothingToLearnError as error:
             if known is None:
                 raise
@@ -145,7 +146,7 @@ class AStarPOTrainer(StarPOTrainer):
             self._reference_episodes += player.num_played
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
-        if not requests and not self.use_vllm:  # behind a vLLM server all processes take their turns together
+        if not requests and not self.use_vllm:  # with a vLLM server all processes must play together
             return []
         starts = [reference_start(*request) for request in requests]
         specs = [self._tasks.specs[task]] * len(requests)
@@ -153,11 +154,11 @@ class AStarPOTrainer(StarPOTrainer):
             policy = self.policy(self.temperature, model)
             played = self.rollout(starts, self._envs.take(specs), policy)
             failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
-            if failed and not self.use_vllm:  # once more, with the same dice: the environment may be back
+            if failed and not self.use_vllm:  # once more with the same seeds: the environment may work again
                 again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)
                 played = [again.pop(0) if row in failed else episode for row, episode in enumerate(played)]
         returns = self._raw_returns(played, [task] * len(played)) if played else []
-        # A failure has no return: it is refused on all processes together, before it could be stored as one.
+        # A failure has no return: NaN makes all processes refuse it together, before anything is stored.
         known = [math.nan if row.limit in FAILURES else value for row, value in zip(played, returns, strict=True)]
         return list(zip(known, [trajectory.success for trajectory in played], strict=True))
 
@@ -171,19 +172,13 @@ class AStarPOTrainer(StarPOTrainer):
 
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
-        known = [self.values[summary.task] for summary in rollout.summaries]
-        starts = [values.of(summary.seed) for values, summary in zip(known, rollout.summaries, strict=True)]
-        units = rollout.returns.new_tensor([values.return_range for values in known])
-        soft_values = rollout.returns.new_tensor([start.value for start in starts])
-        errors = rollout.returns.new_tensor([start.std_error for start in starts])
-        places = torch.tensor([summary.task << 40 | summary.seed for summary in rollout.summaries])
-        columns = (rollout.returns / units, soft_values / units, errors / units, places)
-        self._window.append(tuple(column.cpu() for column in columns))
-        advantages = (rollout.returns - soft_values) / units
+        measured = in_return_ranges(rollout.summaries, rollout.returns, self.values)
+        self._window.append(tuple(column.cpu() for column in measured.columns))
+        advantages = measured.advantages
         self.record(
             "train",
             {
-                "astar/value": (soft_values / units).mean().item(),
+                "astar/value": measured.values.mean().item(),
                 "astar/advantage": advantages.mean().item(),
                 "astar/advantage_std": advantages.std(correction=0).item(),
                 "astar/reference_episodes": float(self._reference_episodes),
@@ -196,38 +191,21 @@ class AStarPOTrainer(StarPOTrainer):
         """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
         mask = inputs["completion_mask"] * inputs["tool_mask"]
         logprobs, entropies = self.score(model, inputs)
-        reference = inputs["ref_per_token_logps"]
-        loss, log_ratios, residuals = regression_loss(
-            logprobs,
-            reference,
-            mask,
-            returns=inputs["advantages"],  # V* is subtracted already
-            soft_values=torch.zeros_like(inputs["advantages"]),
-            beta2=self.args.beta2,
-            scale=self.args.loss_scale,
-            residual_cap=self.args.residual_cap,
-            normaliser=inputs["step_trajectories"],
-        )
-        off = ~mask.bool()  # out before the exponential: nothing holds environment tokens to the reference
-        kl = kl_penalty(logprobs.masked_fill(off, 0.0), reference.masked_fill(off, 0.0), "k3")
-        per_row = {"log_ratio": log_ratios, "residual": residuals, "residual_squared": residuals.square()}
-        per_row = {f"astar/{name}": column for name, column in per_row.items()}
-        self.record("train", self._means(per_row, mask.any(dim=1)))
-        self.record("train", self._means({"kl": kl, "entropy": entropies}, mask))
-        if self.args.kl_coef:
-            unit = 1.0 if self.args.loss_scale == "unit" else 2 * self.args.beta2
-            loss = loss + unit * self.args.kl_coef * aggregate(kl, mask, "token_mean", inputs["step_tokens"])
-        return loss
+        fit = regress(logprobs, mask, inputs, self.args)
+        per_row = {f"astar/{name}": column for name, column in fit.per_row.items()}
+        self.record("train", masked_means(per_row, mask.any(dim=1), self._total))
+        self.record("train", masked_means({"kl": fit.kl, "entropy": entropies}, mask, self._total))
+        return fit.loss
 
-    # What happens between them
+    # Refreshes, start states and checkpoints
 
     def before_training(self) -> None:
-        """Stage 1, unless a checkpoint brought its values."""
+        """Stage 1, unless a checkpoint had its values."""
         if not self.values:
             self.estimate_values()
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """As in `TrajectoryTrainer`, from start states that have something to teach, after a refresh if one is due."""
+        """As in `TrajectoryTrainer`, from trainable start states only, and after a refresh if one is due."""
         if self._refresh_is_due():
             self.reference.reanchor()
             self._last_refresh = self.state.global_step
@@ -236,7 +214,7 @@ class AStarPOTrainer(StarPOTrainer):
         return super().training_batch(self._with_trainable_starts(rows))
 
     def _refresh_is_due(self) -> bool:
-        """Decided on what all processes know alike."""
+        """All processes decide the same, since all know the same columns."""
         age = self.state.global_step - self._last_refresh
         if self.args.refresh_steps and age >= self.args.refresh_steps:
             return True
@@ -245,7 +223,7 @@ class AStarPOTrainer(StarPOTrainer):
         return is_stale(*(torch.cat(column) for column in zip(*self._window, strict=True)))
 
     def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Start states from which the reference always earns the same give way to others of their environment."""
+        """Replace start states from which the reference always earns the same by others of their environment."""
         first = self.accelerator.process_index * len(rows)
         exchanged = []
         for index, row in enumerate(rows):
@@ -268,7 +246,7 @@ class AStarPOTrainer(StarPOTrainer):
         return batch
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Write V*, the reference if it was moved, and what decides about the next refresh."""
+        """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""
         if not self.accelerator.is_main_process:
             return
         if self.reference.reanchored:
@@ -284,7 +262,7 @@ class AStarPOTrainer(StarPOTrainer):
         write_atomically(folder / _STATE, json.dumps(state))
 
     def load_algorithm_state(self, folder: Path) -> None:
-        """Read them."""
+        """Read what `save_algorithm_state` wrote."""
         path = folder / _STATE
         if not path.is_file():
             raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")

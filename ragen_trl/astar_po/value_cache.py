@@ -1,9 +1,9 @@
-"""What the reference policy earned from each start state, on disk: the raw material of A*-PO's V*.
+"""The returns of the reference policy from each start state, on disk: A*-PO computes V* from them.
 
-One SQLite file, of which a killed process leaves a state between two batches and never half of one. It keeps returns
-and not V*, which is a function of them and of β1, so that β1 can change and samples can be added. It has no write-ahead
-log: the file then has no companions, can be copied, and may lie on a network disk, and a batch takes seconds to play in
-any case. Left out: deleting and evicting (delete the file), and anything that fills in a value that is missing.
+They are in one SQLite file, to which a batch is added whole or not at all, even if the process is killed. The file
+holds returns and not V*, so that β1 can change and samples can be added. It has no write-ahead log: there is only one
+file, which can be copied and may be on a network disk, and writing is fast enough because a batch takes seconds to
+play. Left out: removing single entries (delete the file), and a default for a value that is missing.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from ragen_trl.system.sqlite_file import SqliteFile
 
 
 class ValueKeyError(UserError, ValueError):
-    """A key holds something that has no canonical JSON form."""
+    """A key holds a value without a canonical JSON form."""
 
 
 class ValueCacheError(UserError, ValueError):
@@ -29,7 +29,7 @@ class ValueCacheError(UserError, ValueError):
 
 
 class SampleConflictError(UserError, ValueError):
-    """A sample is stored already, and was different."""
+    """A sample is already stored with another value."""
 
 
 class NonFiniteReturnError(UserError, ValueError):
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 class StoredSample(NamedTuple):
-    """A sample with its place: the ``sample_index``-th episode, from 0, from the start state of ``seed``."""
+    """A sample with its place: the ``sample_index``-th episode, counted from 0, from the start state of ``seed``."""
 
     seed: int
     sample_index: int
@@ -53,28 +53,28 @@ class StoredSample(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueKey:
-    """Everything besides the start seed that V* depends on. Two runs that agree in all of it share their samples.
+    """Everything that V* depends on, except the start seed. Two runs with equal keys share their samples.
 
     Attributes:
         env: Gymnasium id, or a name for an environment that a function makes.
         env_kwargs: Arguments of the environment.
-        max_turns: Turns of an episode.
-        max_actions_per_turn: Actions of one reply.
-        max_actions: Actions of an episode.
-        max_reply_length: Tokens of one reply.
-        max_completion_length: Tokens of a trajectory after its first prompt; ``None`` for no limit.
-        reward: Name and version of the reward: format penalty, reward functions and their weights.
+        max_turns: Most turns of an episode.
+        max_actions_per_turn: Most actions of one reply.
+        max_actions: Most actions of an episode.
+        max_reply_length: Most tokens of one reply.
+        max_completion_length: Most tokens of a trajectory after its first prompt; ``None`` for no limit.
+        reward: Name and version of the reward: penalties, reward functions and their weights.
         reference: ``Reference.fingerprint()``.
-        temperature: Of the sampling.
-        top_p: Of the sampling.
-        top_k: Of the sampling.
+        temperature: As in sampling.
+        top_p: As in sampling.
+        top_k: As in sampling.
         system_prompt: ``None`` for the environment's own.
         think: Whether replies begin with a thought.
-        reply_prefix: What every reply is forced to begin with.
+        reply_prefix: The given beginning of every reply.
         chat_template: The template, or a hash of it.
         stop_at_answer: Whether replies end with their answer.
-        others: Options that are not among these, where they are not at their default. Absent from the JSON while empty,
-            so that a new option leaves the keys of stored samples as they are.
+        others: All other options that differ from their defaults. The JSON leaves them out if there are none, so that a
+            new option does not change the keys of stored samples.
 
     Raises:
         ValueKeyError: If a value has no JSON form.
@@ -121,11 +121,11 @@ class ValueKey:
 
 
 class ValueCache(SqliteFile):
-    """Samples by key and start seed in a SQLite file, which several processes may read and write at a time.
+    """Samples by key and start seed in a SQLite file, which several processes may read and write at the same time.
 
     Args:
-        path: The file; it and its folder are made if they are missing.
-        timeout: Seconds to wait for another process that writes.
+        path: The file; it and its folder are made if missing.
+        timeout: Seconds to wait while another process writes.
 
     Raises:
         ValueCacheError: If the file is not SQLite, belongs to something else, has another version, or cannot be opened.
@@ -144,12 +144,12 @@ class ValueCache(SqliteFile):
     def add(self, key: ValueKey, samples: Sequence[StoredSample]) -> None:
         """Store samples: all of them or, if this fails or the process dies, none.
 
-        A sample that is stored already is left alone, so that a batch may be added twice.
+        A batch may be added twice: samples that are stored already stay as they are.
 
         Raises:
             NonFiniteReturnError: If a return is NaN or infinite.
-            SampleConflictError: If a stored sample is different: sampling did not repeat itself.
-            ValueError: If the samples of a start do not follow on the stored ones without a gap.
+            SampleConflictError: If a stored sample differs: sampling did not repeat itself.
+            ValueError: If there is a gap between the stored samples of a start and the new ones.
             ValueCacheError: If the file cannot be written.
         """
         for seed, index, sample in samples:
@@ -165,7 +165,7 @@ class ValueCache(SqliteFile):
                     self._add_one(number, new, stored)
 
     def read(self, key: ValueKey) -> dict[int, list[Sample]]:
-        """All samples of a key: start seed → samples in their order. Empty where the key is unknown.
+        """All samples of a key: start seed → samples in order. Empty for an unknown key.
 
         Raises:
             ValueCacheError: If the file cannot be read.
@@ -181,7 +181,7 @@ class ValueCache(SqliteFile):
         return found
 
     def keys(self) -> dict[str, dict[str, Any]]:
-        """Digest → content of every key in the file, in the order in which they came.
+        """Digest → content of every key in the file, oldest first.
 
         Raises:
             ValueCacheError: If the file cannot be read.
@@ -203,31 +203,31 @@ class ValueCache(SqliteFile):
         if index < len(stored):
             if stored[index] != sample:
                 raise SampleConflictError(
-                    f"{self.path} has {stored[index]} as sample {index} of start {seed}, but now it came out as "
+                    f"{self.path} has {stored[index]} as sample {index} of start {seed}, but now the result is "
                     f"{sample}: sampling from the reference does not repeat itself. Two runs that fill one file at the "
-                    "same time on an accelerator can cause this: start this run again, and it reads what is there"
+                    "same time on an accelerator can cause this: start this run again, and it reads the stored samples"
                 )
             return
         if index > len(stored):
-            raise ValueError(f"sample {index} of start {seed} would leave a gap behind {len(stored)} stored ones")
+            raise ValueError(f"sample {index} of start {seed} would leave a gap after {len(stored)} stored ones")
         self._connection.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (number, int(seed), int(index), *sample))
         stored.append(sample)
 
 
 def check_finite(seed: int, index: int, episode_return: float) -> None:
-    """Check a return before anything is made of it.
+    """Check the return of a sample.
 
     Raises:
         NonFiniteReturnError: If it is NaN or infinite.
     """
     if not math.isfinite(episode_return):
         raise NonFiniteReturnError(
-            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN stands, too, for "
-            "an environment that failed twice, whose traceback is in the log): mend it, or the reward function"
+            f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN also stands for "
+            "an environment that failed twice, whose traceback is in the log): repair it, or the reward function"
         )
 
 
-# Options that are part of ``reward``, and one that ``reply_prefix`` stands for.
+# Options that are part of ``reward``, and one that ``reply_prefix`` contains.
 _PENALTIES = ("format_penalty", "cut_penalty", "env_failure_penalty")
 _ELSEWHERE = (*_PENALTIES, "force_reply_prefix")
 
@@ -241,14 +241,14 @@ def value_key(
     chat_template: str,
     reference: str,
 ) -> ValueKey:
-    """The key under which the reference's returns in one environment are stored.
+    """The key of the reference's returns in one environment.
 
     Args:
         args: How episodes are played and sampled, and ``reward_version``.
         spec: The environment.
-        place: Its place among those of the run; tells functions of one name apart.
+        place: Its index among those of the run, which distinguishes functions of one name.
         rewards: Names and weights of the reward functions, in order.
-        reply_prefix: What every reply is forced to begin with.
+        reply_prefix: The given beginning of every reply.
         chat_template: The template of the tokenizer.
         reference: ``Reference.fingerprint()``.
     """

@@ -129,7 +129,7 @@ _PAGES = {
             "eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api",
         ),
         (
-            ("what is evaluated", ["model", "env", "suite", "env_kwargs", "use_vllm"]),
+            ("what is evaluated", ["model", "env", "suite", "env_kwargs", "algo", "use_vllm"]),
             ("how much of it", _EVALUATED),
             ("how it plays", [name for name in _PLAY if name != "env_kwargs"]),
             ("where it goes", _RUN),

@@ -76,7 +76,7 @@ class AStarPOConfig(StarPOConfig):
     )
     kl_coef: float = field(
         default=0.0,
-        metadata={"help": "Weight of the KL to the reference per token (k3), added to the regression on the unit scale."},
+        metadata={"help": "Weight of the KL to the reference per token (k3), on the unit scale; 0: no such term."},
     )
     refresh_steps: int = field(
         default=0,
@@ -86,10 +86,10 @@ class AStarPOConfig(StarPOConfig):
         default=False,
         metadata={"help": "Do the same when returns lie above V* by more than three standard errors."},
     )
-    stale_window: int = field(default=8, metadata={"help": "Rollouts over which refresh_when_stale compares returns with V*."})
+    stale_window: int = field(default=8, metadata={"help": "Rollouts over which refresh_when_stale compares them."})
     reward_version: str = field(
         default="",
-        metadata={"help": "Part of the cache's key; change it when an environment or a reward function pays differently."},
+        metadata={"help": "Part of the cache's key; change it when rewards of an environment or a function change."},
     )
     value_cache: str | None = field(
         default=None,

@@ -19,7 +19,7 @@ class CriticOptions:
     )
     critic_learning_rate: float = field(default=1e-5, metadata={"help": "Learning rate of the critic."})
     critic_warmup_steps: int = field(
-        default=0, metadata={"help": "Number of first updates in which only the critic learns and the policy does not change."}
+        default=0, metadata={"help": "First updates, in which only the critic learns and the policy does not change."}
     )
     value_clip: float | None = field(
         default=0.5, metadata={"help": "How far a value may move from the rollout's before it is clipped; unset: free."}

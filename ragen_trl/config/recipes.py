@@ -90,7 +90,7 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
 
     Args:
         env: Gymnasium id.
-        model: The model; ``None`` for the embedded one. A folder with a model trained from it counts as the embedded one.
+        model: The model; ``None`` for the embedded one. A folder with a model trained from that counts, too.
         algo: Name of the algorithm.
         advantage: Its advantage; one with a critic also needs the critic's learning rate.
     """

@@ -70,7 +70,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         default=4, metadata={"help": "Trajectories per forward and backward pass and process."}
     )
     gradient_accumulation_steps: int = field(
-        default=32, metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."}
+        default=32,
+        metadata={"help": "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."},
     )
     max_steps: int = field(default=200, metadata={"help": "Updates. By default each has its own rollout."})
     lr_scheduler_type: str = field(default="constant", metadata={"help": "Learning-rate schedule."})
@@ -78,7 +79,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         default=1, metadata={"help": "Trajectories per start state in TRL's evaluation during training."}
     )
     num_generations: int | None = field(
-        default=16, metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 is enough."}
+        default=16,
+        metadata={"help": "Trajectories per start state (group size), at least 2; with a critic 1 is enough."},
     )
     beta: float = field(
         default=0.001, metadata={"help": "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model."}

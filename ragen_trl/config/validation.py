@@ -1,15 +1,15 @@
-"""Options that are out of their range, right alone but not together, or accepted to do nothing."""
+"""Refusals of options that are out of range, that do not go together, or that would have no effect."""
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
 
-if TYPE_CHECKING:
-    from ragen_trl.config.starpo import StarPOConfig
+Options: TypeAlias = Any
+"""A ``StarPOConfig``, whose module imports this one."""
 
 CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
 ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 _OF_A_CRITIC = option_names(CriticOptions)
-# Which of these options each advantage reads; the others would be accepted and do nothing.
+# Which of these options each advantage reads; the others would have no effect.
 READ: dict[str, tuple[str, ...]] = {
     "group": ("baseline", "scale_rewards"),
     "gae": ("gamma", "gae_lambda", *_OF_A_CRITIC),
@@ -38,10 +38,9 @@ READ: dict[str, tuple[str, ...]] = {
     "mt_grpo": ("step_weight",),
 }
 
-
 _SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo")
 _SEGMENT_ADVANTAGES = ("group", "gigpo", "mt_grpo")
-# Options of TRL's loss that look at a row as if it were a trajectory, with the only value that is right.
+# Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
 _OF_WHOLE_ROWS: dict[str, Any] = {
     "importance_sampling_level": "token",
     "top_entropy_quantile": 1.0,
@@ -52,18 +51,18 @@ _OF_WHOLE_ROWS: dict[str, Any] = {
 
 
 class WindowError(UserError, ValueError):
-    """A trajectory whose context was built anew cannot be trained with these options."""
+    """A trajectory whose context was rebuilt cannot be trained with these options."""
 
 
-def check_segments_trainable(args: "StarPOConfig") -> None:
+def check_segments_trainable(args: Options) -> None:
     """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context (no window)"
     if args._needs_whole_trajectories:
-        raise WindowError(f"A*-PO sums log-ratios over whole trajectories, but a context was built anew; {remedy}")
+        raise WindowError(f"A*-PO sums log-ratios over whole trajectories, but a context was rebuilt; {remedy}")
     if args.advantage not in _SEGMENT_ADVANTAGES:
         raise WindowError(
-            f"advantage is {args.advantage!r}, whose critic reads a trajectory in one row, but its context was built "
-            f"anew; use one of {', '.join(_SEGMENT_ADVANTAGES)}, or {remedy}"
+            f"advantage is {args.advantage!r}, whose critic reads a trajectory in one row, but its context was "
+            f"rebuilt; use one of {', '.join(_SEGMENT_ADVANTAGES)}, or {remedy}"
         )
     if args.loss_type not in _SEGMENT_LOSSES:
         raise WindowError(
@@ -73,12 +72,12 @@ def check_segments_trainable(args: "StarPOConfig") -> None:
     for name, only in _OF_WHOLE_ROWS.items():
         if getattr(args, name) != only:
             raise WindowError(
-                f"{name} is {getattr(args, name)!r}, which does not go with contexts built anew; leave {only!r}, or "
+                f"{name} is {getattr(args, name)!r}, which does not go with rebuilt contexts; leave {only!r}, or "
                 f"{remedy}"
             )
 
 
-def check_values(args: "StarPOConfig") -> None:
+def check_values(args: Options) -> None:
     """Raise ``ValueError``, with the value and what is allowed, for an option that is out of its range."""
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
@@ -97,7 +96,7 @@ def check_values(args: "StarPOConfig") -> None:
             raise ValueError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
     if args.delta is not None and args.delta <= 1 + args.epsilon:
         raise ValueError(
-            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins behind it: "
+            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins beyond it: "
             "take 3, or leave it unset"
         )
     for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
@@ -114,7 +113,7 @@ def check_values(args: "StarPOConfig") -> None:
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
 
 
-def _check_stepping(args: "StarPOConfig") -> None:
+def _check_stepping(args: Options) -> None:
     workers, timeout = args.env_workers, args.env_timeout
     if not isinstance(workers, int) or workers < 0:
         raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
@@ -122,12 +121,12 @@ def _check_stepping(args: "StarPOConfig") -> None:
         raise ValueError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
     if timeout is not None and not workers:
         raise ValueError(
-            f"env_timeout is {timeout} and env_workers 0, but only a thread of its own can be left behind; set "
+            f"env_timeout is {timeout} and env_workers 0, but only a step in another thread can be given up; set "
             "env_workers to 1 or more"
         )
 
 
-def check_combinations(args: "StarPOConfig") -> None:
+def check_combinations(args: Options) -> None:
     """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
     for name in sorted({option for read in READ.values() for option in read} - set(READ[args.advantage])):
         if getattr(args, name) != getattr(type(args), name):
@@ -135,6 +134,15 @@ def check_combinations(args: "StarPOConfig") -> None:
                 f"{name} is {getattr(args, name)!r}, which advantage {args.advantage!r} does not read; leave it at "
                 f"{getattr(type(args), name)!r}"
             )
+    _check_credit(args)
+    _check_updates(args)
+    _check_vllm(args)
+    _check_window(args)
+    _check_filter(args)
+
+
+def _check_credit(args: Options) -> None:
+    """Options of the advantage, besides those that it does not read."""
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
         raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
     if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps < args.critic_warmup_steps:
@@ -142,51 +150,8 @@ def check_combinations(args: "StarPOConfig") -> None:
             f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
             "learn; lower the first or raise the second"
         )
-    _check_updates(args)
-    _check_vllm(args)
-    if args.window_turns is not None:
-        try:
-            check_segments_trainable(args)
-        except WindowError as error:
-            raise WindowError(f"window_turns is {args.window_turns}; unset it, or mind this: {error}") from None
-        for name, only in {"beta": 0.0, "num_iterations": 1}.items():
-            if getattr(args, name) != only:
-                raise ValueError(
-                    f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score histories "
-                    f"that nobody read; set {name}={only}"
-                )
-    filters = args.filter_ratio < 1 or args.max_refills > 0
-    if filters and args.loss_type == "bnpo":
-        raise ValueError(
-            "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
-        )
-    if filters and args.use_adaptive_entropy:
-        raise ValueError(
-            "use_adaptive_entropy is True, whose bonus is a mean per micro-batch, filler rows of the filter included; "
-            "with a filter use entropy_coef"
-        )
-    if args.fp16 and (filters or args.critic_warmup_steps):
-        raise ValueError(
-            "fp16 is True, whose loss scaler cannot pass over an update, as a filter that keeps nothing and a critic's "
-            "warm-up do; use bf16, or float32"
-        )
-    if args.num_generations == 1 and args.advantage in CRITIC_ADVANTAGES and filters:
-        raise ValueError(
-            f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
-            "groups; raise the first, or leave the others alone"
-        )
-    if args.filter_strategy == "top_p" and args.filter_ratio == 1:
-        raise ValueError("filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2")
-    if args.max_refills and args.filter_strategy == "top_p":
-        raise ValueError(
-            f"max_refills is {args.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up to; "
-            "use 'top_k'"
-        )
-    if args.multi_objective_aggregation == "normalize_then_sum":
-        _check_normalised_first(args)
-
-
-def _check_normalised_first(args: "StarPOConfig") -> None:
+    if args.multi_objective_aggregation != "normalize_then_sum":
+        return
     if args.baseline != "mean" or args.scale_rewards != "group":
         raise ValueError(
             f"baseline is {args.baseline!r} and scale_rewards {args.scale_rewards!r}, but multi_objective_aggregation "
@@ -199,7 +164,52 @@ def _check_normalised_first(args: "StarPOConfig") -> None:
         )
 
 
-def _check_updates(args: "StarPOConfig") -> None:
+def _check_window(args: Options) -> None:
+    if args.window_turns is None:
+        return
+    try:
+        check_segments_trainable(args)
+    except WindowError as error:
+        raise WindowError(f"window_turns is {args.window_turns}; leave it unset, or change this: {error}") from None
+    for name, only in {"beta": 0.0, "num_iterations": 1}.items():
+        if getattr(args, name) != only:
+            raise ValueError(
+                f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score contexts that "
+                f"the model never read; set {name}={only}"
+            )
+
+
+def _check_filter(args: Options) -> None:
+    filters = args.filter_ratio < 1 or args.max_refills > 0
+    if filters and args.loss_type == "bnpo":
+        raise ValueError(
+            "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
+        )
+    if filters and args.use_adaptive_entropy:
+        raise ValueError(
+            "use_adaptive_entropy is True, whose bonus is a mean per micro-batch, the filter's filler rows included; "
+            "with a filter use entropy_coef"
+        )
+    if args.fp16 and (filters or args.critic_warmup_steps):
+        raise ValueError(
+            "fp16 is True, whose loss scaler cannot skip an update, as is needed after a filter that keeps nothing and "
+            "in a critic's warm-up; use bf16, or float32"
+        )
+    if args.num_generations == 1 and args.advantage in CRITIC_ADVANTAGES and filters:
+        raise ValueError(
+            f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
+            "groups; raise the first, or leave the others unset"
+        )
+    if args.filter_strategy == "top_p" and args.filter_ratio == 1:
+        raise ValueError("filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2")
+    if args.max_refills and args.filter_strategy == "top_p":
+        raise ValueError(
+            f"max_refills is {args.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up to; "
+            "use 'top_k'"
+        )
+
+
+def _check_updates(args: Options) -> None:
     assert args.steps_per_generation is not None
     if args.steps_per_generation % args.gradient_accumulation_steps and (
         args.gradient_accumulation_steps % args.steps_per_generation
@@ -210,13 +220,13 @@ def _check_updates(args: "StarPOConfig") -> None:
         )
 
 
-def _check_vllm(args: "StarPOConfig") -> None:
+def _check_vllm(args: Options) -> None:
     if not args.use_vllm:
         return
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
         raise ValueError(
             f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
-            "share an engine would have to play equally many turns; give the model a server of its own "
+            "share an engine would have to play the same number of turns; give the model a server of its own "
             "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
         )
     modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
@@ -228,5 +238,5 @@ def _check_vllm(args: "StarPOConfig") -> None:
     if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:
         raise ValueError(
             f"vllm_max_model_length is {longest}, and max_completion_length {args.max_completion_length} does not fit "
-            "into it with a prompt; raise the one, leave it unset, or lower the other"
+            "into it together with a prompt; raise the first or leave it unset, or lower the second"
         )

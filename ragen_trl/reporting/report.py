@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ragen_trl.evaluation.tables import aligned
@@ -26,7 +26,16 @@ from ragen_trl.reporting.result_text import (
     seeds_in_words,
     sentence,
 )
-from ragen_trl.reporting.run_folder import Family, Run, RunNotFoundError, check_results, differences, families, read_run
+from ragen_trl.reporting.run_folder import (
+    Family,
+    Run,
+    RunNotFoundError,
+    check_results,
+    differences,
+    families,
+    folder_names,
+    read_run,
+)
 from ragen_trl.reporting.viewer import pack, script, style
 from ragen_trl.system.atomic import write_atomically
 
@@ -132,14 +141,7 @@ def _page(runs: list[Run]) -> str:
     drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
     recorded = pack([run.path for run in runs], labels)
     code, allowed = script()
-    environment = Environment(
-        loader=PackageLoader("ragen_trl.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
         style=Markup(style()),
         sentences=list(map(_sentence, grouped)),
@@ -162,6 +164,17 @@ def _page(runs: list[Run]) -> str:
         allowed=allowed,
         sections=_sections(runs, labels),
     )
+
+
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("ragen_trl.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
 
 
 def _sentence(family: Family) -> str:
@@ -196,11 +209,7 @@ def _labels(family: Family) -> list[str]:
     if len(family.runs) == 1:
         return [family.label]
     seeds = [run.summary["seed"] for run in family.runs]
-    names = [run.path.name for run in family.runs]
-    if len(set(seeds)) == len(seeds):
-        names = [f"seed {seed}" for seed in seeds]
-    elif len(set(names)) < len(names):
-        names = [str(run.path) for run in family.runs]
+    names = [f"seed {seed}" for seed in seeds] if len(set(seeds)) == len(seeds) else folder_names(family.runs)
     return [f"{family.label}, {name}" if family.label else name for name in names]
 
 
@@ -218,12 +227,11 @@ def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
 
 def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
     """The tables at the end of the page: what was run."""
-    command = {"command": "command", "commit": "commit", "created": "created"}
     tables = {
         "Run and time": [_facts(run) for run in runs],
         "Configuration": [run.summary["config"] for run in runs],
         "Versions and machine": [run.summary["versions"] | run.summary["machine"] for run in runs],
-        "Command": [{name: run.summary[key] for name, key in command.items()} for run in runs],
+        "Command": [{key: run.summary[key] for key in ("command", "commit", "created")} for run in runs],
     }
     sections = []
     for title, columns in tables.items():

@@ -166,13 +166,18 @@ def families(runs: Sequence[Run]) -> list[Family]:
 
 
 def _family_labels(grouped: list[list[Run]]) -> list[str]:
-    names = [family[0].path.name for family in grouped]
-    by_name = names if len(set(names)) == len(names) else [str(family[0].path) for family in grouped]
-    differ = differences([family[0] for family in grouped])
+    firsts = [family[0] for family in grouped]
+    differ = differences(firsts)
     if all(len(family) == 1 for family in grouped) or len(differ) > 3:
-        return by_name
-    described = [", ".join(f"{name}={_value(family[0], name)}" for name in differ) for family in grouped]
-    return described if len(set(described)) == len(described) else by_name
+        return folder_names(firsts)
+    described = [", ".join(f"{name}={_value(run, name)}" for name in differ) for run in firsts]
+    return described if len(set(described)) == len(described) else folder_names(firsts)
+
+
+def folder_names(runs: Sequence[Run]) -> list[str]:
+    """The names of the runs' folders, or their paths if two have the same name."""
+    names = [run.path.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _value(run: Run, name: str) -> Any:

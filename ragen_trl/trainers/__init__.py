@@ -1,7 +1,7 @@
 """The trainers on top of TRL: wiring, no mathematics.
 
-`rollout` plays and has TRL score what was played, `trajectory` goes from what was sampled to a loss by four hooks,
-`starpo` fills the hooks. All that leans on a private member of TRL or Transformers is in `trl_adapter`.
+`rollout` plays episodes and has TRL score them, `trajectory` leads from a rollout to a loss through four hooks, and
+`starpo` fills the hooks. All code that depends on a private member of TRL or Transformers is in `trl_adapter`.
 
-Imports: everything above it in the flow of data (`rollout`, `policies`, `batching`, `credit`).
+Imports: the packages before it in the flow of data (`rollout`, `policies`, `batching`, `credit`).
 """

@@ -1,4 +1,4 @@
-"""Stop and go on without loss: which checkpoints are whole, and a Ctrl-C that leaves one behind."""
+"""Stop and resume without loss: which checkpoints are whole, and a Ctrl-C that writes one."""
 
 import json
 import os
@@ -19,8 +19,8 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
     """The checkpoints of a run that were written to their end, by step.
 
-    transformers writes ``trainer_state.json`` last (pinned by a contract test): a folder without a readable one is
-    what a kill or a full disk left behind.
+    Transformers writes ``trainer_state.json`` last (held by a contract test): a folder without a readable one is what a
+    killed process or a full disk leaves.
     """
     folders = {}
     for folder in Path(output_dir).glob("checkpoint-*"):
@@ -37,16 +37,16 @@ def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
 
 
 def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_rollout: float) -> Path | None:
-    """The checkpoint to go on from.
+    """The checkpoint to resume from.
 
     Args:
-        asked: Its folder; ``True`` for the last whole one; anything false for none.
-        output_dir: Where checkpoints are.
+        asked: Its folder; ``True`` for the last whole one; ``False`` or ``None`` for none.
+        output_dir: The folder of all checkpoints.
         steps_per_rollout: Updates on one rollout.
 
     Raises:
-        FileNotFoundError: If there is no whole one.
-        ValueError: If it lies in the middle of the updates of one rollout, whose trajectories are gone.
+        FileNotFoundError: If ``True`` was asked for and there is no whole one.
+        ValueError: If it was saved between two updates on one rollout, whose trajectories are gone.
     """
     if not asked:
         return None
@@ -71,7 +71,7 @@ def _recorded_step(folder: Path) -> int | None:
 
 
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C (or SIGTERM) ends training behind the rollout in progress, with a checkpoint; a second one at once.
+    """Ctrl-C (or SIGTERM) ends training after the present rollout, with a checkpoint; a second one ends it at once.
 
     Attributes:
         stopped: Whether training was stopped that way.
@@ -84,13 +84,13 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take over the signals; only a main thread may, elsewhere they stay as they are."""
+        """Take over the signals. Only the main thread may do so; elsewhere they stay as they are."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Between two rollouts everything is consistent: save here, then stop, on all processes together."""
+        """Between two rollouts everything is consistent: save here and stop, on all processes together."""
         if self._anyone_stopped(args) and state.global_step % max(1, getattr(args, "steps_per_rollout", 1)) == 0:
             self.stopped = control.should_save = control.should_training_stop = True
 
@@ -101,7 +101,7 @@ class StopOnInterrupt(TrainerCallback):
         self.restore()
 
     def restore(self) -> None:
-        """Give the signals back; for when training ended by an exception, which skips ``on_train_end``."""
+        """Give the signals back; call it after an exception, which skips ``on_train_end``."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}

@@ -1,6 +1,6 @@
-"""What a trainer's hooks and reward functions hand back, checked where it comes in: a subclass is somebody's first try.
+"""Checks of what a trainer's hooks and reward functions return, made at once, so that the message names the hook.
 
-Left out: values that are wrong but possible; nobody but the subclass knows what they should be.
+Left out: values that are wrong but possible; only the subclass knows what they should be.
 """
 
 import functools
@@ -19,7 +19,7 @@ class HookError(UserError, ValueError):
 
 
 class EnvironmentsFailError(UserError, RuntimeError):
-    """Not one episode of a rollout came to an end of its own: there is nothing to learn, but something to mend."""
+    """Every episode of a rollout failed in its environment: there is nothing to learn, and a fault to repair."""
 
 
 def check_played(trajectories: Sequence[Any], count: int) -> None:
@@ -29,11 +29,11 @@ def check_played(trajectories: Sequence[Any], count: int) -> None:
 
 
 def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:
-    """Raise `EnvironmentsFailError`, on all processes alike, if every episode of a rollout failed.
+    """Raise `EnvironmentsFailError`, on all processes together, if every episode of a rollout failed.
 
     Args:
-        trajectories: Of this process.
-        failures: Episodes of all processes that failed.
+        trajectories: This process's.
+        failures: Failed episodes of all processes.
         count: Episodes of all processes.
     """
     if failures < count:
@@ -49,11 +49,11 @@ def checked_groups(groups: Any, count: int) -> list[int]:
     """What ``select_groups`` returned, as a list.
 
     Args:
-        groups: Indices; a tensor or an array will do.
+        groups: Indices, as a list, a tensor or an array.
         count: How many groups there are.
 
     Raises:
-        HookError: If these are no ascending indices of groups.
+        HookError: If these are not ascending indices of groups.
     """
     listed = groups.tolist() if hasattr(groups, "tolist") else list(groups)
     right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
@@ -94,11 +94,20 @@ def check_loss(loss: Any) -> None:
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
 
 
-def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reward function that names itself when it returns what TRL would stumble over, or take for "no reward".
+def check_scored(scores: Sequence[Any]) -> None:
+    """Raise `HookError` unless ``policy_loss`` had the policy's tokens scored, from which the ratio is logged."""
+    if not scores:
+        raise HookError(
+            "policy_loss asked for no log-probabilities; take them from self.score(model, inputs), or call "
+            "super().policy_loss(model, inputs)"
+        )
 
-    ``None`` stays: TRL's word for a function that does not apply to a trajectory. What is not a plain function of ours
-    to call (a coroutine function, a model) is handed on as it is.
+
+def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The reward function with a check that names it when it returns what TRL cannot use or takes for "no reward".
+
+    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". A coroutine function
+    and a reward model, which TRL calls differently, are returned unchanged.
 
     Args:
         function: As TRL takes it.

@@ -1,6 +1,6 @@
-"""What is logged about a rollout, as numbers: pure functions on what was played and on what the filter let through."""
+"""The logged figures of a rollout and of a micro-batch: pure functions on what was played, kept and scored."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -18,16 +18,16 @@ def rollout_metrics(
     total: Callable[[torch.Tensor], torch.Tensor],
     device: torch.device,
 ) -> dict[str, float]:
-    """Means over the trajectories of all processes, filtered or not; apart for each environment if there are several.
+    """Means over the trajectories of all processes, filtered or not; with several environments also for each of them.
 
-    ``rollout/env_failures`` is no mean but a number: of episodes that ended because an environment crashed or hung.
+    ``rollout/env_failures`` is a count, not a mean: the episodes that ended because an environment crashed or hung.
 
     Args:
         trajectories: This process's.
         names: The environment of each.
         envs: Names of all environments of the run.
-        total: Adds a tensor up over all processes.
-        device: Where that happens.
+        total: Sums a tensor over all processes.
+        device: Device of that tensor.
     """
     rows = [measure(trajectory) for trajectory in trajectories]
     several = len(set(envs)) > 1
@@ -46,14 +46,14 @@ def rollout_metrics(
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:
-    """What the filter saw and did. Trajectories are counted, those of refills and of dropped groups included."""
+    """What the filter saw and did. Counts include the trajectories of refills and of dropped groups."""
     counts = {
         "filter/kept_groups": float(len(kept)),
         "filter/trajectories_sampled": float(len(rollout.summaries)),
         "filter/trajectories_used": float(len(kept) * rollout.group_size),
         "filter/skipped": float(not kept),
     }
-    if rollout.group_size == 1:  # one alone has no spread
+    if rollout.group_size == 1:  # a single trajectory has no spread
         return counts
     stds = group_std(rollout.returns, rollout.group_size)
     return {
@@ -64,6 +64,37 @@ def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, floa
     }
 
 
+def masked_means(
+    columns: Mapping[str, torch.Tensor], mask: torch.Tensor, total: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, float]:
+    """The mean of each column of a micro-batch where the mask is not 0, over all processes.
+
+    Args:
+        columns: Tensors of the mask's shape, by name.
+        mask: Of any shape.
+        total: Sums a tensor over all processes.
+    """
+    used = mask.bool()
+    sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
+    count, *totals = total(sums.double()).tolist()
+    return {name: value / max(1.0, count) for name, value in zip(columns, totals, strict=True)}
+
+
+def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The largest |π(trained) / π(sampled) − 1| of a token: 0 up to rounding before the first update on a rollout.
+
+    Args:
+        logprobs: (B, T) of the policy in training.
+        sampled: (B, T) of the policy that sampled.
+        mask: (B, T), true at sampled tokens.
+
+    Returns:
+        A scalar; 0 if the mask is empty.
+    """
+    difference = (logprobs - sampled)[mask]
+    return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
+
+
 def shown_advantages(
     rollout: RolloutBatch,
     kept: Sequence[int],
@@ -71,14 +102,14 @@ def shown_advantages(
     advantages: torch.Tensor | None,
     gather: Callable[[list[float]], list[float]],
 ) -> list[float]:
-    """One number for each trajectory of all processes: its advantage, the mean over its tokens, or 0 if it was dropped.
+    """One number for each trajectory of all processes: its advantage (the mean over its tokens), or 0 if dropped.
 
     Args:
         rollout: Everything sampled.
         kept: Indices of the groups that are trained on.
         chosen: What is trained on.
-        advantages: (B,) of all of it, (L, T) of this process, or ``None`` if no group was kept.
-        gather: Joins the lists of all processes, in their order.
+        advantages: (B,) of all processes, (L, T) of this one, or ``None`` if no group was kept.
+        gather: Joins the lists of all processes, in the order of the processes.
     """
     groups = set(kept)
     values = iter([] if advantages is None else _one_each(chosen, advantages, gather))

@@ -1,8 +1,8 @@
-"""Who wants to look at what was sampled: the monitor of collapse, the recorder of trajectories, a script's own.
+"""Observers of rollouts: the collapse monitor, the recorder of trajectories, or one of your own.
 
-An observer sees each rollout once, after the filter and the estimator have spoken and before anything is trained on it.
-It is called on every process, with that process's trajectories; what all processes know is in the rollout. Observers
-look and do not change: a trainer with one and a trainer without take the same steps.
+A trainer shows an observer each rollout once, after filter and advantages and before any training on it. It does so on
+every process, with that process's trajectories; what all processes know is in the rollout. Observers change nothing: a
+trainer with an observer and one without take the same steps.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from ragen_trl.system.old_names import former_attribute
 
 @dataclass(frozen=True)
 class RolloutEvent:
-    """One rollout as an observer sees it.
+    """One rollout, as observers see it.
 
     Attributes:
-        step: Optimiser steps before it; the update that learns from it is the next one.
-        rollout: All that was sampled, refills and dropped groups included: L trajectories here, of B.
+        step: Optimiser steps so far; the next one is the first to learn from this rollout.
+        rollout: All that was sampled, refills and dropped groups included: L of B trajectories are on this process.
         kept: Indices of the groups that are trained on.
-        advantages: For each of the L trajectories one number a sampled token, over all turns; ``None`` if its group was
-            dropped.
+        advantages: For each of the L trajectories one number for each sampled token, over all turns; ``None`` if its
+            group was dropped.
     """
 
     step: int
@@ -36,28 +36,28 @@ class RolloutEvent:
 
 
 class Observer(Protocol):
-    """Anything with this method; ``trainer.observers.append(...)`` makes it one."""
+    """Any object with this method; add it with ``trainer.observers.append(...)``."""
 
     def on_rollout(self, event: RolloutEvent) -> None:
-        """Look at a rollout."""
+        """Called once for each rollout."""
 
 
 def observe(
     step: int, rollout: RolloutBatch, kept: Sequence[int], chosen: RolloutBatch, advantages: torch.Tensor | None
 ) -> RolloutEvent:
-    """Put together what observers are shown.
+    """The event that observers are shown.
 
     Args:
         step: Optimiser steps so far.
         rollout: Everything sampled.
         kept: Indices of the kept groups.
         chosen: The kept groups.
-        advantages: (B,) one for each of all chosen trajectories, (L, T) for completion tokens of those chosen here, or
-            ``None`` if none was kept.
+        advantages: (B,) for the chosen trajectories of all processes, (L, T) for the completion tokens of those on this
+            process, or ``None`` if no group was kept.
     """
     groups = set(kept)
-    told = iter([] if advantages is None else _by_token(chosen, advantages))
-    by_trajectory = [next(told) if row // rollout.group_size in groups else None for row in rollout.local_indices]
+    credited = iter([] if advantages is None else _by_token(chosen, advantages))
+    by_trajectory = [next(credited) if row // rollout.group_size in groups else None for row in rollout.local_indices]
     return RolloutEvent(step, rollout, tuple(kept), tuple(by_trajectory))
 
 

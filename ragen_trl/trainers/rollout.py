@@ -1,6 +1,6 @@
-"""The playing half of a trainer: whole trajectories in the place of TRL's completions, up to what was sampled.
+"""The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them.
 
-Wiring only; what it needs of TRL's inside is in `trl_adapter`.
+Only wiring; what it needs of TRL's inside is in `trl_adapter`.
 """
 
 import os
@@ -39,11 +39,11 @@ RewardFunction = Callable[..., list[float]]
 
 
 class LaunchError(UserError, RuntimeError):
-    """Several processes were launched, but not as one run."""
+    """The processes of a launch cannot train together."""
 
 
 def environment_return(episode_return: list[float], **_: Any) -> list[float]:
-    """The reward function handed to TRL: each trajectory's undiscounted return, format penalties included."""
+    """The first reward function that TRL gets: each trajectory's undiscounted return, format penalties included."""
     return episode_return
 
 
@@ -52,8 +52,8 @@ class RolloutTrainer(TRLAdapter):
 
     Args:
         model: Path or hub id of a causal language model, or the model itself.
-        env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these: groups of all of
-            them are then played in every rollout, as often as ``args.env_weights`` say. Anything but an
+        env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these. With a list every
+            rollout has groups of all of them, in the shares of ``args.env_weights``. An environment that is not an
             ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
         args: The configuration.
         processing_class: The tokenizer; loaded with the model if unset.
@@ -62,15 +62,15 @@ class RolloutTrainer(TRLAdapter):
         callbacks: As in TRL.
         optimizers: As in TRL.
         peft_config: As in TRL.
-        train_dataset: In the place of ``env``: start states of one's own, columns ``env`` (id), ``seed`` and, if
-            wanted, ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
+        train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
+            ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
 
     Raises:
         ModelNotFoundError: If ``model`` names nothing that can be loaded.
         gymnasium.error.NameNotFound: If ``env`` is an unknown id.
         EnvSpecError: If environments are missing, described twice, or cannot share a run.
         StartStateError: If start states or weights do not fit the run.
-        SeedOverlapError: If training would use start states that are kept for evaluation.
+        SeedOverlapError: If training would use start states that are reserved for evaluation.
         ChatTemplateError: If the chat template cannot be used append-only.
         EngineModelError: If vLLM runs in this process and the model has no folder that it could be loaded from.
         VLLMServerError: If the vLLM server does not say how long its contexts are.
@@ -105,7 +105,7 @@ class RolloutTrainer(TRLAdapter):
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
-            args.shuffle_dataset = False  # TRL would mix rows that belong to one rollout with those of others
+            args.shuffle_dataset = False  # TRL would mix rows of different rollouts
         super().__init__(
             model=model,
             reward_funcs=functions,
@@ -118,7 +118,7 @@ class RolloutTrainer(TRLAdapter):
             peft_config=peft_config,
         )
         self._check_launch()
-        # Not accelerator.autocast: making another configuration resets the state that it looks up.
+        # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         device = self.accelerator.device.type
         self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
@@ -128,40 +128,40 @@ class RolloutTrainer(TRLAdapter):
     def _check_launch(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > self.accelerator.num_processes:
             raise LaunchError(
-                f"launched as {os.environ['WORLD_SIZE']} processes, which do not see one another: each would train "
-                "alone, into the same folder; on the CPU set use_cpu=True and launch with torchrun"
+                f"launched as {os.environ['WORLD_SIZE']} processes that are not connected: each would train alone, "
+                "into the same folder; on the CPU set use_cpu=True and launch with torchrun"
             )
         if self.is_fsdp_enabled:
             raise LaunchError(
-                "FSDP gathers weights in every forward pass, and rollouts take another number of passes on each "
-                "process; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
+                "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
+                "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
         """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
 
         Args:
-            starts: Start state, outcomes and sampling of each episode.
+            starts: Start state, outcome seed and sampling seed of each episode.
             envs: One environment per start.
-            policy: What plays: the model in training, or A*-PO's reference.
+            policy: The model in training, or A*-PO's reference.
         """
         return self._envs.play(envs, policy, starts)
 
     def policy(self, temperature: float = 1.0, model: PreTrainedModel | None = None) -> Policy:
         """The model as a policy, for ``evaluate`` and ``play``: it samples as training does.
 
-        Behind a vLLM server (``vllm_mode="server"``) all processes have to play together, as often as one another.
+        With a vLLM server (``vllm_mode="server"``) all processes must play together, and equally often.
 
         Args:
             temperature: Divides the logits; 0 is greedy.
-            model: The unwrapped model, where a wrapper was taken off already.
+            model: The unwrapped model, where it is at hand.
         """
         limit = self.args.max_reply_length
         sampling = Sampling(limit, temperature, self.top_k, self.top_p, self.args.stop_at_answer)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
         if self._engine is None:
             return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
-        if model is None:  # who asks between updates may have loaded other weights: another checkpoint, the best one
+        if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
             self.forget_sent_weights()
         longest = self.args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
@@ -201,7 +201,7 @@ class RolloutTrainer(TRLAdapter):
         )
 
     def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
-        """Start states come from the rows, shared by a group; outcomes and sampling are each trajectory's own."""
+        """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""
         step = self.state.global_step if mode == "train" else 0
         offset = self.accelerator.process_index * len(rows)
         within = self.micro_step
@@ -213,16 +213,14 @@ class RolloutTrainer(TRLAdapter):
 
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
-        passes = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
-        rollout = passes // (self.args.steps_per_generation * self.args.num_iterations)
-        rows = self._tasks.refill_rows(rollout, attempt - 1)
+        rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         return [dict(row) for row in repeated[first : first + local]]
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """As in TRL; a model from a folder has no page on the hub to be a fine-tuned version of."""
+        """As in TRL, without the link to a page of the base model on the hub if it came from a folder."""
         super().create_model_card(*args, **kwargs)
         path = Path(self.args.output_dir) / "README.md"
         if self.is_world_process_zero() and path.is_file():
@@ -230,7 +228,7 @@ class RolloutTrainer(TRLAdapter):
             path.write_text(text.replace('model="None"', 'model="path/to/this/folder"'), encoding="utf-8")
 
     def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
-        """What TRL's loop would make of episodes that train nobody: every reward function and its weight."""
+        """The weighted sum of all reward functions, as in TRL's loop, for episodes that are not trained on."""
         rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)

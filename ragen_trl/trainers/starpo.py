@@ -1,6 +1,6 @@
 """StarPO and StarPO-S: the algorithm, in the hooks of `TrajectoryTrainer`.
 
-With group-relative advantages (the GRPO form, GiGPO, MT-GRPO) nothing but the policy is trained. The PPO forms have a
+With group-relative advantages (the GRPO form, GiGPO, MT-GRPO) only the policy is trained. The PPO forms also have a
 critic, which learns from every rollout before the policy does.
 """
 
@@ -72,7 +72,7 @@ class StarPOTrainer(TrajectoryTrainer):
         return uncertain_groups(rollout, self.args)
 
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
-        """The estimator that ``args.advantage`` names. A critic also learns here, from the returns it has judged."""
+        """The estimator that ``args.advantage`` names. A critic gives its values here, and then learns."""
         if self.critic is not None:
             step = self.state.global_step
             advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
@@ -83,9 +83,9 @@ class StarPOTrainer(TrajectoryTrainer):
         return turn_advantages(rollout, self.args)
 
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """As in `TrajectoryTrainer`; none while the critic warms up."""
+        """As in `TrajectoryTrainer`; the policy does not learn while the critic warms up."""
         if self.critic is not None and self.state.global_step < self.args.critic_warmup_steps:
-            inputs = {**inputs, "skip": torch.tensor(True)}  # the critic has learnt from this rollout; the policy waits
+            inputs = {**inputs, "skip": torch.tensor(True)}  # the critic has already learnt from this rollout
         return super().training_loss(model, inputs)
 
     def save_algorithm_state(self, folder: Path) -> None:

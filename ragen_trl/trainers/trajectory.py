@@ -1,7 +1,7 @@
-"""The learning half of a trainer: from what was sampled to a loss, for every algorithm of this package.
+"""The second half of a trainer: from a rollout to a loss, for every algorithm of this package.
 
-Wiring only; what it needs of TRL's inside is in `trl_adapter`. What an algorithm is made of are four hooks, called in
-this order by every update: `rollout`, `select_groups`, `advantages`, `policy_loss`.
+Only wiring; what it needs of TRL's inside is in `trl_adapter`. An algorithm consists of four hooks, which every update
+calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 """
 
 import logging
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
-from trl.trainer.utils import use_adapter
 
 from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
 from ragen_trl.batching.loss_normalization import add_step_totals
@@ -21,8 +20,8 @@ from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
-from ragen_trl.trainers.checks import check_advantages, check_loss, checked_groups
-from ragen_trl.trainers.metrics import filter_metrics, shown_advantages
+from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups
+from ragen_trl.trainers.metrics import filter_metrics, masked_means, ratio_deviation, shown_advantages
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
 
@@ -30,16 +29,20 @@ logger = logging.getLogger(__name__)
 
 # Losses that TRL averages over rows: filler rows would dilute them.
 _ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
-# What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio of each token.
+# Old names of what `policy_loss` gets.
 _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
+# What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio for each token.
 _TOKEN_MEANS = ("kl", "entropy")
 _TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
 
 
 class TrajectoryTrainer(RolloutTrainer):
-    """What the trainers of this package have in common; an algorithm says at least what its `advantages` are.
+    """Base class of the trainers of this package; an algorithm defines at least its `advantages`.
 
-    Arguments and errors are those of `RolloutTrainer`. ``observers`` are shown every rollout (`observers.Observer`).
+    Arguments and errors are those of `RolloutTrainer`.
+
+    Attributes:
+        observers: They are shown every rollout; see `observers.Observer`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,11 +50,11 @@ class TrajectoryTrainer(RolloutTrainer):
         self.observers: list[Observer] = []
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As in TRL. ``resume_from_checkpoint=True`` takes the last checkpoint that was written whole.
+        """As in TRL. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
 
         Raises:
             FileNotFoundError: If there is none.
-            ValueError: If a checkpoint lies in the middle of the updates of one rollout, whose trajectories are gone.
+            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
@@ -66,8 +69,8 @@ class TrajectoryTrainer(RolloutTrainer):
             rollout: Everything sampled so far for this update; with refills more than ``groups_per_generation``.
 
         Returns:
-            Ascending indices of the groups to train on, the same on every process; none means no update. Fewer than
-            ``args.groups_per_update`` are filled up by another rollout, ``max_refills`` times at most.
+            Ascending indices of the groups to train on, the same on every process; an empty list means no update. If
+            there are fewer than ``args.groups_per_update``, another rollout follows, up to ``max_refills`` times.
         """
         return list(range(rollout.num_groups))
 
@@ -79,19 +82,19 @@ class TrajectoryTrainer(RolloutTrainer):
             rollout: The groups that are trained on.
 
         Returns:
-            (B,) one for each trajectory of all processes, or (L, T) for every completion token of this process's
+            (B,) one for each trajectory of all processes, or (L, T) one for each completion token of this process's
             trajectories; environment tokens are masked out later.
         """
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch; here TRL's, of the kind that ``loss_type`` names.
 
-        Losses of micro-batches and processes are added up to the update's: a sum over tokens is to be divided by
-        ``inputs["step_tokens"]``, one over trajectories by ``inputs["step_trajectories"]``.
+        The update's loss is the sum over micro-batches and processes: divide a sum over tokens by
+        ``inputs["step_tokens"]``, and a sum over trajectories by ``inputs["step_trajectories"]``.
 
         Args:
             model: The policy, perhaps wrapped; `score` gives its log-probabilities.
-            inputs: This process's micro-batch: TRL's tensors and those of ``accumulation.add_step_totals``.
+            inputs: This process's micro-batch: TRL's tensors and those of ``loss_normalization.add_step_totals``.
         """
         if "trajectory_share" in inputs and self.loss_type == "grpo":
             return self._segment_loss(model, inputs)
@@ -99,7 +102,7 @@ class TrajectoryTrainer(RolloutTrainer):
         return loss * inputs["fill"] if self.loss_type in _ROW_MEAN_LOSSES else loss
 
     def _segment_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's "grpo" is a mean over rows, here over trajectories."""
+        """TRL's "grpo" loss, as a mean over trajectories instead of one over rows."""
         logprobs, entropies = self.score(model, inputs)
         old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
         loss = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
@@ -107,22 +110,15 @@ class TrajectoryTrainer(RolloutTrainer):
         columns = {"entropy": entropies}
         if reference is not None:
             columns["kl"] = kl_penalty(logprobs.detach(), reference, "k3")
-        self.record("train", self._means(columns, mask))
+        self.record("train", masked_means(columns, mask, self._total))
         return loss
-
-    def _means(self, columns: dict[str, torch.Tensor], mask: torch.Tensor) -> dict[str, float]:
-        """Of this micro-batch on all processes, over what the mask leaves."""
-        used = mask.bool()
-        sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
-        count, *totals = self._total(sums.double()).tolist()
-        return {name: total / max(1.0, count) for name, total in zip(columns, totals, strict=True)}
 
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows; nothing is filtered."""
         return self._sample(rows).batch
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Play the rows, filter and refill, and give what is kept its advantages."""
+        """Play the rows, filter and refill, and give the kept groups their advantages."""
         rollout = self._sample(rows)
         kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
         for attempt in range(1, self.args.max_refills + 1):
@@ -134,9 +130,9 @@ class TrajectoryTrainer(RolloutTrainer):
         return self._learn_from(rollout, kept)
 
     def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
-        """Narrow the generation batch to the kept groups and give it their advantages.
+        """Narrow the generation batch to the kept groups and add their advantages.
 
-        Every process sees all returns, hence all take the same decision without another collective.
+        All processes know all returns, so that they take the same decisions without communication.
         """
         self.record("train", filter_metrics(rollout, kept))
         chosen = rollout.select(kept, self.args.steps_per_generation)
@@ -144,7 +140,7 @@ class TrajectoryTrainer(RolloutTrainer):
         rows, width = batch["completion_ids"].shape
         if not kept:
             self._show(rollout, kept, chosen, None)
-            logger.warning("step %d makes no update: no group has anything to teach", self.state.global_step + 1)
+            logger.warning("step %d makes no update: the filter kept no group", self.state.global_step + 1)
             return {**batch, "advantages": torch.zeros(rows, device=self.accelerator.device)}
         advantages = self.advantages(chosen)
         here = len(chosen.trajectories)
@@ -157,7 +153,7 @@ class TrajectoryTrainer(RolloutTrainer):
         return batch
 
     def _in_segments(self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor) -> dict[str, Any]:
-        """A row for each context that was read, instead of those that TRL made of whole trajectories."""
+        """The batch with a row for each context that was read, instead of one for each whole trajectory."""
         check_segments_trainable(self.args)
         size = chosen.segment_rows(self.args.steps_per_generation)
         mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[: len(advantages)]
@@ -167,12 +163,8 @@ class TrajectoryTrainer(RolloutTrainer):
         with torch.no_grad():
             if "old_per_token_logps" in chosen.batch:
                 batch["old_per_token_logps"], _ = self.score(self.model, batch, rows_a_pass)
-            if "ref_per_token_logps" in chosen.batch and self.ref_model is not None:
-                batch["ref_per_token_logps"], _ = self.score(self.ref_model, batch, rows_a_pass)
-            elif "ref_per_token_logps" in chosen.batch:
-                policy = self.accelerator.unwrap_model(self.model)
-                with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
-                    batch["ref_per_token_logps"], _ = self.score(self.model, batch, rows_a_pass)
+            if "ref_per_token_logps" in chosen.batch:
+                batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
         return {**batch, "num_items_in_batch": chosen.batch["num_items_in_batch"]}
 
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -184,7 +176,7 @@ class TrajectoryTrainer(RolloutTrainer):
         return regrouped
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows of like length together, where the loss allows it."""
+        """Put rows of similar length together, where the loss allows it."""
         by_length = not depends_on_split(self.args, self.aux_loss_enabled)
         return regroup(micro_batches, self.args.gradient_accumulation_steps, by_length)
 
@@ -192,32 +184,29 @@ class TrajectoryTrainer(RolloutTrainer):
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""
         if inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients):
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
-            # passes over parameters without gradient (no momentum step, no weight decay). The last micro-batch of a
-            # step is computed even if it is filler: gradients go over processes with it.
+            # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
+            # is computed even if it is filler, because processes exchange gradients in it.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        # Micro-batches of like lengths hold unlike numbers of tokens, and filler alone says nothing of the policy.
+        # Sorted by length, micro-batches hold different numbers of tokens: their means are weighted by their share.
+        # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
         of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.importance_sampling_level == "token" else ()))
         share = inputs["token_share"].item()
         with self.revised_metrics(dict.fromkeys(of_tokens, share), keep=not inputs["empty"]):
             with self.recorded_scores() as scores:
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)
+            check_scored(scores)
             logprobs, entropies = scores[-1]
             mask = inputs["completion_mask"] * inputs["tool_mask"]
-            self._log_ratio(logprobs, inputs["sampling_per_token_logps"], mask.bool())
+            deviation = ratio_deviation(logprobs, inputs["sampling_per_token_logps"], mask.bool())
+            largest = self.accelerator.gather(deviation).max().item()
+            self.record("train", {"sampling/ratio_deviation_max": largest})
             if self.args.entropy_coef and not self.args.use_adaptive_entropy:
                 loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["step_tokens"])
         return loss
 
-    def _log_ratio(self, logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> None:
-        """How far π(trained) / π(sampled) is from 1 at most: 0 up to rounding before the first update of a batch."""
-        difference = (logprobs - sampled)[mask]
-        deviation = difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
-        largest = self.accelerator.gather(deviation).max().item()
-        self.record("train", {"sampling/ratio_deviation_max": largest})
-
     def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
-        """Put what is trained into TRL's table of completions, which holds the last rollout, and before observers."""
+        """Show advantages in TRL's table of completions, which holds the last rollout, and events to observers."""
         self.show_advantages(shown_advantages(rollout, kept, chosen, advantages, gather_object))
         if self.observers:
             event = observe(self.state.global_step, rollout, kept, chosen, advantages)
@@ -225,4 +214,4 @@ class TrajectoryTrainer(RolloutTrainer):
                 observer.on_rollout(event)
 
     def before_training(self) -> None:
-        """Hook: what an algorithm does first, after a checkpoint is loaded. Nothing by default."""
+        """Hook: called before the first update, after a checkpoint is loaded. Does nothing by default."""

@@ -1,29 +1,32 @@
-"""Everything of the trainers that leans on the inside of TRL and Transformers, behind public names.
+"""All code of the trainers that depends on the inside of TRL and Transformers, under public names.
 
-`TRLAdapter` turns TRL's callbacks into the four hooks that the trainers fill (`training_batch`, `evaluation_batch`,
-`prepare_micro_batches`, `training_loss`), and offers what TRL keeps private (metrics, the table of completions, the
-weights that vLLM has) by name. What TRL 1.16 does, each point pinned by a test of
+`TRLAdapter` turns TRL's callbacks into four hooks, which the trainers fill (`training_batch`, `evaluation_batch`,
+`prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private: metrics, the table of
+completions, the weights that vLLM has. What TRL 1.16 does, each point held by a test of
 ``tests/ragen_trl/trainers/test_trl_contract.py``:
 
-- ``_generate_and_score_completions(inputs)`` sees the dataset rows, already repeated ``num_generations`` times with
-  groups contiguous; ``_prepare_inputs`` splits what it returns into ``_buffered_inputs``, one micro-batch each, and
-  returns that of ``_step``;
-- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and lists that reward functions
-  then receive (``trajectory``);
+- ``_generate_and_score_completions(inputs)`` gets the dataset rows, already repeated ``num_generations`` times with
+  groups contiguous; ``_prepare_inputs`` splits its result into ``_buffered_inputs``, a list of micro-batches, and
+  returns the one of ``_step``;
+- ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
+  functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
 - ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
-  ``logits_to_keep`` columns in tiles, never with all logits at once;
+  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once, and
   divides by ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one
   mean over the micro-batch's tokens in ``_metrics``;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
+- its KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
-- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
+- ``_get_eval_sampler`` gives the order of the evaluation's rows;
+- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last, and ``_load_best_model`` reads the
+  weights of the checkpoint ``state.best_model_checkpoint``;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
-Private members of models and configurations, on which sampling leans, are in ``policies/model_support.py``.
+The private members of models and configurations that sampling depends on are in ``policies/model_support.py``.
 """
 
 import warnings
@@ -41,7 +44,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.models.utils import unwrap_model_for_generation
-from trl.trainer.utils import RepeatSampler
+from trl.trainer.utils import RepeatSampler, use_adapter
 
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.micro_batches import score_by_length
@@ -50,14 +53,14 @@ from ragen_trl.trajectory import Trajectory
 
 
 class Scores(NamedTuple):
-    """What a model says of completion tokens, (B, T) each: log-probabilities and, if asked for, entropies, in nats."""
+    """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats."""
 
     logprobs: torch.Tensor
     entropies: torch.Tensor | None
 
 
 class _Scoring:
-    """One rollout while TRL scores it: what was played, and the rewards (B, F) that TRL calculated of it."""
+    """One rollout while TRL scores it: what was played, and (B, F) the rewards that TRL calculated."""
 
     def __init__(self, played: Sequence[Trajectory]) -> None:
         self.played = played
@@ -82,16 +85,16 @@ class TRLAdapter(GRPOTrainer, ABC):
     def __init__(self, **options: Any) -> None:
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
         self._recordings: list[list[Scores]] = []
-        with warnings.catch_warnings():  # of a seam that may change: the release is pinned, and contract tests watch it
+        with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
         self._entropy_bonus_enabled = self.args.use_adaptive_entropy
 
-    # Hooks, which TRL's callbacks lead to
+    # Hooks that TRL's callbacks lead to
 
     @abstractmethod
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Hook: this process's generation batch for dataset rows, which come repeated within groups."""
+        """Hook: this process's generation batch for dataset rows, which TRL has repeated within groups."""
 
     @abstractmethod
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -99,17 +102,17 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     @abstractmethod
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hook: the micro-batches of a new rollout, before the first is trained on; as many, of the same size."""
+        """Hook: the micro-batches of a new rollout before training on it; return as many, of the same size."""
 
     @abstractmethod
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch of `prepare_micro_batches`."""
 
     def save_algorithm_state(self, folder: Path) -> None:
-        """Hook: write what an algorithm needs besides the policy to resume, on every process. Nothing by default.
+        """Hook: write what an algorithm, besides the policy, needs to resume. Nothing by default.
 
         Args:
-            folder: The checkpoint's.
+            folder: The checkpoint's folder. All processes are called with it.
         """
 
     def load_algorithm_state(self, folder: Path) -> None:
@@ -130,15 +133,15 @@ class TRLAdapter(GRPOTrainer, ABC):
         return self.training_loss(model, inputs) if self.model.training else self.trl_loss(model, inputs)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
-        """In order: environments take turns in the rows, so that batches hold as many of each, and means are means."""
+        """In order: environments take turns in the rows, so every batch holds the same number of each."""
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        self.save_algorithm_state(folder)  # before TRL, whose last file says that a checkpoint is whole
+        self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
 
-    # What TRL does for us
+    # TRL's services
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -147,8 +150,14 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     @property
     def micro_step(self) -> int:
-        """Micro-batches of this update so far: above 0 for a further rollout of it. TRL's count is not resumed."""
+        """Micro-batches of this update so far; above 0 if it takes several rollouts. TRL's own count is not resumed."""
         return int(self._step % self.args.gradient_accumulation_steps)
+
+    @property
+    def rollouts_before(self) -> int:
+        """Rollouts before the present one, those of an unfinished update included."""
+        micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
+        return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
 
     def score_trajectories(
         self, rows: Sequence[dict[str, Any]], played: Sequence[Trajectory]
@@ -164,7 +173,7 @@ class TRLAdapter(GRPOTrainer, ABC):
             first.
 
         Raises:
-            ValueError: If an environment paid what is not finite.
+            ValueError: If a reward of an environment is not finite.
         """
         shown = [
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
@@ -191,7 +200,7 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     @contextmanager
     def recorded_scores(self) -> Iterator[list[Scores]]:
-        """What models say of tokens in this block, in order, whether TRL's loss or `score` asks; ready at its end."""
+        """All scores of models in this block, in order, whether TRL's loss or `score` asks; complete at its end."""
         recording: list[Scores] = []
         self._recordings.append(recording)
         try:
@@ -211,7 +220,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         score = partial(super()._get_per_token_logps_and_entropies, model, **options)
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
-        else:  # a whole rollout, of which nobody wants a mixture-of-experts loss
+        else:  # a whole rollout, which needs no mixture-of-experts loss
             result = *score_by_length(
                 lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
             ), None
@@ -222,9 +231,9 @@ class TRLAdapter(GRPOTrainer, ABC):
     def score(
         self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for losses of your own.
+        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for your own losses.
 
-        The policy has to be scored last in a micro-batch: what is logged comes from the last call.
+        Score the policy last in a micro-batch: the logged values come from the last call.
 
         Args:
             model: The policy, or the policy as its reference.
@@ -239,10 +248,23 @@ class TRLAdapter(GRPOTrainer, ABC):
         )
         return scored[0], scored[1]
 
+    def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
+        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term.
+
+        Args:
+            inputs: TRL's tensors of a whole rollout.
+            batch_size: Rows in one forward pass.
+        """
+        if self.ref_model is not None:
+            return self.score(self.ref_model, inputs, batch_size)[0]
+        policy = self.accelerator.unwrap_model(self.model)
+        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+            return self.score(self.model, inputs, batch_size)[0]
+
     # What TRL logs
 
     def record(self, mode: str, values: Mapping[str, float]) -> None:
-        """Log values: the mean of each since the last row is written.
+        """Log values; TRL writes the mean of each since the last row of its log.
 
         Args:
             mode: "train" or "eval".
@@ -252,16 +274,16 @@ class TRLAdapter(GRPOTrainer, ABC):
             self._metrics[mode][name].append(value)
 
     def add_to_last(self, mode: str, name: str, value: float) -> None:
-        """Add to the value that was recorded last."""
+        """Add to the last recorded value."""
         self._metrics[mode][name][-1] += value
 
     @contextmanager
     def revised_metrics(self, factors: Mapping[str, float], keep: bool) -> Iterator[None]:
-        """Revise what is logged for training in this block.
+        """Change what this block logs for training.
 
         Args:
-            factors: Log keys, and by what their values are multiplied.
-            keep: Whether anything logged in the block stays.
+            factors: Log key → factor by which its values are multiplied.
+            keep: Whether the values that are logged in the block stay at all.
         """
         metrics = self._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
@@ -274,15 +296,15 @@ class TRLAdapter(GRPOTrainer, ABC):
                 values[first:] = [value * factors[name] for value in values[first:]]
 
     def show_advantages(self, advantages: Sequence[float]) -> None:
-        """Put the advantages of a rollout into TRL's table of completions, one for each of its trajectories."""
-        self._logs["advantages"].clear()  # a deque as long as a rollout: the last ones stay
+        """Put the advantages of a rollout, one for each trajectory, into TRL's table of completions."""
+        self._logs["advantages"].clear()  # a deque as long as a rollout, which keeps the last ones
         self._logs["advantages"].extend(advantages)
 
     # Weights
 
     def unwrapped_model(self) -> AbstractContextManager[PreTrainedModel]:
         """The policy without its wrappers, ready to sample."""
-        if self.use_vllm:  # which generates with weights of its own: nothing to gather
+        if self.use_vllm:  # vLLM samples with its own weights: nothing to gather
             return nullcontext(self.accelerator.unwrap_model(self.model))
         return unwrapped_for_generation(self)
 
@@ -294,12 +316,12 @@ class TRLAdapter(GRPOTrainer, ABC):
             self._last_loaded_step = self.state.global_step
 
     def forget_sent_weights(self) -> None:
-        """Whatever vLLM has, it gets the present weights before it plays again."""
+        """Make the next `send_weights` send the present weights, whichever vLLM has."""
         self._last_loaded_step = -1
 
 
 def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
-    """The policy of any ``GRPOTrainer`` without its wrappers, weights gathered, as TRL itself samples from it."""
+    """The policy of any ``GRPOTrainer``, unwrapped and with gathered weights, as TRL samples from it."""
     return unwrap_model_for_generation(
         trainer.model_wrapped,
         trainer.accelerator,
@@ -309,7 +331,7 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[Pre
 
 
 class PlainRollout(NamedTuple):
-    """What TRL keeps of the last rollout of a plain ``GRPOTrainer``.
+    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
 
     Attributes:
         rewards: (B, F) of all processes, unweighted.
@@ -335,13 +357,13 @@ def tokenizer_of(trainer: GRPOTrainer) -> PreTrainedTokenizerBase:
 
 
 def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
-    """Log values of any ``GRPOTrainer``: the mean of each since the last row is written."""
+    """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
     for name, value in values.items():
         trainer._metrics["train"][name].append(float(value))
 
 
 def load_weights(trainer: Trainer, folder: Path) -> None:
-    """Put a checkpoint's weights into a trainer's model, whatever the launch and the kind of model.
+    """Put a checkpoint's weights into a trainer's model, in any launch and for any kind of model.
 
     The optimizer and the schedule stay as they are.
     """

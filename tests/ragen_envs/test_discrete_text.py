@@ -66,7 +66,7 @@ def test_walking_along_the_cliff() -> None:
 def test_a_ride_in_the_taxi() -> None:
     legend = "The taxi is yellow, green with its passenger, who waits where it is blue and wants to go to magenta."
     env = AgentTurns(toy("Taxi-v4", TAXI, instruction=legend), max_turns=4, max_actions_per_turn=9, max_actions=30)
-    message, _ = env.reset(seed=7)  # the taxi above the passenger at Y, who wants to go to G
+    message, _ = env.reset(seed=7)  # the taxi above the passenger at Y, whose destination is G
     grid = "+---------+\n|R: | : :[magenta:G]|\n| : | : : |\n| : : : : |\n|{}| : | : |\n|{}| : |B: |\n+---------+"
     assert grid.format("[yellow: ]", "[blue:Y]") in message
     message, reward, _, _, _ = env.step(answer("dropoff", "west", "south", "pickup", "north"))

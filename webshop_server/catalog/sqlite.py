@@ -138,8 +138,8 @@ def build(path: Path, key: str, products: Iterable[Product]) -> None:
     """Writes a catalogue file and puts it in its place when it is whole and on disk. One process at a time may.
 
     Args:
-        path: The file; an old one is replaced. Connections to that keep reading it, and none that is opened later
-            takes the new one for it.
+        path: The file; an old one is replaced. Connections to the old one keep reading it; a catalogue that is
+            still open refuses to connect to the new one.
         key: What the file is made from.
         products: The products in their order, no ASIN twice.
 

@@ -22,8 +22,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.sources import GoalError, GoalSource, Sources, read_sources
+from webshop_server.goals.sources import GoalError, Sources, read_sources
 from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index, split_by_product
 
 SHUFFLE_SEED = 233
@@ -114,7 +115,7 @@ def price_bound(price: float, *key: object) -> float:
 
 
 def make_goals(
-    catalog: GoalSource, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
+    catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
 ) -> "Goals":
     """Makes the goals of a catalogue.
 
@@ -150,7 +151,7 @@ class Goals:
     """
 
     def __init__(
-        self, catalog: GoalSource, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
+        self, catalog: Catalog, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
     ) -> None:
         self.human = human
         self._catalog = catalog

@@ -21,14 +21,14 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webshop_server.catalog.product import Product
+from webshop_server.catalog.catalog import Catalog
 from webshop_server.search.build import collect, fill
 from webshop_server.search.files import Arrays, IndexFileError, empty_arrays, new_file, open_file
 from webshop_server.text.analyzer import tokens
@@ -44,21 +44,6 @@ _log = logging.getLogger(__name__)
 def is_special(keywords: Sequence[str]) -> bool:
     """Whether the first keyword makes this something else than a search for words."""
     return bool(keywords) and keywords[0] in ("<r>", *_LISTS)
-
-
-class Searchable(Protocol):
-    """What an index needs of a catalogue."""
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the content in hexadecimal."""
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the index may be kept, or None."""
-
-    def products(self) -> Iterator[Product]:
-        """All products, in the order of the source."""
 
 
 class SearchIndex:
@@ -79,12 +64,12 @@ class SearchIndex:
         self._key_documents = arrays["key_documents"]
 
     @classmethod
-    def build(cls, catalog: Searchable) -> "SearchIndex":
+    def build(cls, catalog: Catalog) -> "SearchIndex":
         """Builds an index in memory."""
         return cls._new(catalog, None)
 
     @classmethod
-    def open(cls, catalog: Searchable) -> "SearchIndex":
+    def open(cls, catalog: Catalog) -> "SearchIndex":
         """Opens the index beside a catalogue, or builds it there.
 
         Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
@@ -109,7 +94,7 @@ class SearchIndex:
         return cls._new(catalog, path)
 
     @classmethod
-    def _new(cls, catalog: Searchable, path: Path | None) -> "SearchIndex":
+    def _new(cls, catalog: Catalog, path: Path | None) -> "SearchIndex":
         """Builds an index, in a file if that is possible and wanted."""
         with collect(catalog.products()) as found:
             facts = {"version": _VERSION, "catalog": catalog.hash, "counted": found.counted}

@@ -3,9 +3,9 @@
 The path carries all of a page's state, GET and POST do the same, and `fixed_17` plays goal 17, as there. A session
 exists once its start page was visited; its goal follows from its name, so that every process gives it the same. It buys
 once: the start page of a session that has bought begins a new one of that name. So anybody may buy for goal 17 at any
-time, also while others shop for it through the API, which names its goals: the page of a purchase tells the score, and
-what the goal was only where the server was started to reveal it. Forms send what the original's script sent: options
-and filters come as fields or in the query, and are added to those in the path.
+time, also while others shop for it through the API, which names its goals. Therefore the page of a purchase shows the
+score, and the goal only where the server was started with `--reveal-goals`. Forms send what the original's script
+sent: options and filters come as fields or in the query, and are added to those in the path.
 """
 
 import hashlib

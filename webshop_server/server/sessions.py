@@ -28,11 +28,11 @@ class UnknownSessionError(KeyError):
 
 
 class BusySessionError(RuntimeError):
-    """Others change this session all the time."""
+    """Others keep changing this session."""
 
 
 class SessionStore(Protocol[Value]):
-    """What the routes need of a place where sessions are kept."""
+    """What the routes need from a place where sessions are kept."""
 
     def __len__(self) -> int:
         """Number of sessions."""
@@ -114,7 +114,7 @@ class _Slot(Generic[Value]):
 class Sessions(Generic[Value]):
     """Sessions in the memory of this process. Safe to use from many threads.
 
-    The least recently used one goes when there are too many, and each goes when it was not used for a while.
+    The least recently used one is removed when there are too many, and each when it was not used for a while.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""The store as a state machine: which page a shopper sees, and what an action makes of it.
+"""The store as a state machine: which page a shopper sees, and what an action does to it.
 
 Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
 same state and action give the same result in any process. Transitions are those of the original text environment,
 with its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no
 button, and `filter[…]` narrows a results page. Left out: goals and rewards (`shop.py`), and one trap of the
-original: it tells the page it is on by looking for words in the URL, so that searching for "search_results" makes
+original: it decides which page it is on by looking for words in the URL, so that searching for "search_results" makes
 "< prev" on a product go to another page than usual.
 """
 

@@ -17,7 +17,7 @@ NEVER_WON = SEEDS[:4]
 
 
 class Lucky(Spy):
-    """An episode wins by its dice, but never from the first four start states."""
+    """An episode wins by chance, but never from the first four start states."""
 
     def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
         played = super().rollout(starts, envs, policy)

@@ -156,7 +156,7 @@ def test_weights_that_are_missing_damaged_or_foreign_are_refused(tmp_path: Path)
     with pytest.raises(ReferenceWeightsError, match="written whole"):
         reference.load(tmp_path)
     path.write_bytes(whole)
-    with pytest.raises(ReferenceWeightsError, match="belongs to another policy.*only here or only there"):
+    with pytest.raises(ReferenceWeightsError, match="belongs to another policy.*only in the file or only in the"):
         Reference(policy_of(FULL)).load(tmp_path)
     other = get_peft_model(small_model(), lora(r=8))
     with pytest.raises(ReferenceWeightsError, match=r"has shape \(8, 32\) in the policy and \(4, 32\)"):

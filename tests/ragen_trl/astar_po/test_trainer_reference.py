@@ -21,7 +21,7 @@ KINDS = ["full", "LoRA", "warm-started LoRA"]
 
 
 def of_kind(kind: str, folder: Path) -> dict[str, Any]:
-    """Options of a trainer whose policy is of a kind; each call makes the same policy anew."""
+    """Options of a trainer whose policy is of a kind; each call makes the same policy again."""
     if kind == "full":
         return {}
     if kind == "LoRA":
@@ -125,7 +125,7 @@ STALE: dict[str, Any] = {
 
 
 def test_a_policy_that_beats_v_star_calls_for_a_new_one(tmp_path: Path) -> None:
-    """Chance alone does not. The window of two rollouts is full of wins behind the fifth, and begins anew then."""
+    """Chance alone does not. The window of two rollouts is full of wins after the fifth, and then begins again."""
     trainer = astar(tmp_path, trainer=Lucky, max_steps=8, **STALE)
     trainer.train()
     assert trainer.estimated_at == [0, 5, 7]
@@ -243,7 +243,7 @@ def test_a_policy_that_has_solved_every_start_trains_on(tmp_path: Path) -> None:
 
 
 def test_a_solved_run_resumes_as_an_unbroken_one(tmp_path: Path) -> None:
-    """Regression: V* was estimated anew for the moved reference, which had nothing to learn, and the run ended."""
+    """Regression: V* was estimated again for the moved reference, which had nothing to learn, and the run ended."""
     options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
     assert_resumes(tmp_path, 3, lambda run: astar(run, lottery(), trainer=Solved, **options))
 
@@ -266,7 +266,7 @@ def test_a_solved_environment_keeps_its_values_and_the_other_gets_new_ones(tmp_p
 
 
 def test_a_refresh_keeps_the_unit_of_the_first_estimate(tmp_path: Path) -> None:
-    """Regression: it was measured anew, so that a reference with less spread blew advantages up."""
+    """Regression: it was measured again, so that a reference with less spread blew advantages up."""
     trainer = astar(tmp_path, lottery(win=8.0), trainer=Solved, refresh_steps=2, max_steps=3)
     trainer.train()
     values = trainer.values[0]

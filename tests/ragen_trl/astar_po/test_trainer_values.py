@@ -139,7 +139,7 @@ def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> No
     second = astar(tmp_path, max_steps=1)
     second.train()
     assert logged(first, "astar/reference_episodes") == [32]
-    assert logged(second, "astar/reference_episodes") == [32]  # what V* rests on, whoever played it
+    assert logged(second, "astar/reference_episodes") == [32]  # what V* rests on, from the cache or not
     assert second.values[0].played == 0
     assert first.values[0].starts == second.values[0].starts
     for name, value in parameters(first).items():

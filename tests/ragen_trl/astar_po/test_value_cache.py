@@ -123,7 +123,7 @@ def test_another_value_for_a_stored_sample_is_an_error_and_stores_nothing(tmp_pa
 
 
 def test_a_gap_between_samples_is_refused(tmp_path: Path) -> None:
-    with ValueCache(tmp_path / "values.sqlite") as cache, pytest.raises(ValueError, match="gap behind 1"):
+    with ValueCache(tmp_path / "values.sqlite") as cache, pytest.raises(ValueError, match="gap after 1"):
         cache.add(KEY, [*stored(1, 0.0), *stored(1, 0.0, first=2)])
 
 

@@ -144,7 +144,7 @@ def test_all_episodes_lost_is_an_error(tmp_path: Path, capsys: pytest.CaptureFix
     ("options", "words"),
     [
         (["--api_model", "m"], "set OPENAI_BASE_URL"),
-        (["--api_model", "m", "--api_base", "localhost:8000"], "no http address"),
+        (["--api_model", "m", "--api_base", "localhost:8000"], "not an http address"),
         (["--api_base", "http://localhost/v1"], "api_base is 'http://localhost/v1', but there is no api_model"),
         (["--api_model", "m", "--api_base", "http://x/v1", "--api_prompt_price", "1"], "give both, or none"),
         (["--api_model", "m", "--api_base", "http://x/v1", "--api_leave_out", "model"], "model cannot be left out"),

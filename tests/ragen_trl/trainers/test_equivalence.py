@@ -56,7 +56,7 @@ def test_the_entropy_bonus_is_part_of_the_step(tmp_path: Path) -> None:
 
 
 class Dealt(Awake):
-    """Deals its trajectories out to the updates in one order, whatever else has drawn from torch's dice."""
+    """Deals its trajectories out to the updates in one order, whatever else has drawn from torch's generator."""
 
     def _learn_from(self, rollout: Any, kept: Any) -> Any:
         batch = super()._learn_from(rollout, kept)

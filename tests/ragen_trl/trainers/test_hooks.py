@@ -19,12 +19,12 @@ class Recorder(StarPOTrainer):
     """Keeps what is learnt from."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.batches: list[Any] = []
+        self.rollouts: list[Any] = []
         self.batches: list[dict[str, Any]] = []
         super().__init__(*args, **kwargs)
 
     def select_groups(self, rollout: Any) -> list[int]:
-        self.batches.append(rollout)
+        self.rollouts.append(rollout)
         return super().select_groups(rollout)
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
@@ -52,7 +52,7 @@ def trained(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def test_a_rollout_of_ones_own_is_what_is_trained(tmp_path: Path) -> None:
-    """Best of two: every episode is played twice, with other luck, and the better one kept."""
+    """Best of two: every episode is played twice, with other outcomes, and the better one is kept."""
     pairs: list[tuple[Any, Any]] = []
 
     class BestOfTwo(Recorder):
@@ -81,7 +81,7 @@ def test_groups_of_ones_own_choice_are_the_ones_trained(tmp_path: Path) -> None:
 
     trainer = small_trainer(tmp_path, draws(), trainer=Longest, per_device_train_batch_size=32, **PLAIN)
     trainer.train()
-    (rollout,) = trainer.batches
+    (rollout,) = trainer.rollouts
     groups = [rollout.trajectories[i : i + 4] for i in range(0, 32, 4)]
     longest = max(groups, key=lambda group: sum(len(trajectory.turns) for trajectory in group))
     (batch,) = trainer.batches
@@ -111,7 +111,7 @@ def test_advantages_of_ones_own_weigh_the_trajectories(tmp_path: Path) -> None:
     """StarPO's objective at ratio 1: the mean over trajectories of the mean over tokens, each times its advantage."""
     trainer = small_trainer(tmp_path, draws(), trainer=Returns, per_device_train_batch_size=24, **PLAIN)
     moved = step_of(trainer)
-    (rollout,) = trainer.batches
+    (rollout,) = trainer.rollouts
     weights = [t.episode_return / len(sampled(t)) / 24 for t in rollout.trajectories]
     assert 0.0 in weights and len(set(weights)) > 2
     assert_same_step(gradient(rollout.trajectories, weights), moved)
@@ -142,7 +142,7 @@ def test_advantages_of_a_wrong_shape_are_an_error(tmp_path: Path, shape: tuple[i
 
 
 class PerToken(Recorder):
-    """A loss of one's own: the mean log-likelihood of all sampled tokens, times the advantage."""
+    """A custom loss: the mean log-likelihood of all sampled tokens, times the advantage."""
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         self.batches.append(inputs)
@@ -164,7 +164,7 @@ def test_a_loss_of_ones_own_is_added_up_over_micro_batches(tmp_path: Path, size:
         **options,
     )
     moved = step_of(trainer)
-    (rollout,) = trainer.batches
+    (rollout,) = trainer.rollouts
     rows = {row for batch in trainer.batches for row in trained(batch)}
     groups = [rollout.trajectories[i : i + 4] for i in range(0, 16, 4)]
     kept = [group for group in groups if sampled(group[0]) in rows]

@@ -15,7 +15,7 @@ TURNS: dict[str, Any] = {"think": False, "max_turns": 1, "max_actions": 1, "max_
 
 
 class Dull(Lottery):
-    """A lottery most of whose tickets never win, whoever holds them."""
+    """A lottery most of whose tickets never win."""
 
     share = 0.25
 
@@ -141,7 +141,7 @@ def test_refills_are_played_with_dice_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_refill_from_few_start_states_rolls_new_dice(tmp_path: Path) -> None:
-    """Four start states in all: extra rollouts have to play the same ones, but not with the same luck."""
+    """Four start states in all: extra rollouts have to play the same ones, but not with the same outcomes."""
     trainer = run(tmp_path, lottery(win=0.0), max_refills=3, num_train_seeds=4, max_steps=1)
     seeds = [{member.seed for member in played} for played in trainer.rollouts]
     assert seeds == [seeds[0]] * 4

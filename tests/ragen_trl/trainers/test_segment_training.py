@@ -118,7 +118,7 @@ def test_a_window_that_holds_every_turn_changes_nothing_and_a_shorter_one_what_i
     assert max(len(one.turns) for one in played[1]) == 4
     assert [len(one.turns) for one in played[0]] == [len(one.turns) for one in played[1]]
     for whole, seen in zip(*played, strict=True):
-        assert seen.turns[:window] == whole.turns[:window]  # the same dice, the same contexts
+        assert seen.turns[:window] == whole.turns[:window]  # the same seeds, the same contexts
         built = [turn.context_ids is not None for turn in seen.turns]
         assert built == [place >= window for place in range(len(seen.turns))]
     if window >= 4:

@@ -80,7 +80,7 @@ def with_adapter() -> PreTrainedModel:
 
 
 def every_turn_alone(played: Trajectory) -> Trajectory:
-    """The same episode, each turn after the first with the context that it had anyway, as one built anew."""
+    """The same episode, each turn after the first with the context that it had anyway, as a rebuilt one."""
     seen: tuple[int, ...] = ()
     turns = []
     for place, turn in enumerate(played.turns):

@@ -18,7 +18,7 @@ ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO in parts": (StarPOConfig, Alone),
     "A*-PO": (AStarPOConfig, AStarPOTrainer),
 }
-# Episodes of one turn; of one to three, or to nine, as luck has it; of two, with penalties.
+# Episodes of one turn; of one to three, or to nine, by chance; of two, with penalties.
 ENVIRONMENTS: dict[str, Any] = {
     "lottery": lottery(),
     "draws": lottery(draws=3),
@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
         last = LastRollout(trainer)
         trainer.train()
         torch.save(result(trainer, last), folder / f"{name} {trainer.accelerator.process_index}.pt")
-    torch.distributed.barrier()  # whoever comes first must not leave before the other has written
+    torch.distributed.barrier()  # the first process must not leave before the other has written
     # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
     sys.stdout.flush()
     os._exit(0)

@@ -62,7 +62,7 @@ def main(folder: Path) -> None:
     install_fake_vllm(pytest.MonkeyPatch())
     rank = int(os.environ["RANK"])
     torch.save({"starpo": starpo(folder), "astar_po": astar_po(folder)}, folder / f"{rank}.pt")
-    torch.distributed.barrier()  # whoever comes first must not leave before the other has written
+    torch.distributed.barrier()  # the first process must not leave before the other has written
     # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
     sys.stdout.flush()
     os._exit(0)
