@@ -15,7 +15,7 @@ SCRIPTS = ("starpo_frozen_lake", "astar_po_toyshop", "custom_trainer")
 SMALL = {
     "starpo_frozen_lake": "--demonstrations 500 --noise 0.2 --per_device_train_batch_size 32 --eval_episodes 16 "
     "--max_steps 2",
-    "astar_po_toyshop": "--demonstrations 96 --noise 0 --demo_epochs 9 --demo_batch_size 8 --demo_learning_rate 4e-3 "
+    "astar_po_toyshop": "--demonstrations 64 --noise 0 --demo_epochs 9 --demo_batch_size 8 --demo_learning_rate 5e-3 "
     "--num_train_seeds 16 --reference_samples 4 --max_reference_samples 4 --per_device_train_batch_size 16 "
     "--eval_episodes 8 --max_steps 1",
     "custom_trainer": "--demonstrations 640 --per_device_train_batch_size 32 --eval_episodes 64 --save_steps 1 "
