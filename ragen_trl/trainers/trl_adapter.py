@@ -3,7 +3,7 @@
 `TRLAdapter` turns TRL's callbacks into four hooks, which the trainers fill (`training_batch`, `evaluation_batch`,
 `prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private: metrics, the table of
 completions, the weights that vLLM has. What TRL 1.16 does, each point held by a test of
-``tests/ragen_trl/trainers/test_trl_contract.py``:
+``tests/ragen_trl/trainers/test_trl_contract.py`` or ``test_trl_adapter.py``:
 
 - ``_generate_and_score_completions(inputs)`` gets the dataset rows, already repeated ``num_generations`` times with
   groups contiguous; ``_prepare_inputs`` splits its result into ``_buffered_inputs``, a list of micro-batches, and
@@ -240,13 +240,9 @@ class TRLAdapter(GRPOTrainer, ABC):
             inputs: TRL's tensors of a micro-batch, or of a whole rollout.
             batch_size: Rows in one forward pass; unset: all.
         """
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        width = inputs["completion_ids"].shape[1]
-        scored = self._get_per_token_logps_and_entropies(
-            model, ids, attention, width, batch_size=batch_size, compute_entropy=True
-        )
-        return scored[0], scored[1]
+        scores = self._scored(model, inputs, batch_size, compute_entropy=True)
+        assert scores.entropies is not None
+        return scores.logprobs, scores.entropies
 
     def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
         """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term.
@@ -255,11 +251,20 @@ class TRLAdapter(GRPOTrainer, ABC):
             inputs: TRL's tensors of a whole rollout.
             batch_size: Rows in one forward pass.
         """
-        if self.ref_model is not None:
-            return self.score(self.ref_model, inputs, batch_size)[0]
+        if self.ref_model is not None:  # TRL gives it a head without entropies
+            return self._scored(self.ref_model, inputs, batch_size, compute_entropy=False).logprobs
         policy = self.accelerator.unwrap_model(self.model)
         with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
-            return self.score(self.model, inputs, batch_size)[0]
+            return self._scored(self.model, inputs, batch_size, compute_entropy=False).logprobs
+
+    def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Scores:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].shape[1]
+        scored = self._get_per_token_logps_and_entropies(
+            model, ids, attention, width, batch_size=batch_size, compute_entropy=compute_entropy
+        )
+        return Scores(scored[0], scored[1])
 
     # What TRL logs
 

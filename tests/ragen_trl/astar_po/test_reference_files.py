@@ -1,7 +1,5 @@
-"""The reference on disk and its fingerprint in another process."""
+"""The reference on disk, and its fingerprint."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -84,19 +82,6 @@ def test_an_adapter_of_another_is_not_in_the_fingerprint() -> None:
     assert reference.fingerprint() == first
 
 
-def test_the_fingerprint_is_the_same_in_another_process_behind_a_save(tmp_path: Path) -> None:
-    policy = small_model()
-    policy.save_pretrained(tmp_path)
-    code = (
-        "import sys; from transformers import AutoModelForCausalLM; "
-        "from ragen_trl.astar_po.reference import Reference; "
-        "print(Reference(AutoModelForCausalLM.from_pretrained(sys.argv[1])).fingerprint())"
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == Reference(policy).fingerprint()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_reference_comes_back_exactly(tmp_path: Path, kind: str) -> None:
     policy = policy_of(kind)
@@ -156,7 +141,7 @@ def test_weights_that_are_missing_damaged_or_foreign_are_refused(tmp_path: Path)
     with pytest.raises(ReferenceWeightsError, match="written whole"):
         reference.load(tmp_path)
     path.write_bytes(whole)
-    with pytest.raises(ReferenceWeightsError, match="belongs to another policy.*only in the file or only in the"):
+    with pytest.raises(ReferenceWeightsError, match="another policy.*only in the file or only in the policy"):
         Reference(policy_of(FULL)).load(tmp_path)
     other = get_peft_model(small_model(), lora(r=8))
     with pytest.raises(ReferenceWeightsError, match=r"has shape \(8, 32\) in the policy and \(4, 32\)"):

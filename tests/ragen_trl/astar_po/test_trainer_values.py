@@ -1,10 +1,6 @@
 """Stage 1 as AStarPOTrainer runs it: what V* is made of, what the cache saves, and which starts are trained on."""
 
 import math
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +9,8 @@ import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference_values import NothingToLearnError, ReferenceNeverSucceedsError
-from ragen_trl.astar_po.value_cache import ValueCache
-from tests.support.project import ROOT
-from tests.support.ragen_trl.astar_runs import astar, draws, logged
+from tests.support.ragen_trl.astar_runs import astar, cached, draws, logged
 from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model
-
-
-def cached(folder: Path, name: str = "values.sqlite") -> dict[int, list[float]]:
-    """Returns by start seed of the only key in a cache."""
-    with ValueCache(folder / name) as cache:
-        (content,) = cache.keys().values()
-        rows = cache._connection.execute("SELECT seed, episode_return FROM samples ORDER BY seed, sample").fetchall()
-    assert content["env"]
-    found: dict[int, list[float]] = {}
-    for seed, episode_return in rows:
-        found.setdefault(seed, []).append(episode_return)
-    return found
 
 
 def test_v_star_is_the_soft_value_of_the_returns_in_the_cache(tmp_path: Path) -> None:
@@ -73,19 +55,14 @@ SAME: list[dict[str, Any]] = [
     {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
     {"num_generations": 4, "filter_ratio": 0.5},
 ]
+# The other options of play are in the key, too: test_value_cache.py goes through all of them.
 OTHER: list[dict[str, Any]] = [
     {"max_turns": 3},
-    {"max_actions": 7},
-    {"max_actions_per_turn": 2},
-    {"max_reply_length": 5},
-    {"max_completion_length": 100},
-    {"format_penalty": -0.2},
     {"reward_weights": [2.0]},
     {"reward_version": "2"},
     {"temperature": 0.9},
     {"top_k": 100},
     {"top_p": 0.9},
-    {"system_prompt": "Be brief."},
     {"force_reply_prefix": False},
     {"model": 1},
 ]
@@ -144,45 +121,6 @@ def test_a_second_trainer_on_the_same_folder_plays_nothing(tmp_path: Path) -> No
     assert first.values[0].starts == second.values[0].starts
     for name, value in parameters(first).items():
         assert torch.equal(value, parameters(second)[name]), name
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tests.support.ragen_trl.astar_runs import Spy, astar
-
-class Killed(Spy):
-    def rollout(self, starts, envs, policy):
-        if len(self.reference_played) == 16:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().rollout(starts, envs, policy)
-
-astar(Path(sys.argv[1]), trainer=Killed).train()
-"""
-
-
-def test_a_run_killed_in_stage_1_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After two batches of 8, in the middle of the third: 16 episodes are stored, and 16 are still to be played."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-    assert sum(map(len, cached(tmp_path).values())) == 16
-    resumed = astar(tmp_path, max_steps=1)
-    resumed.train()
-    assert resumed.values[0].played == 16
-    assert logged(resumed, "astar/reference_episodes") == [32]  # the killed run's are paid for, too
-    assert "32 episodes (16 of them from the cache), " in resumed.values[0].in_words()
-    unbroken = astar(tmp_path / "unbroken", max_steps=1)
-    unbroken.train()
-    assert resumed.values[0].starts == unbroken.values[0].starts
-    for name, value in parameters(unbroken).items():
-        assert torch.equal(value, parameters(resumed)[name]), name
 
 
 @pytest.mark.parametrize("group_size", [1, 4])

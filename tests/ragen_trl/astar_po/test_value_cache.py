@@ -1,12 +1,11 @@
-"""V* samples on disk: what is kept, what is refused, and what a kill leaves behind."""
+"""V* samples on disk: what is kept, what is refused, and what a kill leaves."""
 
 import copy
 import json
+import multiprocessing
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -64,16 +63,6 @@ def test_every_field_of_the_key_changes_the_digest() -> None:
 
 def test_the_order_of_arguments_does_not_change_the_digest() -> None:
     assert replace(KEY, env_kwargs={"is_slippery": True, "size": 4}).digest() == KEY.digest()
-
-
-def test_the_digest_is_the_same_in_another_process() -> None:
-    code = (
-        "from ragen_trl.astar_po.value_cache import ValueKey; "
-        f"print(ValueKey(**{json.loads(KEY.as_json())!r}).digest())"
-    )
-    environ = {**os.environ, "PYTHONHASHSEED": "99"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
-    assert done.stdout.strip() == KEY.digest()
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
@@ -183,31 +172,42 @@ def test_a_damaged_file_is_a_named_error_when_it_is_read(tmp_path: Path) -> None
         cache.read(KEY)
 
 
-_WRITER = """
-import sys
-from ragen_trl.astar_po.value_cache import Sample, StoredSample, ValueCache, ValueKey
-key = ValueKey(**eval(sys.argv[2]))
-cache = ValueCache(sys.argv[1])
-for seed in range(1_000_000):
-    cache.add(key, [StoredSample(seed, index, Sample(seed + index / 8, True)) for index in range(8)])
-    print(seed, flush=True)
-"""
+def in_a_fork(work: Any) -> multiprocessing.Process:
+    """A process that does this work; forked, because a new one takes seconds to import torch."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    return process
 
 
 def test_a_killed_process_leaves_whole_batches_and_everything_it_had_reported(tmp_path: Path) -> None:
     path = tmp_path / "values.sqlite"
-    command = [sys.executable, "-c", _WRITER, str(path), repr(json.loads(KEY.as_json()))]
     for attempt in range(3):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(40 + 17 * attempt)]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        reader, writer = multiprocessing.Pipe(duplex=False)
+
+        def write(writer: Any = writer) -> None:
+            cache = ValueCache(path)
+            for seed in range(1_000_000):
+                cache.add(KEY, [StoredSample(seed, index, Sample(seed + index / 8, True)) for index in range(8)])
+                writer.send(seed)
+
+        process = in_a_fork(write)
+        reported = [reader.recv() for _ in range(40 + 17 * attempt)]
+        process.kill()
+        process.join()
         with ValueCache(path) as cache:
             found = cache.read(KEY)
-        assert len(found) > int(lines[-1])
+        assert len(found) > reported[-1]
         assert found == {seed: [Sample(seed + i / 8, True) for i in range(8)] for seed in range(len(found))}
+
+
+class Deadly(list[Sample]):
+    """Kills its process in the middle of a batch."""
+
+    def append(self, item: Sample) -> None:
+        """The stored samples of a start grow by one."""
+        super().append(item)
+        if item.episode_return == 59_999.0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_kill_inside_a_transaction_leaves_what_was_there_before(tmp_path: Path) -> None:
@@ -215,23 +215,17 @@ def test_a_kill_inside_a_transaction_leaves_what_was_there_before(tmp_path: Path
     path = tmp_path / "values.sqlite"
     with ValueCache(path) as cache:
         cache.add(KEY, stored(-1, 1.0))
-    code = f"""
-import os, signal
-from ragen_trl.astar_po.value_cache import *
-class Deadly(list):
-    def append(self, item):
-        super().append(item)
-        if item.episode_return == 59_999.0:
-            os.kill(os.getpid(), signal.SIGKILL)
-cache = ValueCache({str(path)!r})
-cache._connection.execute("PRAGMA cache_size = 10")
-read = cache._samples_of
-cache._samples_of = lambda number, seed: Deadly(read(number, seed))
-key = ValueKey(**{json.loads(KEY.as_json())!r})
-cache.add(key, [StoredSample(0, index, Sample(float(index), True)) for index in range(100_000)])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+
+    def write() -> None:
+        cache: Any = ValueCache(path)
+        cache._connection.execute("PRAGMA cache_size = 10")
+        read = cache._samples_of
+        cache._samples_of = lambda number, seed: Deadly(read(number, seed))
+        cache.add(KEY, [StoredSample(0, index, Sample(float(index), True)) for index in range(100_000)])
+
+    process = in_a_fork(write)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert (tmp_path / "values.sqlite-journal").stat().st_size > 0
     assert path.stat().st_size > 500_000
     with ValueCache(path) as cache:

@@ -1,14 +1,19 @@
-"""Two processes take the step of one, groups straddling ranks and unequal shares of kept rows included."""
+"""Two processes take the step of one, and end although one of them plays longer, also with one vLLM server."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from trl.generation import vllm_generation
 
 from ragen_trl.astar_po.value_cache import ValueCache
+from ragen_trl.rollout.chat import Chat
+from tests.support.ragen_trl.fake_vllm import FakeClient, FakeModel
 from tests.support.ragen_trl.launches import on_two_processes
+from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, parameters, small_model
 from tests.support.ragen_trl.two_ranks import make_trainer, result
 
 # 12 trajectories in 3 groups of 4: the second group has two members on either process.
@@ -99,9 +104,9 @@ def compared(row: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_take_the_step_of_one(folder: Path, name: str) -> None:
     trainer = make_trainer(folder / f"one {name}", CASES[name], processes=1)
-    before = result(trainer)["parameters"]
+    before, last = parameters(trainer), LastRollout(trainer)
     trainer.train()
-    single = result(trainer)
+    single = result(trainer, last)
     first, second = (torch.load(folder / f"{name} {rank}.pt", weights_only=False) for rank in (0, 1))
     moved = {key: value - before[key] for key, value in single["parameters"].items()}
     assert max(float(value.abs().max()) for value in moved.values()) > 1e-3
@@ -121,6 +126,8 @@ def test_two_processes_take_the_step_of_one(folder: Path, name: str) -> None:
         assert "critic/value_loss" in expected
     if name == "refill":
         assert expected["filter/trajectories_sampled"] > 12
+    if name.startswith("A*-PO"):
+        assert single["values"][0].starts == first["values"][0].starts
 
 
 def test_a_process_that_is_done_early_does_not_keep_the_other_from_playing_on(folder: Path) -> None:
@@ -137,6 +144,71 @@ def test_two_processes_know_the_same_values_and_write_them_once(folder: Path, na
         stored = cache._connection.execute("SELECT seed, sample FROM samples").fetchall()
     assert len(stored) == len(set(stored)) == one[0].episodes == one[0].played
     assert {seed for seed, _ in stored} == set(one[0].starts)
-    alone = make_trainer(folder / f"alone {name}", CASES[name], processes=1)
-    assert alone.estimate_values()[0].starts == one[0].starts
     assert len(key) == 64
+
+
+# One vLLM server for both processes
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> list[dict[str, Any]]:
+    """What either process found."""
+    return [torch.load(folder / f"vllm {rank}.pt", weights_only=False) for rank in (0, 1)]
+
+
+def test_training_ends_although_one_process_plays_longer(served: list[dict[str, Any]]) -> None:
+    turns = [found["starpo"]["turns"] for found in served]
+    assert max(turns[0]) != max(turns[1])
+    for algorithm in ("starpo", "astar_po"):
+        first, second = (found[algorithm]["parameters"] for found in served)
+        assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_everybody_trains_on_their_own_replies(served: list[dict[str, Any]]) -> None:
+    """A reply to another context would have other log-probabilities in the trainer than on the server."""
+    rows = [row for found in served for run in found.values() for row in run["metrics"]]
+    deviations = [row["sampling/ratio_deviation_max"] for row in rows if "sampling/ratio_deviation_max" in row]
+    assert len(deviations) >= 2 and max(deviations) < 1e-4
+
+
+def test_rows_of_any_number_are_played_as_they_would_be_alone(served: list[dict[str, Any]]) -> None:
+    for found, lengths in zip(served, ([1], [5, 1, 2, 3]), strict=True):
+        played = found["starpo"]["played"]
+        assert [len(trajectory.turns) for trajectory in played] == lengths
+        model = small_model()
+        model.load_state_dict(found["starpo"]["parameters"], strict=False)
+        for trajectory in played:
+            logits = model(torch.tensor([trajectory.token_ids])).logits[0].log_softmax(-1)
+            ids = torch.tensor(trajectory.token_ids[1:])
+            trained = logits[:-1].gather(1, ids[:, None]).squeeze(1)[torch.tensor(trajectory.action_mask[1:]).bool()]
+            sampled = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
+            torch.testing.assert_close(sampled, trained.detach(), rtol=0.0, atol=1e-4)
+
+
+def test_stage_1_ends_with_shares_of_different_size(served: list[dict[str, Any]]) -> None:
+    first, second = (result["astar_po"]["values"] for result in served)
+    assert first == second
+    assert first[0].episodes % 2 == 1
+    assert served[0]["starpo"]["evaluated"] == served[1]["starpo"]["evaluated"]
+
+
+def test_trls_own_slices_of_a_servers_answer_are_wrong_for_unequal_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why `ServedEngine` does not use ``VLLMGeneration.generate``: the second process gets a row of the first."""
+    chat = Chat(TOKENIZER)
+    contexts = [chat.start(str(number)) for number in range(3)]
+    client = FakeClient(FakeModel(small_model()))
+
+    def generate(prompts: list[list[int]], **_: Any) -> dict[str, Any]:
+        return {"prompt_ids": prompts, "completion_ids": [ids[-3:] for ids in prompts], "logprobs": None}
+
+    monkeypatch.setattr(client, "generate", generate)
+    monkeypatch.setattr(vllm_generation, "gather_object", lambda mine: contexts if mine == contexts[2:] else [None] * 3)
+    monkeypatch.setattr(vllm_generation, "broadcast_object_list", lambda shared, from_process: shared)
+    process = vllm_generation.VLLMGeneration.__new__(vllm_generation.VLLMGeneration)
+    process.mode, process.vllm_client = "server", client
+    process.accelerator = SimpleNamespace(is_main_process=True, process_index=1)
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length"):
+        setattr(process, name, 1)
+    process.logprobs, process.structured_outputs_regex, process.generation_kwargs = 0, None, {}
+    asked, *_ = process.generate(contexts[2:], None, num_generations=1)  # the first process has the other two rows
+    assert asked == [contexts[1]]

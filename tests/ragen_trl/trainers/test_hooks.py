@@ -16,7 +16,7 @@ PLAIN: dict[str, Any] = {**STEP, "entropy_coef": 0.0}
 
 
 class Recorder(StarPOTrainer):
-    """Keeps what is learnt from."""
+    """Keeps the rollouts and the micro-batches that are learnt from."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rollouts: list[Any] = []
@@ -51,8 +51,8 @@ def trained(batch: dict[str, Any]) -> list[tuple[int, ...]]:
     return sorted(row for row in rows if row)
 
 
-def test_a_rollout_of_ones_own_is_what_is_trained(tmp_path: Path) -> None:
-    """Best of two: every episode is played twice, with other outcomes, and the better one is kept."""
+def test_your_own_rollout_is_what_is_trained(tmp_path: Path) -> None:
+    """Best of two: every episode is played twice, with another outcome seed, and the better one kept."""
     pairs: list[tuple[Any, Any]] = []
 
     class BestOfTwo(Recorder):
@@ -71,7 +71,7 @@ def test_a_rollout_of_ones_own_is_what_is_trained(tmp_path: Path) -> None:
     assert logged(trainer, "return") == [sum(trajectory.episode_return for trajectory in kept) / 16]
 
 
-def test_groups_of_ones_own_choice_are_the_ones_trained(tmp_path: Path) -> None:
+def test_groups_of_your_own_choice_are_trained(tmp_path: Path) -> None:
     class Longest(Recorder):
         def select_groups(self, rollout: Any) -> list[int]:
             super().select_groups(rollout)
@@ -90,7 +90,7 @@ def test_groups_of_ones_own_choice_are_the_ones_trained(tmp_path: Path) -> None:
     assert logged(trainer, "filter/trajectories_used") == [4]
 
 
-def test_no_group_of_ones_own_choice_means_no_update(tmp_path: Path) -> None:
+def test_no_group_chosen_means_no_update(tmp_path: Path) -> None:
     class Nothing(StarPOTrainer):
         def select_groups(self, rollout: Any) -> list[int]:
             return []
@@ -107,7 +107,7 @@ class Returns(Recorder):
         return rollout.returns
 
 
-def test_advantages_of_ones_own_weigh_the_trajectories(tmp_path: Path) -> None:
+def test_your_own_advantages_weigh_the_trajectories(tmp_path: Path) -> None:
     """StarPO's objective at ratio 1: the mean over trajectories of the mean over tokens, each times its advantage."""
     trainer = small_trainer(tmp_path, draws(), trainer=Returns, per_device_train_batch_size=24, **PLAIN)
     moved = step_of(trainer)
@@ -142,7 +142,7 @@ def test_advantages_of_a_wrong_shape_are_an_error(tmp_path: Path, shape: tuple[i
 
 
 class PerToken(Recorder):
-    """A custom loss: the mean log-likelihood of all sampled tokens, times the advantage."""
+    """A user's own loss: the mean log-likelihood of all sampled tokens, times the advantage."""
 
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         self.batches.append(inputs)
@@ -152,7 +152,7 @@ class PerToken(Recorder):
 
 
 @pytest.mark.parametrize(("size", "count"), [(16, 1), (2, 8)])
-def test_a_loss_of_ones_own_is_added_up_over_micro_batches(tmp_path: Path, size: int, count: int) -> None:
+def test_your_own_loss_is_added_up_over_micro_batches(tmp_path: Path, size: int, count: int) -> None:
     """Two of four groups are kept: their 8 trajectories have different numbers of tokens in each micro-batch."""
     options: dict[str, Any] = {"filter_ratio": 0.5, "baseline": "leave_one_out", "scale_rewards": "none", **PLAIN}
     trainer = small_trainer(

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, PeftModel
 
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, lottery, parameters, small_model, small_trainer
 
 
 class Spy(StarPOTrainer):
@@ -55,18 +55,15 @@ def test_every_parameter_moves_and_sampled_tokens_are_the_trained_ones(tmp_path:
     assert len(sampled) == 3 * 8
 
 
-def test_every_context_is_trained_as_it_was_sampled(tmp_path: Path) -> None:
-    trainer = small_trainer(tmp_path, trainer=Spy, max_steps=1)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_every_context_is_trained_as_it_was_sampled_with_importance_ratio_one(
+    tmp_path: Path, temperature: float
+) -> None:
+    trainer = small_trainer(tmp_path, trainer=Spy, max_steps=1, temperature=temperature)
     trainer.train()
     (batch,) = trainer.batches
     assert contexts(batch) == sorted(trajectory.token_ids for trajectory in trainer.trajectories)
     assert max(len(trajectory.turns) for trajectory in trainer.trajectories) == 2
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_first_batch_has_importance_ratio_one(tmp_path: Path, temperature: float) -> None:
-    trainer = small_trainer(tmp_path, max_steps=1, temperature=temperature)
-    trainer.train()
     assert trainer.state.log_history[0]["sampling/ratio_deviation_max"] < 1e-3
 
 
@@ -143,9 +140,10 @@ def test_extra_reward_functions_are_added_with_their_weights(tmp_path: Path) -> 
     trainer = small_trainer(
         tmp_path, lottery(), trainer=Spy, reward_funcs=[length], reward_weights=[1.0, 0.5], max_steps=1
     )
+    last = LastRollout(trainer)
     trainer.train()
     expected = [t.episode_return + 0.5 * len(t.turns[0].reply_ids) for t in trainer.trajectories]
-    assert (trainer._rewards @ torch.tensor([1.0, 0.5])).tolist() == pytest.approx(expected)
+    assert (last.rewards @ torch.tensor([1.0, 0.5])).tolist() == pytest.approx(expected)
 
 
 def test_several_updates_a_rollout(tmp_path: Path) -> None:
@@ -256,6 +254,7 @@ def test_resume_true_takes_the_last_whole_checkpoint(tmp_path: Path) -> None:
 def test_a_checkpoint_between_two_updates_on_one_rollout_is_refused(tmp_path: Path) -> None:
     options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "steps_per_generation": 2}
     small_trainer(tmp_path, lottery(), **options).train()
+    resumed = small_trainer(tmp_path, lottery(), **options)
     with pytest.raises(ValueError, match="checkpoint-3.*2 divides"):
-        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+        resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))

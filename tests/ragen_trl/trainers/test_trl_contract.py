@@ -1,9 +1,14 @@
-"""The seams of TRL and transformers that this package leans on, one test each.
+"""What TRL and Transformers do inside and this package depends on: one test for each point in `trl_adapter`.
 
-When one of these fails after an upgrade, the code that relies on it is named in the test.
+When one of these fails after an upgrade, the test names the code that relies on it. The public names that the adapter
+gives to these members are tested in ``test_trl_adapter.py``.
 """
 
+import ast
+import inspect
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +18,12 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, Trajectory
-from tests.support.project import VECTORS
+from tests.support.project import ROOT, VECTORS
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 
 class Recorder(StarPOTrainer):
-    """Keeps what TRL hands over at the seams."""
+    """Keeps what TRL passes to its private methods."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.rows: list[Any] = []
@@ -26,7 +31,7 @@ class Recorder(StarPOTrainer):
         self.split: list[list[dict[str, Any]]] = []
         self.played: list[Trajectory] = []
         self.rewards = torch.empty(0)
-        self.scored = 0
+        self.scored: list[int | None] = []
         self.losses = 0
         super().__init__(*args, **kwargs)
 
@@ -51,7 +56,7 @@ class Recorder(StarPOTrainer):
         return inputs
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        self.scored += 1
+        self.scored.append(kwargs.get("batch_size"))
         return super()._get_per_token_logps_and_entropies(*args, **kwargs)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -86,7 +91,7 @@ def test_env_mask_becomes_the_tool_mask(recorded: Recorder) -> None:
 
 
 def test_sampling_logprobs_are_kept(recorded: Recorder) -> None:
-    """`TrajectoryTrainer._log_ratio` reads them."""
+    """`TrajectoryTrainer.training_loss` compares them with the trained ones."""
     (batch,) = recorded.generated
     first = recorded.played[0].turns[0]
     torch.testing.assert_close(
@@ -122,7 +127,7 @@ def unpadded(batch: dict[str, Any]) -> list[tuple[int, ...]]:
 
 
 def test_what_was_generated_is_split_into_buffered_micro_batches(tmp_path: Path) -> None:
-    """`TRLAdapter` hands ``_buffered_inputs`` to `prepare_micro_batches` when they are new."""
+    """`TRLAdapter` passes ``_buffered_inputs`` to `prepare_micro_batches` when they are new."""
     options: dict[str, Any] = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
     trainer = small_trainer(tmp_path, trainer=Recorder, max_steps=2, **options)
     trainer.train()
@@ -140,11 +145,33 @@ def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=2)
     trainer.train()
     assert isinstance(trainer, Recorder)
-    assert (trainer.losses, trainer.scored) == (2, 2)  # on-policy: none for old log-probabilities
+    assert (trainer.losses, trainer.scored) == (2, [None, None])  # on-policy: none for old log-probabilities
+
+
+def test_a_whole_rollout_is_scored_with_a_batch_size(tmp_path: Path) -> None:
+    """`TRLAdapter` tells by it what may be scored in the order of lengths: here the old log-probabilities."""
+    sizes: dict[str, Any] = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
+    trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=2, num_iterations=2, **sizes)
+    trainer.train()
+    assert isinstance(trainer, Recorder)
+    assert trainer.scored == [4, None, None]
+
+
+def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
+    """`TRLAdapter.score` asks for the completion; ``test_memory.py`` sees to it that logits come in tiles."""
+    trainer = small_trainer(tmp_path, lottery())
+    ids = torch.tensor([[1, 2, 3, 4, 5]])
+    logprobs, entropies, _ = trainer._get_per_token_logps_and_entropies(
+        trainer.model, ids, torch.ones_like(ids), 2, compute_entropy=True
+    )
+    logits = trainer.model(ids).logits[0].log_softmax(-1)  # row t foretells token t + 1
+    expected = torch.stack([logits[2, 4], logits[3, 5]])
+    torch.testing.assert_close(logprobs[0], expected)
+    torch.testing.assert_close(entropies[0], -(logits.exp() * logits).sum(-1)[2:4])
 
 
 def test_the_trainer_state_is_the_last_file_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`last_whole_checkpoint` takes a readable trainer_state.json for the sign that all else was written."""
+    """`last_whole_checkpoint` takes a readable trainer_state.json as the sign that all else was written."""
     written: list[set[str]] = []
     save = TrainerState.save_to_json
 
@@ -252,6 +279,36 @@ def test_trls_entropy_bonus_can_be_switched_off(tmp_path: Path, monkeypatch: pyt
     assert loss(True) == pytest.approx(-2.0)  # minus 0.5 · 2
 
 
+def test_a_loss_logs_one_mean_over_the_tokens_of_its_micro_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`TrajectoryTrainer.training_loss` weighs these means by the micro-batch's share. Of 3 tokens 1 is clipped."""
+    case = {"logp": [[-1.0, -1.0, -1.0]], "old_logp": [[-2.0, -1.0, -1.0]], "mask": [[1.0] * 3], "adv": [[1.0] * 3]}
+    trainer = small_trainer(tmp_path, lottery())
+    loss_of(trainer, monkeypatch, case, entropy=2.0)
+    metrics = trainer._metrics["train"]
+    assert metrics["entropy"] == [2.0]
+    assert metrics["clip_ratio/high_mean"] == [pytest.approx(1 / 3)]
+
+
+def test_the_rows_of_an_evaluation_come_in_order(tmp_path: Path) -> None:
+    """`TRLAdapter._get_eval_sampler`; TRL's own would shuffle them."""
+    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1, "num_eval_seeds": 16}
+    trainer = small_trainer(tmp_path, lottery(), **options)
+    seeds = [row["seed"] for rows in trainer.get_eval_dataloader() for row in rows]
+    assert seeds == sorted(seeds) and len(set(seeds)) == 16
+
+
+def test_the_model_card_reads_three_class_attributes(tmp_path: Path) -> None:
+    assert {"_tag_names", "_name", "_paper"} <= vars(GRPOTrainer).keys()
+    trainer = small_trainer(tmp_path, lottery())
+    trainer.create_model_card(model_name="learner")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert all(tag in card for tag in StarPOTrainer._tag_names)
+    assert "trained with StarPO" in card
+    assert "https://huggingface.co/papers/2504.20073" in card
+
+
 def test_entropies_have_a_gradient(tmp_path: Path) -> None:
     """Our bonus is a term of the loss, so TRL's fused head must not detach them."""
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=1)
@@ -264,7 +321,7 @@ def test_entropies_have_a_gradient(tmp_path: Path) -> None:
 
 
 def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None:
-    """`TRLAdapter._prepare_inputs` gives the first one back itself, since it has regrouped them."""
+    """`TRLAdapter._prepare_inputs` returns the first one itself, since it has regrouped them."""
     seen: list[Any] = []
 
     class Spy(Recorder):
@@ -278,3 +335,54 @@ def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None
     assert isinstance(trainer, Spy)
     expected = [batch for batches in trainer.split for batch in batches]
     assert [id(batch["completion_ids"]) for batch in seen] == [id(batch["completion_ids"]) for batch in expected]
+
+
+# Who uses private members
+
+# Class attributes that the model card reads: each trainer sets its own.
+OF_THE_CARD = {"_tag_names", "_name", "_paper"}
+FOREIGN = {"trainer", "model", "policy", "config", "tokenizer", "GRPOConfig", "GRPOTrainer", "Trainer", "super"}
+# Private members of models and configurations, which the packages before the trainers and the commands use.
+EXCEPTIONS = {
+    ("cli/options.py", "_VALID_DICT_FIELDS"),
+    ("config/starpo.py", "_VALID_DICT_FIELDS"),
+    ("credit/critic_networks.py", "_attn_implementation"),
+    ("policies/model_support.py", "_attn_implementation"),
+    ("policies/model_support.py", "_is_stateful"),
+    ("policies/transformers.py", "_attn_implementation"),
+}
+
+
+def of_trl() -> set[str]:
+    """The private methods and attributes of TRL's trainer."""
+    code = "".join(inspect.getsource(kind) for kind in GRPOTrainer.__mro__[:-1])
+    names = {*dir(GRPOTrainer), *re.findall(r"\bself\.(_\w+)", code)}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+def private_names(tree: ast.AST, of_self: set[str]) -> Iterator[str]:
+    """Private names in a module that TRL or Transformers own; of those of `self` only the ones named."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+            name = getattr(owner, "attr", getattr(owner, "id", ""))
+            if name == "self" or name == "super":
+                if node.attr in of_self:
+                    yield node.attr
+            elif name in FOREIGN:
+                yield node.attr
+        elif isinstance(node, ast.ClassDef):
+            yield from (one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name in of_self)
+
+
+def test_only_the_adapter_uses_private_members_of_trl_and_transformers() -> None:
+    """And no attribute of a trainer of ours has by accident the name of one of TRL's."""
+    package, trls = ROOT / "ragen_trl", of_trl() - OF_THE_CARD
+    found = set()
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package).as_posix()
+        of_self = trls if name.startswith(("trainers/", "astar_po/")) else set()
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found |= {(name, private) for private in private_names(tree, of_self)}
+    assert {private for name, private in found if name == "trainers/trl_adapter.py"} >= {"_compute_loss", "_metrics"}
+    assert {one for one in found if one[0] != "trainers/trl_adapter.py"} == EXCEPTIONS

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer
+from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
 
@@ -52,6 +53,18 @@ class Spy(AStarPOTrainer):
 def astar(folder: Path, env: Any = None, trainer: Any = Spy, **changes: Any) -> Any:
     """A trainer of the small model with 8 start states of 4 reference episodes each."""
     return small_trainer(folder, env or lottery(), config=AStarPOConfig, trainer=trainer, **{**SMALL_STAGE, **changes})
+
+
+def cached(folder: Path, name: str = "values.sqlite") -> dict[int, list[float]]:
+    """Returns by start seed of the only key in a cache."""
+    with ValueCache(folder / name) as cache:
+        (content,) = cache.keys().values()
+        rows = cache._connection.execute("SELECT seed, episode_return FROM samples ORDER BY seed, sample").fetchall()
+    assert content["env"]
+    found: dict[int, list[float]] = {}
+    for seed, episode_return in rows:
+        found.setdefault(seed, []).append(episode_return)
+    return found
 
 
 def logged(trainer: Any, name: str) -> list[float]:

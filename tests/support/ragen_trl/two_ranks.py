@@ -1,4 +1,4 @@
-"""What each process of the two-process tests runs: an update or two of every case, whose results it saves."""
+"""What each process of the two-process tests runs: an update or two of every case, then play with a vLLM server."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import torch
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
 from tests.support.ragen_trl.equivalence import Alone, Awake
 from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_trainer
+from tests.support.ragen_trl.vllm_two_ranks import served
 
 ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO": (StarPOConfig, Awake),
@@ -56,7 +57,7 @@ def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    """All cases of ``cases.json``, one after the other: to start two processes takes longer than any of them."""
+    """All cases in one launch: to start two processes takes longer than any of them."""
     cases = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     for name, case in cases.items():
         trainer = make_trainer(folder / f"two {name}", case, processes=2)
@@ -64,6 +65,7 @@ def main(folder: Path) -> None:
         last = LastRollout(trainer)
         trainer.train()
         torch.save(result(trainer, last), folder / f"{name} {trainer.accelerator.process_index}.pt")
+    torch.save(served(folder), folder / f"vllm {os.environ['RANK']}.pt")
     torch.distributed.barrier()  # the first process must not leave before the other has written
     # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
     sys.stdout.flush()

@@ -1,12 +1,9 @@
-"""What each process of the vLLM tests runs: trainers and play behind one server, with unequal numbers of turns."""
+"""The vLLM part of the two-process tests: trainers and play on one server, with unequal numbers of turns."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOTrainer, evaluate
 from ragen_trl.rollout.loop import play
@@ -58,15 +55,7 @@ def result(trainer: StarPOTrainer, last: LastRollout) -> dict[str, Any]:
     }
 
 
-def main(folder: Path) -> None:
+def served(folder: Path) -> dict[str, Any]:
+    """Everything above, with the fake in place of vLLM."""
     install_fake_vllm(pytest.MonkeyPatch())
-    rank = int(os.environ["RANK"])
-    torch.save({"starpo": starpo(folder), "astar_po": astar_po(folder)}, folder / f"{rank}.pt")
-    torch.distributed.barrier()  # the first process must not leave before the other has written
-    # Not destroy_process_group: gloo was seen to wait there for ever once the other rank had left.
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    return {"starpo": starpo(folder), "astar_po": astar_po(folder)}

@@ -1,0 +1,181 @@
+"""The public names that `trl_adapter` gives to TRL's private members, each against TRL itself.
+
+What TRL does with these members by itself is in ``test_trl_contract.py``.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from trl import GRPOConfig, GRPOTrainer
+
+from ragen_trl import StarPOTrainer
+from ragen_trl.trainers.trl_adapter import (
+    last_rollout,
+    load_weights,
+    log_training,
+    tokenizer_of,
+    unwrapped_for_generation,
+)
+from tests.support.ragen_trl.equivalence import with_adapter
+from tests.support.ragen_trl.fake_vllm import fake_of, vllm_trainer
+from tests.support.ragen_trl.trainers import SMALL, TOKENIZER, lottery, parameters, small_model, small_trainer
+
+SEEN: list[tuple[list[str], list[float]]] = []
+
+
+def length(completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """A reward of one per token."""
+    return [float(len(ids)) for ids in completion_ids]
+
+
+def first(completions: list[str], completion_ids: list[list[int]], **_: Any) -> list[float]:
+    """The number of the first token; remembers what it was asked and what it gave."""
+    rewards = [float(ids[0]) for ids in completion_ids]
+    SEEN.append((list(completions), rewards))
+    return rewards
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> GRPOTrainer:
+    """TRL's own trainer after one update on 8 completions, in two micro-batches."""
+    ours = {"think", "max_turns", "max_reply_length", "dataloader_pin_memory"}
+    options = {name: value for name, value in SMALL.items() if name not in ours}
+    options |= {"max_completion_length": 6, "max_steps": 1, "per_device_train_batch_size": 4}
+    options["gradient_accumulation_steps"] = 2
+    args = GRPOConfig(str(tmp_path_factory.mktemp("plain")), **options)
+    rows = Dataset.from_dict({"prompt": ["Actions: Left", "Actions: Right"]})
+    trainer = GRPOTrainer(small_model(), [length, first], args, rows, processing_class=TOKENIZER)
+    trainer.train()
+    return trainer
+
+
+def test_the_last_rollout_of_a_plain_trainer(plain: GRPOTrainer) -> None:
+    """`CollapseMonitor` reads it: rewards and completions in the same order, all rows in the micro-batches."""
+    rollout = last_rollout(plain)
+    assert rollout.rewards.shape == (8, 2)
+    assert (rollout.completions, rollout.rewards[:, 1].tolist()) == SEEN[-1]
+    assert [len(batch["completion_ids"]) for batch in rollout.micro_batches] == [4, 4]
+    lengths = [float(n) for batch in rollout.micro_batches for n in batch["completion_mask"].sum(dim=1)]
+    assert sorted(lengths) == sorted(rollout.rewards[:, 0].tolist())
+
+
+def test_the_tokenizer_of_any_trainer(plain: GRPOTrainer, tmp_path: Path) -> None:
+    assert tokenizer_of(plain) is TOKENIZER
+    trainer = small_trainer(tmp_path, lottery())
+    assert tokenizer_of(trainer) is trainer.tokenizer is TOKENIZER
+
+
+def test_values_logged_in_any_trainer_are_means_since_the_last_row(plain: GRPOTrainer) -> None:
+    log_training(plain, {"alert": 1})
+    log_training(plain, {"alert": 2, "other": 5})
+    plain.model.train()
+    plain.log({"loss": 0.0})
+    row = plain.state.log_history[-1]
+    assert (row["alert"], row["other"]) == (1.5, 5.0)
+    plain.log({"loss": 0.0})
+    assert "alert" not in plain.state.log_history[-1]
+
+
+def test_what_is_recorded_added_and_revised_is_what_is_logged(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery())
+    trainer.model.train()
+    trainer.record("train", {"kl": 1.0, "seconds": 2.0})
+    trainer.add_to_last("train", "seconds", 0.5)
+    with trainer.revised_metrics({"kl": 10.0}, keep=True):
+        trainer.record("train", {"kl": 2.0, "seconds": 3.5})
+    with trainer.revised_metrics({}, keep=False):
+        trainer.record("train", {"kl": 1000.0})
+    trainer.log({})
+    row = trainer.state.log_history[-1]
+    assert (row["kl"], row["seconds"]) == ((1.0 + 10 * 2.0) / 2, 3.0)
+
+
+def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
+    """`BestCheckpoint` relies on it; the optimizer and the step stay."""
+    saved: list[dict[str, torch.Tensor]] = []
+
+    class Saving(StarPOTrainer):
+        def save_algorithm_state(self, folder: Path) -> None:
+            assert folder == tmp_path / f"checkpoint-{self.state.global_step}"
+            assert not (folder / "trainer_state.json").exists()
+            saved.append(parameters(self))
+
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
+    trainer = small_trainer(tmp_path, lottery(), trainer=Saving, **options)
+    trainer.train()
+    assert len(saved) == 2
+    assert any(not torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
+    load_weights(trainer, tmp_path / "checkpoint-1")
+    assert all(torch.equal(value, saved[0][name]) for name, value in parameters(trainer).items())
+    assert trainer.state.global_step == 2
+
+
+def test_vllm_is_sent_the_weights_of_a_step_once_and_again_when_they_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery())
+    loads = [fake_of(trainer).loads]
+
+    def send() -> None:
+        trainer.send_weights()
+        loads.append(fake_of(trainer).loads)
+
+    send()
+    send()
+    trainer.forget_sent_weights()
+    send()
+    send()
+    trainer.state.global_step = 1
+    send()
+    assert loads == [0, 1, 1, 2, 2, 3]
+    for name, value in fake_of(trainer).model.named_parameters():
+        assert torch.equal(value, trainer.model.get_parameter(name))
+
+
+def test_the_table_of_completions_shows_the_advantages_of_the_last_rollout(tmp_path: Path) -> None:
+    """TRL's column is as long as a rollout, whatever a filter kept."""
+    trainer = small_trainer(tmp_path, lottery(), filter_ratio=0.5, max_steps=1)
+    trainer.train()
+    assert trainer._logs["advantages"].maxlen == 8
+    for shown in ([0.5, -0.5] * 4, [float(place) for place in range(8)]):
+        trainer.show_advantages(shown)
+        assert list(trainer._logs["advantages"]) == shown
+
+
+@pytest.mark.parametrize("kind", ["a model of its own", "an adapter switched off", "a copy of the adapter"])
+def test_the_reference_scores_as_in_trls_kl_term(tmp_path: Path, kind: str) -> None:
+    """`TrajectoryTrainer._in_segments` scores again what TRL has scored, in other rows."""
+    batches: list[dict[str, Any]] = []
+
+    class Keeping(StarPOTrainer):
+        def score_trajectories(self, rows: Any, played: Any) -> Any:
+            scored = super().score_trajectories(rows, played)
+            batches.append(scored[0])
+            return scored
+
+    options: dict[str, Any] = {"beta": 0.5, "learning_rate": 1e-2}
+    if kind == "a model of its own":
+        small_model().save_pretrained(tmp_path / "model")
+        options["model"] = str(tmp_path / "model")
+    elif kind == "an adapter switched off":
+        options["peft_config"] = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    else:
+        options["model"] = with_adapter()
+    trainer = small_trainer(tmp_path, lottery(), trainer=Keeping, **options)
+    trainer.train()
+    batch = batches[-1]
+    mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+    with torch.no_grad():
+        found = trainer.score_reference(batch, 3)
+        policy, _ = trainer.score(trainer.model, batch)
+    torch.testing.assert_close(found[mask], batch["ref_per_token_logps"][mask])
+    assert (policy - found)[mask].abs().max() > 1e-3
+
+
+def test_the_unwrapped_policy_of_any_trainer(plain: GRPOTrainer) -> None:
+    with unwrapped_for_generation(plain) as model:
+        assert model is plain.accelerator.unwrap_model(plain.model)
