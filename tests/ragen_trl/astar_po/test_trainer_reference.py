@@ -1,4 +1,4 @@
-"""The reference of AStarPOTrainer: where it stands, that it stands still, when it is moved, and how a run goes on."""
+"""The reference of AStarPOTrainer: what it is, that it does not change, when it is refreshed, and how a run resumes."""
 
 import json
 from dataclasses import replace
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import TrainerCallback
 
 from ragen_trl.astar_po.value_cache import ValueCache
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, logged
@@ -34,9 +33,30 @@ def of_kind(kind: str, folder: Path) -> dict[str, Any]:
     return {"model": PeftModel.from_pretrained(small_model(), str(folder / "adapter"), is_trainable=True)}
 
 
+class Checked(Spy):
+    """Finds the log-ratio in another way: the log-likelihood of each trajectory under both policies, one at a time."""
+
+    expected: list[float] = []
+
+    def _learn_from(self, rollout: Any, kept: Any) -> Any:
+        model = self.accelerator.unwrap_model(self.model)
+        own = likelihoods(model, rollout.trajectories)
+        with self.reference.model() as reference:
+            other = likelihoods(reference, rollout.trajectories)
+        self.expected = [*self.expected, (own - other).mean().item()]
+        return super()._learn_from(rollout, kept)
+
+
+def likelihoods(model: Any, trajectories: Any) -> torch.Tensor:
+    """(L,) sums of log-probabilities of the sampled tokens."""
+    with torch.no_grad():
+        return torch.stack([log_likelihood(model, trajectory) for trajectory in trajectories])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reference_is_the_policy_at_the_start_and_stays_there(tmp_path: Path, kind: str) -> None:
-    trainer = astar(tmp_path / "run", draws(), learning_rate=1e-2, max_steps=3, **of_kind(kind, tmp_path))
+    options = {"learning_rate": 1e-2, "max_steps": 3, **of_kind(kind, tmp_path)}
+    trainer = astar(tmp_path / "run", draws(), trainer=Checked, **options)
     assert torch.equal(reference_logits(trainer.reference), policy_logits(trainer))
     before = reference_logits(trainer.reference)
     fingerprint = trainer.reference.fingerprint()
@@ -44,6 +64,7 @@ def test_the_reference_is_the_policy_at_the_start_and_stays_there(tmp_path: Path
     log_ratios = logged(trainer, "astar/log_ratio")
     assert log_ratios[0] == 0.0 and logged(trainer, "kl")[0] == 0.0
     assert min(map(abs, log_ratios[1:])) > 1e-3
+    assert log_ratios == pytest.approx(trainer.expected, abs=1e-4)
     assert torch.equal(reference_logits(trainer.reference), before)
     assert trainer.reference.fingerprint() == fingerprint
     assert not torch.allclose(policy_logits(trainer), before, atol=1e-3)
@@ -58,47 +79,76 @@ def policy_logits(trainer: Any) -> torch.Tensor:
     return logits(trainer.accelerator.unwrap_model(trainer.model))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_logged_is_the_log_ratio_to_the_reference(tmp_path: Path, kind: str) -> None:
-    """By another way: the log-likelihood of each trajectory under policy and reference, one at a time."""
+# Runs that are refreshed, and resumed from their checkpoints
 
-    class Checked(Spy):
-        expected: list[float] = []
+SAVED: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
+REFRESHED: dict[str, Any] = {**SAVED, "refresh_steps": 2, "max_steps": 5}
 
-        def _learn_from(self, rollout: Any, kept: Any) -> Any:
-            model = self.accelerator.unwrap_model(self.model)
-            own = likelihoods(model, rollout.trajectories)
-            with self.reference.model() as reference:
-                other = likelihoods(reference, rollout.trajectories)
-            self.expected = [*self.expected, (own - other).mean().item()]
-            return super()._learn_from(rollout, kept)
 
-    options = {"learning_rate": 1e-2, "max_steps": 3, **of_kind(kind, tmp_path)}
-    trainer = astar(tmp_path / "run", draws(), trainer=Checked, **options)
+def assert_resumes(unbroken: Any, at: int, resumed: Any) -> None:
+    """A run resumed from a checkpoint, without the cache of the run that wrote it, plays, logs and ends like that."""
+    resumed.train(resume_from_checkpoint=str(Path(unbroken.args.output_dir) / f"checkpoint-{at}"))
+    assert updates(resumed) == updates(unbroken)
+    end = parameters(unbroken)
+    assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
+    assert resumed.values[0].starts == unbroken.values[0].starts
+    assert resumed.reference.fingerprint() == unbroken.reference.fingerprint()
+    played, reference_played, estimates = unbroken.at_checkpoint[at]
+    assert 0 < played < len(unbroken.played)
+    assert resumed.played == unbroken.played[played:]
+    assert resumed.reference_played == unbroken.reference_played[reference_played:]
+    assert resumed.estimated_at == unbroken.estimated_at[estimates:]
+
+
+def updates(trainer: Any) -> list[dict[str, Any]]:
+    """What was logged of each update, without the clock."""
+    return [row for row in timeless(trainer) if "loss" in row]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def refreshed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, Any]:
+    """A kind of policy, a folder, and a run of that kind with a checkpoint of each step; two tests read it."""
+    folder = tmp_path_factory.mktemp("refreshed")
+    trainer = astar(folder / "run", **REFRESHED, **of_kind(request.param, folder))
     trainer.train()
-    assert logged(trainer, "astar/log_ratio") == pytest.approx(trainer.expected, abs=1e-4)
+    return request.param, folder, trainer
 
 
-def likelihoods(model: Any, trajectories: Any) -> torch.Tensor:
-    """(L,) sums of log-probabilities of the sampled tokens."""
-    with torch.no_grad():
-        return torch.stack([log_likelihood(model, trajectory) for trajectory in trajectories])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_refresh_moves_the_reference_to_the_policy(tmp_path: Path, kind: str) -> None:
-    options = {"refresh_steps": 2, "max_steps": 5, "learning_rate": 1e-2, **of_kind(kind, tmp_path)}
-    trainer = astar(tmp_path / "run", **options)
-    trainer.train()
+def test_a_refresh_moves_the_reference_to_the_policy(refreshed: tuple[str, Path, Any]) -> None:
+    """A checkpoint holds the reference only once it was moved."""
+    _, folder, trainer = refreshed
     assert trainer.estimated_at == [0, 2, 4]
     log_ratios = logged(trainer, "astar/log_ratio")
     assert [log_ratios[step] for step in (0, 2, 4)] == [0.0, 0.0, 0.0]
     assert min(abs(log_ratios[step]) for step in (1, 3)) > 1e-3
     assert logged(trainer, "astar/reference_episodes") == [32, 32, 64, 64, 96]
-    with ValueCache(tmp_path / "run" / "values.sqlite") as cache:
+    with ValueCache(folder / "run" / "values.sqlite") as cache:
         references = [content["reference"] for content in cache.keys().values()]
     assert len(set(references)) == 3
     assert references[2] == trainer.reference.fingerprint()
+    checkpoints = [folder / "run" / f"checkpoint-{step}" for step in (1, 2, 3)]
+    held = [(checkpoint / "reference" / "reference.safetensors").exists() for checkpoint in checkpoints]
+    assert held == [False, False, True]
+    state = json.loads((checkpoints[2] / "astar_po.json").read_text())
+    assert (state["last_refresh"], state["reanchored"]) == (2, True)
+
+
+def test_a_resumed_run_ends_where_an_unbroken_one_does(refreshed: tuple[str, Path, Any], tmp_path: Path) -> None:
+    """Resumed after the refresh in the third update, and once before it; starts without spread are replaced in both."""
+    kind, folder, unbroken = refreshed
+    for at in (1, 3) if kind == "full" else (3,):
+        assert_resumes(unbroken, at, astar(tmp_path / str(at), **REFRESHED, **of_kind(kind, folder)))
+
+
+def test_a_resumed_run_accumulates_as_an_unbroken_one(tmp_path: Path) -> None:
+    options = {**SAVED, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
+    for steps in ({}, {"steps_per_generation": 1}, {"num_generations": 2, "max_refills": 4, "num_train_seeds": 16}):
+        folder = tmp_path / str(len(steps))
+        unbroken = astar(folder / "unbroken", **{**options, **steps})
+        unbroken.train()
+        resumed = astar(folder / "resumed", **{**options, **steps})
+        assert_resumes(unbroken, 2, resumed)
+        assert resumed.reference_played == []  # V* is in the checkpoint
 
 
 class Lucky(Spy):
@@ -125,94 +175,22 @@ STALE: dict[str, Any] = {
 
 
 def test_a_policy_that_beats_v_star_calls_for_a_new_one(tmp_path: Path) -> None:
-    """Chance alone does not. The window of two rollouts is full of wins after the fifth, and then begins again."""
-    trainer = astar(tmp_path, trainer=Lucky, max_steps=8, **STALE)
+    """Chance alone does not. The window of two rollouts is full of wins after the fifth, and then starts empty again.
+
+    It is part of a checkpoint: a resumed run becomes stale when an unbroken one does.
+    """
+    options = {**SAVED, **STALE, "max_steps": 8}
+    trainer = astar(tmp_path / "run", trainer=Lucky, **options)
     trainer.train()
     assert trainer.estimated_at == [0, 5, 7]
     assert logged(trainer, "reward")[3:] == [1.0] * 5
+    assert_resumes(trainer, 4, astar(tmp_path / "resumed", trainer=Lucky, **options))
 
 
 def test_a_policy_that_stays_as_it_is_never_calls_for_one(tmp_path: Path) -> None:
     trainer = astar(tmp_path, max_steps=8, **STALE)
     trainer.train()
     assert trainer.estimated_at == [0]
-
-
-SAVED: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1, "learning_rate": 1e-2}
-
-
-class StopAfter(TrainerCallback):
-    """Ends training behind an update."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_training_stop = control.should_training_stop or state.global_step == self.step
-
-
-def assert_resumes(folder: Path, at: int, make: Any) -> None:
-    """A run that is stopped and resumed plays, logs and ends as an unbroken one."""
-    unbroken = make(folder / "unbroken")
-    unbroken.train()
-    stopped = make(folder / "stopped")
-    stopped.add_callback(StopAfter(at))
-    stopped.train()
-    assert stopped.state.global_step == at
-    resumed = make(folder / "stopped")
-    resumed.train(resume_from_checkpoint=True)
-    assert updates(resumed) == updates(unbroken)
-    end = parameters(unbroken)
-    assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
-    assert resumed.values[0].starts == unbroken.values[0].starts
-    assert resumed.reference.fingerprint() == unbroken.reference.fingerprint()
-    assert stopped.played + resumed.played == unbroken.played
-    assert stopped.reference_played + resumed.reference_played == unbroken.reference_played
-    assert stopped.estimated_at + resumed.estimated_at == unbroken.estimated_at
-
-
-def updates(trainer: Any) -> list[dict[str, Any]]:
-    """What was logged of each update, without the clock."""
-    return [row for row in timeless(trainer) if "loss" in row]
-
-
-@pytest.mark.parametrize(("kind", "at"), [("full", 1), *((kind, 3) for kind in KINDS)])
-def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, kind: str, at: int) -> None:
-    """Stopped before or behind the refresh in the third update; start states without spread give way in both."""
-    options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
-    assert_resumes(tmp_path, at, lambda run: astar(run, **options, **of_kind(kind, tmp_path)))
-
-
-def test_a_resumed_run_becomes_stale_when_an_unbroken_one_does(tmp_path: Path) -> None:
-    """The window of the last returns is part of a checkpoint."""
-    assert_resumes(tmp_path, 4, lambda run: astar(run, trainer=Lucky, max_steps=6, **{**SAVED, **STALE}))
-
-
-def test_a_resumed_run_accumulates_as_an_unbroken_one(tmp_path: Path) -> None:
-    options = {**SAVED, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 4}
-    assert_resumes(tmp_path, 2, lambda run: astar(run, **options))
-    for steps in ({"steps_per_generation": 1}, {"num_generations": 2, "max_refills": 4, "num_train_seeds": 16}):
-        assert_resumes(tmp_path / next(iter(steps)), 2, lambda run, steps=steps: astar(run, **{**options, **steps}))
-
-
-def test_a_resumed_run_needs_no_cache(tmp_path: Path) -> None:
-    unbroken = astar(tmp_path, max_steps=3, **SAVED)
-    unbroken.train()
-    (tmp_path / "values.sqlite").unlink()
-    resumed = astar(tmp_path, max_steps=3, **SAVED)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    end = parameters(unbroken)
-    assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
-    assert resumed.reference_played == []
-
-
-def test_a_checkpoint_holds_the_reference_only_once_it_was_moved(tmp_path: Path) -> None:
-    trainer = astar(tmp_path, refresh_steps=2, max_steps=3, **SAVED)
-    trainer.train()
-    held = [(tmp_path / f"checkpoint-{step}" / "reference" / "reference.safetensors").exists() for step in (1, 2, 3)]
-    assert held == [False, False, True]
-    state = json.loads((tmp_path / "checkpoint-3" / "astar_po.json").read_text())
-    assert (state["last_refresh"], state["reanchored"]) == (2, True)
 
 
 def paid(trajectory: Any, reward: float) -> Any:
@@ -232,20 +210,18 @@ class Solved(Spy):
 
 
 def test_a_policy_that_has_solved_every_start_trains_on(tmp_path: Path) -> None:
-    """At a refresh the new reference always wins: no V* can be told from another, and the old one is kept."""
-    trainer = astar(tmp_path, lottery(), trainer=Solved, refresh_steps=2, max_steps=4)
+    """At a refresh the new reference always wins: no V* can be told from another, and the old one is kept.
+
+    Regression: a resumed run estimated V* again for the moved reference, which had nothing to learn, and ended.
+    """
+    options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
+    trainer = astar(tmp_path / "run", lottery(), trainer=Solved, **options)
     trainer.train()
     assert trainer.state.global_step == 4
     assert trainer.estimated_at == [0, 2]
-    values = [value for value in logged(trainer, "astar/value")]
-    assert max(values) < 1.0
+    assert max(logged(trainer, "astar/value")) < 1.0
     assert logged(trainer, "astar/log_ratio")[2] == 0.0
-
-
-def test_a_solved_run_resumes_as_an_unbroken_one(tmp_path: Path) -> None:
-    """Regression: V* was estimated again for the moved reference, which had nothing to learn, and the run ended."""
-    options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
-    assert_resumes(tmp_path, 3, lambda run: astar(run, lottery(), trainer=Solved, **options))
+    assert_resumes(trainer, 3, astar(tmp_path / "resumed", lottery(), trainer=Solved, **options))
 
 
 @pytest.mark.parametrize("solved", [0, 1])

@@ -26,13 +26,17 @@ def draws(win: float = 1.0) -> Any:
 
 
 class Spy(AStarPOTrainer):
-    """Keeps what was played by the reference and in training, what was trained, and when V* was estimated."""
+    """Keeps what was played by the reference and in training, what was trained, and when V* was estimated.
+
+    ``at_checkpoint`` has how many episodes of both kinds and how many estimates came before the checkpoint of a step.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.reference_played: list[Trajectory] = []
         self.played: list[Trajectory] = []
         self.batches: list[dict[str, Any]] = []
         self.estimated_at: list[int] = []
+        self.at_checkpoint: dict[int, tuple[int, int, int]] = {}
         super().__init__(*args, **kwargs)
 
     def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
@@ -48,6 +52,11 @@ class Spy(AStarPOTrainer):
     def estimate_values(self) -> Any:
         self.estimated_at.append(self.state.global_step)
         return super().estimate_values()
+
+    def save_algorithm_state(self, folder: Path) -> None:
+        super().save_algorithm_state(folder)
+        counts = (len(self.played), len(self.reference_played), len(self.estimated_at))
+        self.at_checkpoint[self.state.global_step] = counts
 
 
 def astar(folder: Path, env: Any = None, trainer: Any = Spy, **changes: Any) -> Any:
