@@ -25,6 +25,11 @@ from ragen_trl.trajectory import Trajectory
 _UNSEEN_LIMITS = ("context", "env")
 
 
+def unknown_advantage(args: StarPOConfig) -> NotImplementedError:
+    """The error for a name in ``config.validation.ADVANTAGES`` that no estimator here computes."""
+    return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
+
+
 def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     """(B,) group-relative advantages, one for all tokens of a trajectory.
 
@@ -57,8 +62,10 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         anchors = [summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
-    else:
+    elif args.advantage == "mt_grpo":
         turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+    else:
+        raise unknown_advantage(args)
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -114,7 +121,7 @@ def critic_credit(
         advantages, targets = bi_level_gae(
             turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
         )
-    else:
+    elif args.advantage == "turn_gae":
         turn_values = torch.zeros_like(turn_rewards)
         turn_mask = torch.zeros_like(turn_rewards, dtype=torch.bool)
         for row, trajectory in enumerate(trajectories):
@@ -125,6 +132,8 @@ def critic_credit(
             turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap
         )
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
+    else:
+        raise unknown_advantage(args)
     mask = starts if args.advantage == "turn_gae" else action_mask
     return CriticCredit(advantages, targets, mask, action_mask)
 

@@ -1,5 +1,7 @@
 """Run calls to environments side by side, within a time limit, so that one failure does not end the rest.
 
+A call that raises or hangs returns a `Failure`. What an episode makes of it is in the table of ``rollout/loop.py``.
+
 One thread starts alone. Threads of one Python process share its interpreter, so environments that only compute are then
 as fast as in a loop. If calls are seen to wait (for a server, a disk, another process), more threads join, and a batch
 takes about as long as its slowest call. After a batch that one thread could do alone, the next batch runs without any

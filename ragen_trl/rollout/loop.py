@@ -158,6 +158,7 @@ def _take_turns(
         else:
             episode.answer(request, reply, outcome, penalty)
 
+
 def begin(
     envs: Sequence[TurnEnv], starts: Sequence[Start], executor: EnvExecutor, renew: Renew | None, window: int | None
 ) -> list[Episode]:
