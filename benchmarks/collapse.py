@@ -1,7 +1,7 @@
 """How does vanilla StarPO collapse, in its GRPO and its PPO form, and do the warning signs come first?
 
 Run it: ``python benchmarks/collapse.py``; ``--help`` lists the options. The thresholds of the signs
-(``ragen_trl/monitoring/known_alerts.py``) were chosen on other seeds: 0 to 2 of all questions, and 10 of this one.
+(``ragen_trl/monitoring/alerts.py``) were chosen on other seeds: 0 to 2 of all questions, and 10 of this one.
 """
 
 import sys

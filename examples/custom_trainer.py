@@ -1,4 +1,4 @@
-"""Train with an algorithm of your own: hooks of `StarPOTrainer` overridden.
+r"""Train with an algorithm of your own: hooks of `StarPOTrainer` overridden.
 
 The algorithm here learns only from start states that are neither solved nor hopeless, clips its advantages, and keeps a
 running success rate in its checkpoints. What each hook gets and returns: docs/your_own_trainer.md.
@@ -9,7 +9,7 @@ The embedded model on a bandit, on a CPU, without network (about a minute):
 
 Any causal language model with a chat template:
 
-    python examples/custom_trainer.py --model Qwen/Qwen2.5-0.5B-Instruct --learning_rate 1e-6 \\
+    python examples/custom_trainer.py --model Qwen/Qwen2.5-0.5B-Instruct --learning_rate 1e-6 \
         --per_device_train_batch_size 8 --gradient_accumulation_steps 8
 
 Options are the fields of `ScriptArguments`, `WarmStartConfig` and `StarPOConfig`: `--help` lists them, and

@@ -1,4 +1,4 @@
-"""Train an agent on FrozenLake with StarPO-S.
+r"""Train an agent on FrozenLake with StarPO-S.
 
 The embedded model, on a CPU, without network (some minutes):
 
@@ -10,7 +10,7 @@ The same in seconds, to see that everything works:
 
 Any causal language model with a chat template, here with LoRA on one GPU:
 
-    python examples/starpo_frozen_lake.py --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5 \\
+    python examples/starpo_frozen_lake.py --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5 \
         --per_device_train_batch_size 8 --gradient_accumulation_steps 16
 
 Several processes:

@@ -4,8 +4,8 @@ Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not 
 ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
 
 Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `consistency` and
-`pictures`; `text_env`; `turns` and `discrete_text`; a folder for each family of environments; `oracles`; `vector`,
-`baselines` and `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports only the names in ``__all__``.
+`pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments; `oracles` and `vector`;
+`baselines`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium

@@ -36,6 +36,16 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges.py": {"openenv"},
 }
+# Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
+ENVIRONMENTS_ORDER = (
+    ("arguments", "reply_format", "coordinates", "consistency", "pictures"),
+    ("text_env",),
+    ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "webshop"),
+    ("oracles", "vector", "toy_shop"),
+    ("baselines",),
+    ("bridges",),
+    ("cli",),
+)
 STORE_MUST_NOT_IMPORT = {"gymnasium", "torch", "transformers", "trl", "ragen_envs", "ragen_trl"}
 HEAVY = {"torch", "transformers", "trl", "flask"}
 TORCH_FREE = ("trajectory", "config.play", "config.validation", "rollout.loop", "rollout.episode", "rollout.chat")
@@ -99,6 +109,21 @@ def test_environments_import_only_the_light_libraries(trees: dict[Path, ast.Modu
     assert offenders == []
 
 
+def test_environments_import_only_what_comes_before_them(trees: dict[Path, ast.Module]) -> None:
+    """Late imports included. Families stand on one level: none imports another."""
+    level = {name: place for place, names in enumerate(ENVIRONMENTS_ORDER) for name in names}
+    offenders = []
+    for path, tree in trees.items():
+        if not in_package(path, "ragen_envs") or path.name in ("__init__.py", "__main__.py") and len(path.parts) == 2:
+            continue
+        here = path.parts[1].removesuffix(".py")
+        for module, names in imports(tree):
+            if top(module) == "ragen_envs":
+                there = [module.split(".")[1]] if "." in module else names
+                offenders += [f"{path}: {name}" for name in there if name != here and level[name] >= level[here]]
+    assert offenders == []
+
+
 def test_the_store_knows_nothing_of_learning(trees: dict[Path, ast.Module]) -> None:
     offenders = [
         f"{path}: {module}"
@@ -146,6 +171,32 @@ def test_packages_import_only_what_stands_before_them(trees: dict[Path, ast.Modu
                     used = [parts[1]] if len(parts) > 1 else [name for name in names if name in order]
                     offenders += [f"{path}: {name}" for name in used if order[name] > order[mine]]
     assert offenders == []
+
+
+def test_modules_import_in_no_circle(trees: dict[Path, ast.Module]) -> None:
+    """Late imports and those for type checkers count as well. The front page of a package may name all of it."""
+    modules = {
+        ".".join((path.parent if path.stem == "__init__" else path.with_suffix("")).parts): tree
+        for path, tree in trees.items()
+        if path.parts[0] in PACKAGES and path.parts[1:] != ("__init__.py",)
+    }
+    arrows = {
+        name: {
+            found
+            for module, names in imports(tree)
+            for found in (module, *(f"{module}.{each}" for each in names))
+            if found in modules and found != name and not name.startswith(f"{found}.")
+        }
+        for name, tree in modules.items()
+    }
+    while leaves := [name for name, targets in arrows.items() if not targets & arrows.keys()]:
+        for name in leaves:
+            del arrows[name]
+    # What is left imports a circle or is in one; only the latter is imported by the rest as well.
+    while outer := arrows.keys() - set().union(*arrows.values()):
+        for name in outer:
+            del arrows[name]
+    assert sorted(arrows) == []
 
 
 def test_upward_imports_are_found() -> None:

@@ -34,8 +34,11 @@ FENCE = re.compile(
 )
 TABLE = re.compile(r"<!--\s*table:\s*(\S+)\s*-->")
 
-# A file and a function in it, as the pages point to code.
-POINTER = re.compile(r"`(?P<file>\w+\.py): (?P<name>\w+)`")
+# A file and a function in it, as the pages point to code; folders before it where a file's name is ambiguous.
+POINTER = re.compile(r"`(?P<file>[\w/]+\.py): (?P<name>\w+)`")
+# A file or a folder of the checkout, by its whole path.
+PLACE = re.compile(r"`((?:ragen_envs|ragen_trl|webshop_server|benchmarks|examples|tests|docs)/[\w./-]*)(?:: \w+)?`")
+CODE = (*PACKAGES, "benchmarks", "examples")
 
 # One namespace for the blocks of a page. Each is compiled under the page's name, at its own line, so that a traceback
 # points into the page.
@@ -185,16 +188,31 @@ def test_shell_blocks_run_or_say_why_not() -> None:
     assert [(page, block.code.strip()) for page, block in shell if not block.run and not block.reason] == []
 
 
+def files_ending_in(path: str) -> list[Path]:
+    """The code files whose path ends with these folders and this name."""
+    wanted = Path(path).parts
+    found = [file for folder in CODE for file in (ROOT / folder).rglob(wanted[-1])]
+    return [file for file in found if file.relative_to(ROOT).parts[-len(wanted) :] == wanted]
+
+
 def test_the_code_that_a_page_points_to_is_there() -> None:
     pointers = [(str(page), *pointer) for page in PAGES for pointer in POINTER.findall(TEXTS[page])]
-    missing = []
+    wrong = []
     for page, file, name in pointers:
+        places = files_ending_in(file)
         defined = rf"^[ ]*(?:def|class) {name}\b|^{name}\b"
-        places = [path for package in PACKAGES for path in (ROOT / package).rglob(file)]
-        if not any(re.search(defined, path.read_text(encoding="utf-8"), re.MULTILINE) for path in places):
-            missing.append(f"{page}: {file}: {name}")
+        if len(places) > 1:
+            wrong.append(f"{page}: {file} may be {', '.join(str(place.relative_to(ROOT)) for place in places)}")
+        elif not any(re.search(defined, path.read_text(encoding="utf-8"), re.MULTILINE) for path in places):
+            wrong.append(f"{page}: {file}: {name} is not there")
     assert pointers
-    assert missing == []
+    assert wrong == []
+
+
+def test_the_files_that_a_page_names_are_there() -> None:
+    named = {(str(page), place) for page in PAGES for place in PLACE.findall(TEXTS[page])}
+    assert ("docs/architecture.md", "ragen_trl/trainers/trl_adapter.py") in named
+    assert sorted((page, place) for page, place in named if not (ROOT / place).exists()) == []
 
 
 @pytest.fixture(scope="module")

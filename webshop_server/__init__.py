@@ -3,7 +3,7 @@
     from webshop_server import create_app
     app = create_app("toy")             # a WSGI application; `webshop-server --catalog toy` serves it
 
-`create_app` loads Flask when it is first asked for, so that a catalogue or an index can be had without.
+`create_app` loads Flask when it is first used, so that a catalogue or an index can be opened without Flask.
 """
 
 from typing import TYPE_CHECKING, Any

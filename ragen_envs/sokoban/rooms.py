@@ -167,15 +167,15 @@ def _play_backwards(board: Board, player: int, search_depth: int) -> tuple[tuple
             if swaps * displacement > best_score:
                 best, best_score = (boxes, player, displacement), swaps * displacement
         for offset in reversed(offsets):  # the last one pushed is looked at first
-            ahead, behind = player + offset, player - offset
+            ahead, back = player + offset, player - offset
             if not (floor & ~occupied) >> ahead & 1:
                 continue
-            if not occupied >> behind & 1:
+            if not occupied >> back & 1:
                 if (ahead, fresh, pulled) not in seen:
                     stack.append((ahead, boxes, fresh, pulled, swaps, last, depth + 1))
                 continue
-            box = boxes.index(behind)
-            gone = ~(1 << behind)
+            box = boxes.index(back)
+            gone = ~(1 << back)
             moved = (*boxes[:box], player, *boxes[box + 1 :])
             now_pulled = pulled & gone | 1 << player
             stack.append((ahead, moved, fresh & gone, now_pulled, swaps + (box != last), box, depth + 1))

@@ -16,6 +16,7 @@ from typing import Literal
 
 import torch
 
+LengthNorm = Literal["sum", "mean", "const"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
 
 
@@ -217,7 +218,7 @@ def trajectory_log_ratios(
     logprobs: torch.Tensor,
     ref_logprobs: torch.Tensor,
     action_mask: torch.Tensor,
-    length_norm: Literal["sum", "mean", "const"] = "sum",
+    length_norm: LengthNorm = "sum",
     const_length: float | None = None,
 ) -> torch.Tensor:
     r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
@@ -250,7 +251,7 @@ def regression_loss(
     soft_values: torch.Tensor,
     beta2: float,
     scale: Literal["unit", "paper"] = "unit",
-    length_norm: Literal["sum", "mean", "const"] = "sum",
+    length_norm: LengthNorm = "sum",
     const_length: float | None = None,
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
@@ -270,9 +271,8 @@ def regression_loss(
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
-        length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``), or by the number of the
-            trajectory's sampled tokens (``"mean"``; this moves the optimum and keeps long trajectories less close to
-            the reference).
+        length_norm: Δ as it is (``"sum"``), divided by ``const_length``, or divided by the trajectory's sampled tokens
+            (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
         const_length: Divisor of ``"const"``, tokens.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
@@ -286,15 +286,19 @@ def regression_loss(
     if not returns.shape == soft_values.shape == logprobs.shape[:1]:
         shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
         raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
-    if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
-        given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
-        raise ValueError(f"{given}; scale must be 'unit' or 'paper', and the numbers must be positive")
+    _check_regression(scale, beta2, residual_cap)
     log_ratios = trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
     residuals = beta2 * log_ratios - (returns - soft_values)
     losses = _squared_up_to(residuals.abs(), residual_cap)
     filler = ~action_mask.bool().any(dim=1)
     total = losses.masked_fill(filler, 0.0).sum() / (1.0 if scale == "paper" else 2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals
+
+
+def _check_regression(scale: str, beta2: float, residual_cap: float | None) -> None:
+    if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
+        given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
+        raise ValueError(f"{given}; scale must be 'unit' or 'paper', and the numbers must be positive")
 
 
 def _squared_up_to(sizes: torch.Tensor, cap: float | None) -> torch.Tensor:

@@ -6,7 +6,7 @@ the old ones. Everything is computed in float64, because with a small β the exp
 V* is the value of *trajectories*. Where outcomes are random, the log-mean-exp treats a lucky outcome like a good choice
 and lies above the soft value of the decisions (for the Bandit at β = 0.5: 0.340 instead of 0.202). If the samples come
 from the policy in training, V* is a baseline and this does no harm; for other samples take a larger β. Left out: soft
-values of later states, which would separate choices from luck.
+values of later states, which would separate choices from chance.
 """
 
 import math

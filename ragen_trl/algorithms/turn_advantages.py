@@ -61,10 +61,9 @@ def gigpo_advantages(
     """
     if scale not in ("group", "none"):
         raise ValueError(f"scale is {scale!r}; choose 'group' or 'none'")
+    mask, steps = turn_mask.bool(), torch.zeros_like(turn_rewards)
     step_returns, _ = turn_gae(turn_rewards, torch.zeros_like(turn_rewards), turn_mask, gamma, lam=1.0)  # (P · G, K)
-    mask = turn_mask.bool()
     states = _number_states(anchors, mask.sum(dim=1).tolist(), group_size).to(mask.device)
-    steps = torch.zeros_like(turn_rewards)
     steps[mask] = _compare(step_returns[mask], states, 1, eps if scale == "group" else None)
     episodes = group_advantages(turn_rewards.sum(dim=1), group_size, scale=scale, eps=eps)  # (P · G,)
     return torch.where(mask, episodes[:, None] + step_weight * steps, 0.0)

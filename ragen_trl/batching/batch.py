@@ -1,6 +1,6 @@
 """From trajectories to the batch that TRL's loss reads.
 
-TRL pads the lists that a ``rollout_func`` returns; ``select_rows`` then narrows the padded batch to the trajectories
+TRL pads the lists that a ``rollout_func`` returns. ``select_rows`` then reduces the padded batch to the trajectories
 that are trained on. ``collate`` pads trajectories directly, for a forward pass outside TRL's loop.
 """
 
@@ -11,7 +11,7 @@ import torch
 
 from ragen_trl.trajectory import Trajectory
 
-# Keys of TRL's generation batch that are padded along time: on the left, on the right.
+# Keys of TRL's generation batch that are padded along time: prompts on the left, completions on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
 _COMPLETION_KEYS = (
     "advantages",
@@ -27,10 +27,10 @@ _PADDED_IDS = ("prompt_ids", "completion_ids")
 
 
 def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
-    """What TRL expects of a ``rollout_func``: one entry per trajectory.
+    """The output that TRL expects of a ``rollout_func``: one entry per trajectory.
 
-    The completion is everything after the first prompt. ``env_mask`` is 1 at sampled tokens; environment tokens
-    have log-probability 0 there, which that mask keeps out of everything.
+    The completion is everything after the first prompt. ``env_mask`` is 1 at sampled tokens: this is where TRL gets the
+    loss mask. Environment tokens have log-probability 0, which the mask keeps out of every computation.
 
     Returns:
         ``prompt_ids``, ``completion_ids``, ``logprobs``, ``env_mask`` (lists of lists), and for reward functions
@@ -55,15 +55,15 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
 
 
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
-    """Narrow a generation batch to some rows, cut to their longest, filled up to ``size`` rows.
+    """Reduce a generation batch to some rows, cut it to the longest of them, and fill it up to ``size`` rows.
 
-    Filler rows repeat the first kept row with ``completion_mask`` 0: they reach no loss, no gradient and no metric
-    that looks at masks, and only make the batch divide into equal micro-batches.
+    Filler rows repeat the first kept row with ``completion_mask`` 0. They reach no loss, no gradient and no metric that
+    uses masks; they only make the batch divisible into equal micro-batches.
 
     Args:
         batch: TRL's generation batch; 0-dim tensors are passed on.
-        rows: Indices to keep; a process none of whose rows are kept has only filler.
-        size: Rows of the result, at least ``len(rows)``.
+        rows: Indices of the rows to keep. A process that keeps none has only filler.
+        size: Number of rows of the result, at least ``len(rows)``.
     """
     filled = torch.tensor([*rows, *[rows[0] if rows else 0] * (size - len(rows))])
     selected: dict[str, Any] = {}
@@ -75,10 +75,10 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
 
 
 def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """Take away the columns in which no row has a token: of prompts on the left, of completions on the right.
+    """Remove the columns in which no row has a token: on the left of prompts, on the right of completions.
 
-    Filler rows, whose ``completion_mask`` is 0, hold no column. At least one of the prompt and one of the completion
-    stay, so that every row can be computed.
+    Filler rows, whose ``completion_mask`` is 0, keep no column. At least one column of the prompt and one of the
+    completion stay, so that every row can be computed.
     """
     cut = dict(batch)
     completions = batch["completion_mask"].sum(dim=1)
@@ -93,11 +93,11 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def concatenate_batches(batches: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
-    """Several generation batches one below the other, padded to the widest: prompts on the left, completions right.
+    """Join generation batches by rows, padded to the widest one: prompts on the left, completions on the right.
 
     Args:
-        batches: TRL's generation batches, with the same keys; of what is not one value a row, the first one's stays.
-        pad_id: What token ids are padded with; everything else gets 0.
+        batches: TRL's generation batches, with the same keys. A value that is not one per row is the first batch's.
+        pad_id: Pads token ids; everything else is padded with 0.
     """
     joined: dict[str, Any] = {}
     for key, first in batches[0].items():
@@ -119,12 +119,15 @@ def _padded(value: torch.Tensor, width: int, filler: int, left: bool) -> torch.T
 
 
 def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:
-    """(L, S) values in `collate`'s columns → (L, T) in those of TRL's completions, which begin after the first prompt.
+    """Move values from `collate`'s columns to those of TRL's completions, which begin after the first prompt.
 
     Args:
-        values: One value per token of whole trajectories, padded on the right.
+        values: (L, S) one value per token of whole trajectories, padded on the right.
         trajectories: The L trajectories.
-        length: T; columns past a trajectory's end are 0.
+        length: T, the width of TRL's completions.
+
+    Returns:
+        (L, T), 0 after a trajectory's end.
     """
     columns = values.new_zeros((len(trajectories), length))
     for row, trajectory in enumerate(trajectories):

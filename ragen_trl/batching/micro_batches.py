@@ -1,12 +1,12 @@
-"""What is padded to what: rows of like length are computed together, whatever order they were played or dealt in.
+"""Less padding: rows of similar length are computed together, in whatever order they were played.
 
-TRL pads a rollout to its longest trajectory and splits it into micro-batches of that width. Here the rows of a window
-(the micro-batches of one optimiser step) are sorted by length and split anew, and every micro-batch is cut to its
-longest row. Between windows nothing moves: which trajectories make an update stays random. A loss that is a sum over
-the window, divided by the window's totals (`loss_normalization`), does not change; one that is a mean of each
-micro-batch would, and keeps the micro-batches it was dealt. Each process sorts its own rows.
+TRL pads a rollout to its longest trajectory and splits it into micro-batches of that width. Here the rows of an
+optimizer step, over all its micro-batches, are sorted by length and split again, and every micro-batch is cut to its
+longest row. No row moves to another step: which trajectories make an update stays random. A loss that is a sum over the
+step, divided by the step's totals (`loss_normalization`), does not change. A loss that is a mean of each micro-batch
+would change, so it keeps TRL's micro-batches. Each process sorts its own rows.
 
-Left out: packing several trajectories into one row, which needs attention kernels that keep them apart.
+Left out: packing several trajectories into one row, because that needs attention kernels that keep them apart.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ Scorer = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.T
 
 
 def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
-    """Whether a loss has a part that is a mean, or a quantile, of each micro-batch.
+    """Whether the loss has a part that is a mean or a quantile of each micro-batch.
 
     Args:
         args: The configuration.
-        with_router_loss: Whether a mixture of experts adds the loss that balances its load.
+        with_router_loss: Whether a mixture of experts adds its load-balancing loss.
     """
     return (
         args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
@@ -38,31 +38,32 @@ def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
 def regroup(
     micro_batches: Sequence[dict[str, Any]], accumulation_steps: int, by_length: bool = True
 ) -> list[dict[str, Any]]:
-    """Micro-batches of the same number and size, of like lengths where that is wanted, each cut to its longest row.
+    """The same number of micro-batches of the same size, each cut to its longest row.
 
-    Filler comes first, then the shortest: the last micro-batch of a window, with which gradients go over processes, has
-    something to train on wherever any of the window has.
+    With ``by_length``, filler comes first, then the shortest rows. So the last micro-batch of a step, after which
+    gradients are reduced over processes, has something to train on if any micro-batch of the step has.
 
     Args:
         micro_batches: What one rollout was split into, all of one width.
-        accumulation_steps: Micro-batches per optimiser step; divides their number, or is a multiple of it.
-        by_length: Whether rows may go into another micro-batch of the same window.
+        accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
+        by_length: Whether rows may move to another micro-batch of the same step.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     regrouped: list[dict[str, Any]] = []
     for first in range(0, len(micro_batches), size):
-        window = micro_batches[first : first + size]
-        regrouped += [cut_to_longest(part) for part in (_sorted(window) if by_length else window)]
+        of_step = micro_batches[first : first + size]
+        regrouped += [cut_to_longest(part) for part in (_sorted(of_step) if by_length else of_step)]
     return regrouped
 
 
-def _sorted(window: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One window's rows, the shortest first, in as many micro-batches as they came in."""
+def _sorted(of_step: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of one optimizer step, the shortest first, in the same number of micro-batches."""
     joined = {
-        key: torch.cat([part[key] for part in window]) if _is_rows(value) else value for key, value in window[0].items()
+        key: torch.cat([part[key] for part in of_step]) if _is_rows(value) else value
+        for key, value in of_step[0].items()
     }
     order = torch.argsort(row_lengths(joined), stable=True)
-    parts = order.tensor_split(len(window))
+    parts = order.tensor_split(len(of_step))
     return [{key: value[rows] if _is_rows(value) else value for key, value in joined.items()} for rows in parts]
 
 
@@ -71,16 +72,16 @@ def _is_rows(value: Any) -> bool:
 
 
 def row_lengths(batch: dict[str, Any]) -> torch.Tensor:
-    """(B,) tokens of each row, prompt included; 0 of filler."""
+    """(B,) tokens of each row, prompt included; 0 for filler."""
     completion = batch["completion_mask"].sum(dim=1)
     return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)
 
 
 def count_positions(micro_batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    """Tokens, and positions that the model computes for them: (2,) float64, of this process.
+    """(2,) float64, on this process: tokens, and the positions that the model computes for them.
 
-    The rest of the positions is padding and filler. Micro-batches of filler on all processes (``empty``) are not
-    computed and not counted.
+    The other positions are padding and filler. Micro-batches that are filler on all processes (``empty``) are neither
+    computed nor counted.
     """
     counts = torch.zeros(2, dtype=torch.float64, device=micro_batches[0]["completion_mask"].device)
     for batch in micro_batches:
@@ -91,7 +92,7 @@ def count_positions(micro_batches: Sequence[dict[str, Any]]) -> torch.Tensor:
 
 
 def padding_metric(counts: torch.Tensor) -> dict[str, float]:
-    """What is logged of ``count_positions`` over all processes; nothing where nothing is computed."""
+    """The logged share of padding, from ``count_positions`` summed over processes; empty if nothing is computed."""
     tokens, positions = counts.tolist()
     return {"rollout/padding": 1 - tokens / positions} if positions else {}
 
@@ -99,18 +100,18 @@ def padding_metric(counts: torch.Tensor) -> dict[str, float]:
 def score_by_length(
     score: Scorer, ids: torch.Tensor, attention: torch.Tensor, width: int, batch_size: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Score many rows in passes of like lengths, none wider than its longest row.
+    """Score many rows in passes of similar lengths, none wider than its longest row.
 
     Args:
-        score: Scores the completions, the last ``width`` columns, of (b, P + ``width``) ids and their attention mask;
-            returns (b, ``width``) log-probabilities and, perhaps, entropies.
+        score: Scores the completions, the last ``width`` columns, of (b, P + ``width``) ids and their attention mask.
+            Returns (b, ``width``) log-probabilities and, optionally, entropies.
         ids: (B, P + T) token ids, prompts padded on the left and completions on the right.
         attention: (B, P + T), 0 at padding.
         width: T.
-        batch_size: Rows in one pass.
+        batch_size: Number of rows in one pass.
 
     Returns:
-        What ``score`` says of all rows, (B, T) each and 0 at padding, in the order in which they were given.
+        The results of ``score`` for all rows in the given order, (B, T) each and 0 at padding.
     """
     start = ids.shape[1] - width  # P
     prompts, completions = attention[:, :start].sum(dim=1), attention[:, start:].sum(dim=1)

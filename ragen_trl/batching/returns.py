@@ -1,4 +1,4 @@
-"""Rewards of trajectories outside TRL's loop, by the same functions and weights: for episodes that train nobody."""
+"""Returns of trajectories outside TRL's loop, by the same reward functions: for episodes not trained on."""
 
 import inspect
 import math
@@ -10,7 +10,7 @@ import torch
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.trajectory import Trajectory
 
-# What TRL offers besides columns; nothing is logged of episodes that train nobody.
+# What TRL passes besides columns. Episodes that are not trained on log nothing.
 _NO_LOG: dict[str, Any] = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
@@ -21,15 +21,15 @@ def raw_returns(
     decode: Callable[[list[int]], str],
     columns: Mapping[str, list[Any]] | None = None,
 ) -> list[float]:
-    """The raw return of each trajectory: the weighted sum of what all functions give, None and NaN as nothing.
+    """The raw return of each trajectory: the weighted sum of all reward functions, with None and NaN as 0.
 
     Args:
         trajectories: Finished episodes.
         functions: Reward functions as TRL calls them. They get ``prompts``, ``completions``, ``completion_ids``,
-            ``seed``, the columns of ``to_rollout_output``, and those below.
-        weights: One for each function.
-        decode: Token ids to text, as TRL decodes completions.
-        columns: Further columns, one value a trajectory.
+            ``seed``, the columns of ``to_rollout_output``, and ``columns``.
+        weights: One weight per function.
+        decode: Turns token ids into text, as TRL decodes completions.
+        columns: Further columns, one value per trajectory.
 
     Raises:
         ValueError: If a function is a model or a coroutine.

@@ -1,11 +1,11 @@
-"""Extra rewards: functions for ``StarPOTrainer(reward_funcs=[…])`` that look at whole trajectories.
+"""Extra rewards: functions for ``StarPOTrainer(reward_funcs=[…])`` that read whole trajectories.
 
-A trajectory's reward is ``w_0 · return + Σ_i w_i · r_i`` with ``reward_weights = [w_0, w_1, …]``, the environment's
-return (format penalties included) first. Success is what the environment reports and never changes by any of these.
+A trajectory's reward is ``w_0 · return + Σ_i w_i · r_i`` with ``reward_weights = [w_0, w_1, …]``. The environment's
+return, format penalties included, comes first. Success is what the environment reports; no reward function changes it.
 
-Each takes ``trajectory``, this process's trajectories, and ignores the other columns that TRL passes to every reward
-function. All values are finite. Left out: a judge model (any ``reward_funcs`` entry of TRL is one), and rewards per
-turn, which belong in the environment.
+Each function takes ``trajectory``, this process's trajectories, and ignores the other columns that TRL passes to every
+reward function. All values are finite. Left out: a judge model (any reward model in TRL's ``reward_funcs`` is one), and
+rewards per turn, which belong in the environment.
 """
 
 import re
@@ -18,46 +18,47 @@ from ragen_envs import consistency
 from ragen_trl.trajectory import Trajectory, Turn
 
 _THINK = "<think>"
-# As the environments read a reply: the first thought ends where the first answer follows it.
+# As in the environments: the first thought ends where the first answer follows.
 _THOUGHT_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
 
 def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
     """How well actions follow from the thoughts before them: ``1/T Σ_t 1/|a_t| Σ_a consistency(thought_t, a)``.
 
-    For shops, whose actions have words (``search[red shoes]``, ``buy:B07``): `ragen_envs.consistency` rates all others
-    0. So does this a turn without thought or without executed action. A mean, so that longer episodes earn no more.
+    It is made for shops, whose actions contain words (``search[red shoes]``, ``buy:B07``); `ragen_envs.consistency`
+    rates all other actions 0. A turn without a thought or without an executed action counts 0. It is a mean, so that
+    longer episodes do not earn more.
 
     Returns:
-        One number per trajectory, 0 to 0.2.
+        One number per trajectory, from 0 to 0.2.
     """
     return [fmean(_consistency(turn) for turn in episode.turns) for episode in trajectory]
 
 
 def format_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
-    """Share of turns whose reply could be read, minus 1.
+    """Share of turns with a readable reply, minus 1.
 
-    Unlike ``format_penalty`` it does not add up over turns, and invalid actions in a readable reply cost nothing.
+    Unlike ``format_penalty``, it does not add up over turns, and invalid actions in a readable reply cost nothing.
 
     Returns:
-        One number per trajectory, -1 (no reply was readable) to 0 (all were).
+        One number per trajectory, from -1 (no reply was readable) to 0 (all were).
     """
     return [fmean(bool(turn.info["format_is_valid"]) for turn in episode.turns) - 1.0 for episode in trajectory]
 
 
 def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
-    """Makes a reward function that charges long replies: ``-1/T Σ_t min(1, max(0, n_t - target) / scale)``.
+    """Make a reward function that penalises long replies: ``-1/T Σ_t min(1, max(0, n_t - target) / scale)``.
 
     ``n_t`` is the number of sampled tokens of reply t, end of turn included. This is DAPO's soft overlong punishment
-    (arXiv 2503.14476, section 3.4) with L_max = ``target + scale`` and L_cache = ``scale``, taken per reply, because a
-    sum over turns would charge an episode for every further turn.
+    (arXiv 2503.14476, section 3.4) with L_max = ``target + scale`` and L_cache = ``scale``. It is a mean over replies,
+    because a sum over turns would penalise an episode for every further turn.
 
     Args:
-        target: Tokens of a reply that cost nothing, at least 0.
-        scale: Tokens beyond these at which the full charge is reached, at least 1.
+        target: Number of tokens that a reply may have without penalty, at least 0.
+        scale: Number of further tokens at which the full penalty is reached, at least 1.
 
     Returns:
-        A function that gives one number per trajectory, -1 to 0. It can be pickled; TRL logs it as
+        A function that gives one number per trajectory, from -1 to 0. It can be pickled; TRL logs it as
         ``rewards/length_reward_<target>_<scale>``.
 
     Raises:
@@ -72,7 +73,7 @@ def length_reward(target: int, scale: int) -> Callable[..., list[float]]:
 
 @dataclass(frozen=True)
 class _SoftLengthLimit:
-    """The function behind `length_reward`; a class, since a closure cannot be pickled."""
+    """The function that `length_reward` returns; a class, because a closure cannot be pickled."""
 
     target: int
     scale: int
@@ -80,8 +81,8 @@ class _SoftLengthLimit:
     def __post_init__(self) -> None:
         if self.target < 0 or self.scale < 1:
             raise ValueError(
-                f"target is {self.target} and scale {self.scale}; replies of at most `target` tokens (0 or more) are "
-                "free, and the charge grows over the next `scale` (1 or more)"
+                f"target is {self.target} and scale is {self.scale}; replies of at most `target` tokens (0 or more) "
+                "cost nothing, and the penalty grows over the next `scale` tokens (1 or more)"
             )
 
     @property
@@ -101,7 +102,7 @@ def _consistency(turn: Turn) -> float:
 
 
 def _thought(reply: str) -> str:
-    """What stands between the think tags of a readable reply; "" if there is none."""
+    """The text between the think tags of a readable reply; "" if there is none."""
     _, tag, rest = reply.partition(_THINK)
     end = _THOUGHT_TO_ANSWER.search(rest) if tag else None
     return rest[: end.start()] if end else ""

@@ -1,8 +1,8 @@
-"""What was sampled for one update: this process's trajectories, and of all processes what a decision needs.
+"""The data of one update: this process's trajectories, and a summary of all processes' trajectories.
 
-Filters and advantages compare trajectories that other processes may have played. Each process therefore sees the
-returns and a `TrajectorySummary` of every trajectory, and takes the same decision as all others without another
-collective. Tokens stay where they were sampled.
+Filters and advantages compare trajectories that other processes may have played. So each process has the returns and a
+`TrajectorySummary` of every trajectory and takes the same decision as all others, without another collective call.
+Tokens stay on the process that sampled them.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ class TrajectorySummary:
 
     Attributes:
         env: Name of its environment.
-        task: Place of its environment among those of the run; several may share a name.
+        task: Index of its environment in the run. (Several environments may share a name.)
         seed: Seed of the start state.
         turn_rewards: The environment's reward of each turn, format penalties included.
         success: Whether it succeeded.
-        anchors: Digest of the environment's observation before each turn: equal ones are the same state as far as the
-            environment shows (GiGPO's anchor states).
-        segments: Token sequences that the model read, see `Trajectory.segments`.
+        anchors: Digest of the environment's observation before each turn. Equal digests are the same state as far as
+            the environment shows it (GiGPO's anchor states).
+        segments: Number of token sequences that the model read, see `Trajectory.segments`.
     """
 
     env: str
@@ -45,7 +45,7 @@ class TrajectorySummary:
 
     @classmethod
     def of(cls, trajectory: Trajectory, env: str, task: int) -> "TrajectorySummary":
-        """What other processes are told of a trajectory."""
+        """The summary that other processes get."""
         anchors = tuple(hashlib.blake2b(turn.state.encode(), digest_size=8).hexdigest() for turn in trajectory.turns)
         rewards = tuple(turn.reward for turn in trajectory.turns)
         segments = len(trajectory.segments)
@@ -59,14 +59,14 @@ class RolloutBatch:
     Attributes:
         trajectories: This process's trajectories, length L.
         rank: Index of this process.
-        ranks: Which process has each of the B trajectories, in ascending order within a rollout.
-        rewards: (B, F) of the environment (first) and of the extra reward functions, unweighted; NaN where a function
-            gave none.
+        ranks: Index of the process that has each of the B trajectories, in ascending order within a rollout.
+        rewards: (B, F) rewards of the environment (first) and of the extra reward functions, unweighted; NaN where a
+            function gave none.
         weights: (F,) weights of the reward functions.
-        summaries: Of all B, groups contiguous.
+        summaries: Summaries of all B trajectories, groups contiguous.
         group_size: G; B is a multiple of it.
-        batch: TRL's tensors for this process. The first L rows are `trajectories`, any further ones are filler whose
-            masks are 0.
+        batch: TRL's tensors for this process. The first L rows are `trajectories`; further rows are filler whose masks
+            are 0.
     """
 
     trajectories: list[Trajectory]
@@ -85,18 +85,14 @@ class RolloutBatch:
 
     @property
     def local_indices(self) -> list[int]:
-        """Places of `trajectories` among all B, length L."""
+        """Indices of `trajectories` among all B, length L."""
         return [row for row, rank in enumerate(self.ranks) if rank == self.rank]
 
     def in_order(self, gathered: Sequence[T]) -> list[T]:
-        """One value a trajectory, gathered process by process, in the order of the B trajectories."""
+        """Put values gathered process by process, one per trajectory, into the order of the B trajectories."""
         by_process = sorted(range(len(self.ranks)), key=lambda row: self.ranks[row])
         everyone = dict(zip(by_process, gathered, strict=True))
         return [everyone[row] for row in range(len(everyone))]
-
-    outlines = former_attribute("outlines", "summaries")
-    owners = former_attribute("owners", "ranks")
-    rows = former_attribute("rows", "local_indices")
 
     @property
     def num_groups(self) -> int:
@@ -105,7 +101,7 @@ class RolloutBatch:
 
     @property
     def group_tasks(self) -> list[int]:
-        """Place of each group's environment among those of the run, length P."""
+        """Index of each group's environment in the run, length P."""
         return [summary.task for summary in self.summaries[:: self.group_size]]
 
     @property
@@ -114,9 +110,9 @@ class RolloutBatch:
         return int(self.batch["completion_ids"].shape[1])
 
     def turn_rewards(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(B, K) rewards per turn and (B, K) bool where there is a turn; a row's rewards sum to its return.
+        """(B, K) rewards per turn, and (B, K) bool, true where a turn was played. A row's rewards sum to its return.
 
-        What the extra reward functions gave a whole trajectory is put on its last turn.
+        The extra reward functions rate a whole trajectory; their reward is added to its last turn.
         """
         width = max((len(summary.turn_rewards) for summary in self.summaries), default=0)
         returns = self.returns
@@ -130,18 +126,18 @@ class RolloutBatch:
         return rewards, mask
 
     def select(self, groups: Sequence[int], multiple: int) -> "RolloutBatch":
-        """Only these groups, in the order given by their index.
+        """Keep only these groups, in the order of their indices.
 
         Args:
             groups: Indices of the groups to keep.
-            multiple: The tensors of every process get the same number of rows, a multiple of this (filled up with
-                rows that no loss sees), whatever its own share of the kept trajectories is.
+            multiple: The tensors of every process get the same number of rows, a multiple of this, whatever its own
+                share of the kept trajectories is. Filler rows, which no loss reads, make up the difference.
         """
         kept = set(groups)
         chosen = [row for row in range(len(self.summaries)) if row // self.group_size in kept]
         here = [index for index, row in enumerate(self.local_indices) if row // self.group_size in kept]
         ranks = tuple(self.ranks[row] for row in chosen)
-        largest = max(Counter(ranks).values(), default=1)  # every process needs as many rows as the fullest one
+        largest = max(Counter(ranks).values(), default=1)  # every process needs as many rows as the one with most
         return replace(
             self,
             trajectories=[self.trajectories[index] for index in here],
@@ -152,7 +148,7 @@ class RolloutBatch:
         )
 
     def segment_rows(self, multiple: int) -> int:
-        """Rows that every process needs for its token sequences: those of the one with most, up to a multiple."""
+        """Number of rows for token sequences: what the process with most needs, rounded up to a multiple."""
         counts: Counter[int] = Counter()
         for rank, summary in zip(self.ranks, self.summaries, strict=True):
             counts[rank] += summary.segments
@@ -160,7 +156,7 @@ class RolloutBatch:
 
     @classmethod
     def joined(cls, rollouts: Sequence["RolloutBatch"], pad_id: int) -> "RolloutBatch":
-        """Several rollouts as one; groups of the first come first."""
+        """Join several rollouts; groups of the first rollout come first."""
         if len(rollouts) == 1:
             return rollouts[0]
         return replace(
@@ -171,3 +167,7 @@ class RolloutBatch:
             summaries=[summary for rollout in rollouts for summary in rollout.summaries],
             batch=concatenate_batches([rollout.batch for rollout in rollouts], pad_id),
         )
+
+    outlines = former_attribute("outlines", "summaries")
+    owners = former_attribute("owners", "ranks")
+    rows = former_attribute("rows", "local_indices")

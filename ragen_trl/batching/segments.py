@@ -1,23 +1,24 @@
-r"""Contexts of the last k turns: the rows that are trained exactly as they were read (`sliding_window` makes them).
+r"""Training rows of episodes that were played with a sliding window (`rollout/sliding_window.py`) of k turns.
 
-While an episode has at most k turns its context only grows. After that every turn is answered in a context built anew:
-an opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and
-of the messages between them. Nothing is decoded and tokenised again. A trajectory so becomes several token sequences
-(`Trajectory.segments`), each a row of the batch with its trajectory's advantage, in which only tokens that were sampled
-in this very context are trained: every sampled token once.
+While an episode has at most k turns, its context only grows. After that every turn is answered in a rebuilt context: an
+opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and of
+the messages between them. Nothing is decoded and tokenised again. So a trajectory becomes several token sequences
+(`Trajectory.segments`). Each is a row of the batch with its trajectory's advantage, and only the tokens that were
+sampled in this very context are trained. Every sampled token is trained once, exactly as it was sampled.
 
-How rows are weighed. A mean over tokens (``loss_type="dapo"``) does not see rows, and a sum over the tokens of a
-trajectory by a constant (``"dr_grpo"``) needs only their true number. StarPO's mean over trajectories of the mean over
-tokens (``"grpo"``) is kept as that: a row counts by its share of its trajectory's sampled tokens,
+How rows are weighted. A mean over tokens (``loss_type="dapo"``) does not depend on rows. A sum over the tokens of a
+trajectory, divided by a constant (``"dr_grpo"``), needs only the true number of trajectories. StarPO's mean over
+trajectories of the mean over tokens (``"grpo"``) stays that: the weight of a row is its share of its trajectory's
+sampled tokens,
 
 .. math:: \frac1N \sum_i \frac1{n_i} \sum_{t \in i} \ell_t
    = \frac1N \sum_{\text{rows } r} \frac{n_r}{n_{i(r)}} \Bigl(\frac1{n_r} \sum_{t \in r} \ell_t\Bigr)
 
-so that k changes what is read and nothing else, and with k ≥ the number of turns the gradient is that without a window.
-The weight 1 / rows of VAGEN is the same only if all rows have equally many sampled tokens.
+so that k changes only what is read. If k is at least the number of turns, the gradient is the same as without a window.
+VAGEN's weight 1 / rows is equal only if all rows have equally many sampled tokens.
 
-Left out: a critic and A\*-PO, which need a trajectory in one row; ratios of whole sequences; summaries of what slid
-out.
+Left out: a critic and A\*-PO, which need a trajectory in one row; ratios of whole sequences; and summaries of the turns
+that were dropped.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, 
     Returns:
         ``prompt_ids`` and ``prompt_mask`` (S, P), padded on the left; ``completion_ids``, ``completion_mask``,
         ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (S, T), padded on the right; and
-        ``trajectory_share`` (S,): the row's part of its trajectory's sampled tokens.
+        ``trajectory_share`` (S,): the row's share of its trajectory's sampled tokens.
     """
     segments = [(segment, whole) for whole in trajectories for segment in whole.segments]
     output = to_rollout_output([segment for segment, _ in segments])
@@ -62,17 +63,17 @@ def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
 def segment_rows(
     trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, size: int, pad_id: int
 ) -> dict[str, Any]:
-    """The batch in the place of one with a row for each trajectory, filled up to ``size`` rows.
+    """The batch with a row for each segment instead of each trajectory, filled up to ``size`` rows.
 
     Args:
-        trajectories: L of this process; if there are none on it, any one, from which filler is made.
+        trajectories: This process's L trajectories; if it has none, any one, from which filler is made.
         advantages: (L,), or (L, T) in the columns of whole trajectories' completions.
         history_mask: (L, T), 1 at sampled tokens in those columns.
-        size: Rows of the result, at least the number of segments.
-        pad_id: Fills token ids up.
+        size: Number of rows of the result, at least the number of segments.
+        pad_id: Pads token ids.
 
     Returns:
-        What ``segment_batch`` has, and ``advantages``, (size,) or (size, T'): a segment has those of its own tokens.
+        The tensors of ``segment_batch``, and ``advantages``, (size,) or (size, T'), those of a segment's own tokens.
     """
     device = advantages.device
     batch: dict[str, Any] = {key: value.to(device) for key, value in segment_batch(trajectories, pad_id).items()}
@@ -82,7 +83,7 @@ def segment_rows(
         batch["advantages"] = advantages.new_zeros(int(counts.sum()))
     elif advantages.ndim == 1:
         batch["advantages"] = advantages.repeat_interleave(counts)
-    else:  # both masks go over the sampled tokens in the order in which they were sampled
+    else:  # both masks visit the sampled tokens in the order of sampling
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
         batch["advantages"] = advantages.new_zeros(mask.shape)
         batch["advantages"][mask] = advantages[history_mask.bool()]
@@ -98,13 +99,13 @@ def segment_loss(
     batch: dict[str, Any],
     args: "StarPOConfig",
 ) -> torch.Tensor:
-    """StarPO's loss (``"grpo"``) of rows that are parts of trajectories; the sum over a window is the update's.
+    """StarPO's loss (``"grpo"``) of rows that are parts of trajectories; summed over micro-batches, it is the step's.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
-        old_logprobs: (B, T) under the policy that sampled.
-        ref_logprobs: (B, T) under the reference, if ``args.beta`` is not 0.
-        batch: Masks, advantages, shares, and what ``add_step_totals`` wrote.
+        old_logprobs: (B, T) the same under the policy that sampled.
+        ref_logprobs: (B, T) the same under the reference, if ``args.beta`` is not 0.
+        batch: Masks, advantages, shares, and the totals of ``add_step_totals``.
         args: Clip ranges and β.
     """
     mask = batch["completion_mask"] * batch["tool_mask"]

@@ -1,7 +1,7 @@
 """The commands ``python -m ragen_trl {train,warm-start,eval,report}``.
 
-`main` dispatches, `options` goes from a command line to configurations, `training_run` is a whole run with its stages,
-`eval_command` an evaluation, `dry_run` says what a command would do.
+`main` runs a command. `options` and `eval_plan` turn a command line into configurations, `training_run` carries out a
+training run, `dry_run` says what a command would do and how much memory that takes, `help` prints the options.
 
-Imports: everything. Nothing imports this package, except ``ragen_trl.__main__``.
+Imports: every other package. Imported by: ``ragen_trl.__main__`` only.
 """

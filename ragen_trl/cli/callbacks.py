@@ -1,6 +1,6 @@
-"""What looks on while the command trains: the monitor of collapse, the recorder of trajectories, the loggers.
+"""The callbacks of a training command: the collapse monitor, the recorder of trajectories, and the loggers.
 
-Leans on transformers' list of loggers and of those that are installed (pinned by test_watching.py).
+Relies on transformers' lists of known and of installed loggers (pinned by test_callbacks.py).
 """
 
 from typing import cast, get_args
@@ -16,18 +16,18 @@ _NOWHERE = ("none", "all")
 
 
 class ReportToError(UserError, ValueError):
-    """Metrics shall go where they cannot."""
+    """``report_to`` names a logger that is unknown or not installed."""
 
 
 MONITORS = ("off", *get_args(Action))
 
 
 def check_monitor(wanted: str, checkpoints: bool) -> None:
-    """Raise `MonitorError` early for what would be known late, when the trainer is made.
+    """Raise early the `MonitorError` that the monitor itself would raise after the warm start.
 
     Args:
-        wanted: ``"off"``, or what the monitor does.
-        checkpoints: Whether the run writes any.
+        wanted: ``"off"``, or the monitor's action.
+        checkpoints: Whether the run writes checkpoints.
     """
     if wanted not in MONITORS:
         raise MonitorError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
@@ -36,7 +36,7 @@ def check_monitor(wanted: str, checkpoints: bool) -> None:
 
 
 def check_report_to(wanted: str | list[str] | None) -> None:
-    """Raise `ReportToError` early for what transformers says when the trainer is made: unknown, or not installed."""
+    """Raise `ReportToError` early for a logger that transformers would refuse when the trainer is made."""
     installed = get_available_reporting_integrations()
     for name in [wanted] if isinstance(wanted, str) else wanted or []:
         if name not in INTEGRATION_TO_CALLBACK and name not in _NOWHERE:
@@ -45,22 +45,22 @@ def check_report_to(wanted: str | list[str] | None) -> None:
             raise ReportToError(f"report_to is {name!r}, which is not installed; pip install {name.replace('_', '-')}")
 
 
-def watch(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:
-    """Have a trainer's run recorded and watched.
+def add_callbacks(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:
+    """Record a trainer's run and watch it for collapse.
 
     Args:
-        trainer: Before it trains.
+        trainer: A trainer that has not started training.
         monitor: One of ``MONITORS``.
-        record_rollouts: How many rollouts are kept, spread over the run.
+        record_rollouts: How many rollouts to record, spread over the run.
 
     Returns:
-        The monitor, or ``None`` where it is off.
+        The monitor, or ``None`` if it is off.
     """
     args = trainer.args
     steps = spread_steps(args.max_steps, record_rollouts, max(1, round(args.steps_per_rollout)))
     trainer.observers.append(TrajectoryRecorder(args.output_dir, trainer.tokenizer, steps))
     if monitor == "off":
         return None
-    watching = CollapseMonitor(trainer, action=cast(Action, monitor))
-    trainer.add_callback(watching)
-    return watching
+    watch = CollapseMonitor(trainer, action=cast(Action, monitor))
+    trainer.add_callback(watch)
+    return watch

@@ -1,28 +1,29 @@
 """What a command would do, for ``--dry-run``: nothing is trained, written or deleted.
 
-Counts are exact, tokens an upper bound by the limits and an estimate from a few episodes of the random policy in the
-model's own tokens, memory an estimate by arithmetic (``memory_estimate.py``). Where a model is on the hub alone, and
-the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run can tell.
+Counts are exact. Tokens are given as an upper bound, from the limits, and as an estimate from a few episodes of the
+random policy in the model's own tokens. Memory is an estimate by arithmetic (``memory_estimate.py``). If a model is
+only on the hub and the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run
+shows.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoConfig, AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
 from ragen_trl.cli.memory_estimate import MemoryUse, ModelShapeError, memory_lines, peak_bytes, shape_of
+from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.plan import EvalPlan, Task
+from ragen_trl.evaluation.players import model_config
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -36,6 +37,7 @@ from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trajectory import Trajectory
 
 _GIB, _MIB = 2**30, 2**20
+_SAMPLE_EPISODES = 8
 Rows = list[tuple[str, str]]
 
 
@@ -43,7 +45,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     """The plan of ``train``; ``args.output_dir`` is the run folder.
 
     Raises:
-        UserError: As the command itself would.
+        UserError: As the command itself raises it.
     """
     training_rows(args)
     tokenizer, config = read_model(run.model, run.env)
@@ -60,7 +62,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
 
 
 def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
-    """The plan of ``warm-start``; arguments and errors as those of `training_plan`."""
+    """The plan of ``warm-start``; arguments and errors are those of `training_plan`."""
     tokenizer, config = read_model(run.model, run.env)
     target = Path(args.output_dir)
     state = "exists and would be replaced" if target.exists() else "new"
@@ -89,7 +91,7 @@ def evaluation_plan(plan: EvalPlan) -> str:
 
 
 def _written(tasks: Sequence[Task], episodes: int) -> int:
-    """Tokens that all models may sample together."""
+    """The most tokens that all models together can sample."""
     known = [args for task in tasks for name, args in task.args.items() if name != "random"]
     return sum(episodes * args.max_turns * args.max_reply_length for args in known)
 
@@ -113,18 +115,11 @@ def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
     if (folder / "summary.json").exists():
         return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
     checkpoint = last_whole_checkpoint(folder)
-    done: list[str] = [name for name in ("random", "oracle", "before", "trained") if name in _stages(folder)]
+    done: list[str] = [name for name in ("random", "oracle", "before", "trained") if name in finished_stages(folder)]
     done += ["warm start"] if (folder / "warm_start").exists() else []
-    behind = f"finished: {', '.join(done) or 'nothing'}"
-    place = f"{checkpoint.name} of {max_steps}" if checkpoint else "no checkpoint, training begins anew"
-    return f"{folder}: an unfinished run; goes on if no option has changed\n{behind}; {place}"
-
-
-def _stages(folder: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((folder / "stages.json").read_text(encoding="utf-8"))["values"])
-    except (OSError, ValueError, KeyError, TypeError):  # the command itself says what is wrong with it
-        return {}
+    finished = f"finished: {', '.join(done) or 'nothing'}"
+    place = f"{checkpoint.name} of {max_steps}" if checkpoint else "no checkpoint, training starts again"
+    return f"{folder}: an unfinished run; goes on if no option has changed\n{finished}; {place}"
 
 
 def _environment(env: str, kwargs: object, args: StarPOConfig) -> Rows:
@@ -160,7 +155,7 @@ def _warm_start_in_words(warm: WarmStartConfig) -> str:
 
 
 def _sampled(args: StarPOConfig) -> int:
-    """Trajectories of all rollouts, refills and A*-PO's reference left out."""
+    """Trajectories of all rollouts, without refills and A*-PO's reference."""
     assert args.generation_batch_size is not None
     return args.num_rollouts * args.generation_batch_size
 
@@ -185,11 +180,11 @@ def _trajectories(run: RunArguments, args: StarPOConfig) -> Rows:
 
 def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) -> Rows:
     replies = min(args.max_turns * args.max_reply_length, args.max_completion_length or 0)
-    rows: Rows = [("tokens at most", f"{replies:,} sampled and {args.max_completion_length:,} behind the first prompt")]
+    rows: Rows = [("tokens at most", f"{replies:,} sampled and {args.max_completion_length:,} after the first prompt")]
     if sampled:
         rows[0] = ("tokens at most", rows[0][1] + f" of a trajectory; {sampled * replies:,} sampled in all rollouts")
     if not episodes:
-        return [*rows, ("tokens, typical", "not estimated: the tokenizer is not at hand")]
+        return [*rows, ("tokens, typical", "not estimated: the tokenizer cannot be read here")]
     shown = fmean(sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes)
     written = fmean(one.num_reply_tokens for one in episodes)
     turns = fmean(len(one.turns) for one in episodes)
@@ -203,12 +198,12 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
 
 
 def memory_use(args: StarPOConfig, lora_rank: int, tokens: int) -> MemoryUse:
-    """How a configuration uses memory, on one process.
+    """How a configuration uses memory on one process.
 
     Args:
         args: The configuration.
-        lora_rank: 0 trains all weights.
-        tokens: Of the longest trajectory.
+        lora_rank: Rank of LoRA; 0 trains all weights.
+        tokens: Length of the longest trajectory.
     """
     loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
     assert args.generation_batch_size is not None
@@ -255,19 +250,15 @@ def _size(count: int) -> str:
     return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.1f} MiB"
 
 
-
-_SAMPLE_EPISODES = 8
-
-
 def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | None, PretrainedConfig | None]:
-    """Tokenizer and configuration, without weights; ``None`` for what only the hub has.
+    """Tokenizer and configuration, without weights; ``None`` for what is only on a hub that cannot be reached.
 
     Args:
         name: Folder or hub id; ``None`` for the embedded model.
-        env: Gymnasium id, whose words the embedded tokenizer knows.
+        env: Gymnasium id; the embedded tokenizer has its words as tokens.
 
     Raises:
-        ModelNotFoundError: If a folder is no model.
+        ModelNotFoundError: If a folder holds no model.
     """
     if name is None:
         tokenizer = build_tiny_tokenizer(env=env)
@@ -275,23 +266,18 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
     try:
         check_model(name)
     except ModelNotFoundError as error:
-        if error.__cause__ is None:  # a folder that is wrong; the hub's failures have a cause
+        if error.__cause__ is None:  # the folder is wrong; failures of the hub have a cause
             raise
         return None, None
-    path = Path(name).expanduser()
-    adapter = path / "adapter_config.json"
-    base = name
-    if adapter.is_file():
-        base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError):
         tokenizer = None
-    return tokenizer, AutoConfig.from_pretrained(base)
+    return tokenizer, model_config(name)
 
 
 def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Trajectory]:
-    """A few episodes of random actions in the model's tokens; none where tokenizer or random actions are missing."""
+    """A few episodes of random actions in the model's tokens; none if there is no tokenizer or no random policy."""
     if tokenizer is None:
         return []
 
@@ -311,12 +297,12 @@ def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizer
 
 
 def longest_trajectory(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> int:
-    """Tokens of the longest trajectory that is likely: what was shown at most and the longest replies.
+    """Tokens of the longest likely trajectory: the most prompt tokens seen, and the longest replies.
 
     Args:
-        args: Its limits, which are never passed.
-        episodes: As `sample_episodes` plays them; without any, the limits alone count.
-        known: Positions that the model knows, if it says so.
+        args: Its limits are upper bounds.
+        episodes: As `sample_episodes` plays them; without any, only the limits count.
+        known: Number of positions of the model, if its configuration has it.
     """
     shown = [sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes]
     first = [len(one.turns[0].prompt_ids) for one in episodes]

@@ -19,8 +19,8 @@ from ragen_trl.system.terminal import heading
 
 _PACKAGE = Path(__file__).parents[1]
 _TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, CriticOptions, ("config/starpo", "StarPOConfig"))
-# Classes in the order in which a reader wants them, those that import torch as module and name; a later class repeats
-# none of an earlier one.
+# Classes in the order of the page; if the module imports torch, as module and name. Of an option that several classes
+# have, the first one counts.
 _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
     "train": (
         ("cli/training_run", "ModelArguments"),
@@ -74,7 +74,7 @@ class Option:
 
 @dataclass(frozen=True)
 class _Page:
-    """What one command's help says around its options."""
+    """What the help of one command says beside its options."""
 
     about: str
     examples: tuple[str, ...]
@@ -86,7 +86,7 @@ class _Page:
 _PAGES = {
     "train": _Page(
         "Warm-starts the embedded tiny model (or takes --model), evaluates it, trains it, evaluates it again and "
-        "writes a report. Stopped by Ctrl-C or a crash, the same command goes on where it was.",
+        "writes a report. After Ctrl-C or a crash, the same command goes on from where it stopped.",
         (
             "train",
             "train --env ragen/Bandit-v0 --algo starpo --max_steps 50",
@@ -98,15 +98,15 @@ _PAGES = {
             ("how it plays", _PLAY),
             ("how long, how much at a time", [*_USUAL, "num_train_seeds", "train_seed_start", "use_vllm"]),
             ("how it is evaluated", _EVALUATED),
-            ("where it goes, how it is watched", _RUN),
+            ("where it goes, how it is monitored", _RUN),
             ("warm start of the embedded model", []),  # filled from its class
-            ("A*-PO alone (--algo a-star-po)", []),
+            ("only A*-PO (--algo a-star-po)", []),
         ),
         "algorithm",
         ("seed", "output_dir", "report_to", "learning_rate", "use_vllm", "gradient_checkpointing"),
     ),
     "warm-start": _Page(
-        "Fine-tunes a model on the oracle's play with noise in it and saves it, for `train --model FOLDER`.",
+        "Fine-tunes a model on noisy play of the oracle and saves it, for `train --model FOLDER`.",
         (
             "warm-start --env ragen/Sokoban-v0 --demonstrations 4000 --output_dir runs/start",
             "warm-start --model Qwen/Qwen2.5-0.5B-Instruct --env ragen/Bandit-v0 --demonstrations 500",
@@ -129,7 +129,7 @@ _PAGES = {
             "eval --api_model NAME --api_base https://HOST/v1 --output_dir runs/api",
         ),
         (
-            ("what is evaluated", ["model", "env", "suite", "env_kwargs", "use_vllm"]),
+            ("what is evaluated", ["model", "env", "suite", "env_kwargs", "algo", "use_vllm"]),
             ("how much of it", _EVALUATED),
             ("how it plays", [name for name in _PLAY if name != "env_kwargs"]),
             ("where it goes", _RUN),
@@ -140,7 +140,7 @@ _PAGES = {
 }
 _GROUP_OF_CLASS = {
     ("train", "WarmStartConfig"): "warm start of the embedded model",
-    ("train", "AStarPOConfig"): "A*-PO alone (--algo a-star-po)",
+    ("train", "AStarPOConfig"): "only A*-PO (--algo a-star-po)",
     ("warm-start", "WarmStartConfig"): "what it learns from",
 }
 
@@ -166,14 +166,14 @@ def help_page(command: str, width: int = 100) -> str:
 
 
 _FOR_ALL = (
-    ("config FILE", "YAML with lines 'option: value' that take the place of defaults; the command line wins."),
-    ("dry-run", "Print what would be done (trajectories, tokens, memory, what is gone on with) and do nothing."),
-    ("help trl", "All options of TRL and transformers as well, some hundreds (also: --help_all)."),
+    ("config FILE", "YAML with lines 'option: value' that replace defaults; the command line overrides it."),
+    ("dry-run", "Print what would be done (trajectories, tokens, memory, where a run would go on) and do nothing."),
+    ("help trl", "Several hundred options of TRL and transformers as well (also: --help_all)."),
 )
 _END = (
     "Defaults are those of the dataclasses; the embedded tiny model, some environments and a saved model's play.json "
-    "have defaults of their own, which --dry-run shows in effect. Exit status: 0 done, 2 a mistake that you can mend, "
-    "130 stopped by Ctrl-C, 1 a fault of ours."
+    "have their own defaults, which --dry-run shows. Exit status: 0 done, 2 a mistake that you can correct, 130 "
+    "stopped by Ctrl-C, 1 a fault of this package."
 )
 
 
@@ -211,7 +211,7 @@ def _grouped(command: str) -> Iterator[tuple[str, list[Option]]]:
 
 
 def _concerns(command: str, name: str, own: list[tuple[str, Option]]) -> bool:
-    """Evaluation takes the training options as well, but reads few of them."""
+    """Whether the page lists an option: evaluation accepts all training options, but reads few of them."""
     return command == "train" or any(source not in _OF_TRAINING and option.name == name for source, option in own)
 
 
@@ -254,13 +254,13 @@ _KINDS = {
 
 
 def _shown(default: ast.expr | None) -> str | None:
-    """A default as it is shown; what the help says itself of an unset option is not said twice."""
+    """A default as it is shown; none for an unset option, whose help says what that means."""
     value = None if default is None else _value(default)
     return None if value is None or value == "" else str(value)
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of an expression in a dataclass of ours; ``None`` if it needs more than the names of choices."""
+    """The value of an expression in one of our dataclasses; ``None`` if it uses other names than those of choices."""
     try:
         return eval(compile(ast.Expression(node), "<option>", "eval"), dict(vars(validation)))
     except NameError:

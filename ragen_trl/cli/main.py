@@ -48,20 +48,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(_USAGE, end="")
         return 0 if arguments else 2
     command, *options = arguments
-    commands = {"train": _train, "warm-start": _warm_start, "eval": _eval, "report": _report}
-    if command not in commands:
-        near = difflib.get_close_matches(command, commands, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(commands)}"
+    commands = {"train": _train, "warm-start": _warm_start, "eval": _eval}
+    if command not in (*commands, "report"):
+        near = difflib.get_close_matches(command, (*commands, "report"), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(commands)}, report"
         return _fail(f"unknown command {command!r}; {hint}")
     if command != "report" and {"-h", "--help", "--help_all", "--help-all"} & set(options):
         return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
-    plans = {"train": _plan_train, "warm-start": _plan_warm_start, "eval": _plan_eval}
-    without_dry_run = [option for option in options if option not in ("--dry-run", "--dry_run")]
     try:
         _quiet()
-        if command in plans and without_dry_run != options:
-            return plans[command](without_dry_run)
-        return commands[command](options)
+        if command == "report":
+            return _report(options)
+        rest = [option for option in options if option not in ("--dry-run", "--dry_run")]
+        return commands[command](rest, dry_run=rest != options)
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -104,47 +103,22 @@ def _help(command: str, everything: bool) -> int:
     return 0
 
 
-def _plan_train(argv: list[str]) -> int:
-    from ragen_trl.cli.dry_run import training_plan
-    from ragen_trl.cli.training_run import RunArguments, check, default_folder
-    from ragen_trl.imitation.fine_tuning import WarmStartConfig
-
-    run, warm, args = _parse("train", argv, RunArguments, WarmStartConfig)
-    check(run, args)
-    args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-    print(training_plan(run, warm, args), end="")
-    return 0
-
-
-def _plan_warm_start(argv: list[str]) -> int:
-    from ragen_trl.cli.dry_run import warm_start_plan
-    from ragen_trl.cli.training_run import ModelArguments
-    from ragen_trl.imitation.fine_tuning import WarmStartConfig
-
-    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
-    args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
-    print(warm_start_plan(run, warm, args), end="")
-    return 0
-
-
-def _plan_eval(argv: list[str]) -> int:
-    from ragen_trl.cli.dry_run import evaluation_plan
-    from ragen_trl.cli.eval_plan import read_plan
-
-    print(evaluation_plan(read_plan(*_yaml(argv))), end="")
-    return 0
-
-
-def _train(argv: list[str]) -> int:
+def _train(argv: list[str], dry_run: bool) -> int:
     from trl.import_utils import is_vllm_available
 
+    from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.options import check_output_folder, options_as_yaml
-    from ragen_trl.cli.training_run import Interrupted, RunArguments, default_folder, train
+    from ragen_trl.cli.training_run import Interrupted, RunArguments, check, default_folder, train
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
     from ragen_trl.reporting.report import results_table
     from ragen_trl.system.atomic import write_atomically
 
-    (run, warm, args), chosen = _parse_all("train", argv, RunArguments, WarmStartConfig)
+    (run, warm, args), chosen = _parse("train", argv, RunArguments, WarmStartConfig)
+    if dry_run:
+        check(run, args)
+        args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+        print(training_plan(run, warm, args), end="")
+        return 0
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
     if args.use_vllm and not is_vllm_available():
@@ -165,34 +139,42 @@ def _train(argv: list[str]) -> int:
     return 0
 
 
-def _warm_start(argv: list[str]) -> int:
+def _warm_start(argv: list[str], dry_run: bool) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from ragen_trl.cli.dry_run import warm_start_plan
     from ragen_trl.cli.options import check_output_folder
     from ragen_trl.cli.training_run import ModelArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.model_support import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
-    run, warm, args = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
-    target = args.output_dir or f"runs/warm-start-seed{args.seed}"
-    check_output_folder(Path(target), "warm_start.json")
+    (run, warm, args), _ = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
+    if dry_run:
+        print(warm_start_plan(run, warm, args), end="")
+        return 0
+    check_output_folder(Path(args.output_dir), "warm_start.json")
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)
     else:
         check_model(run.model)
         tokenizer, model = AutoTokenizer.from_pretrained(run.model), AutoModelForCausalLM.from_pretrained(run.model)
-    print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, target)}")
+    print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, args.output_dir)}")
     return 0
 
 
-def _eval(argv: list[str]) -> int:
+def _eval(argv: list[str], dry_run: bool) -> int:
+    from ragen_trl.cli.dry_run import evaluation_plan
     from ragen_trl.cli.eval_plan import read_plan
     from ragen_trl.evaluation.comparison import EvaluationStopped, run_eval, unplayed
     from ragen_trl.evaluation.tables import terminal
 
     plan = read_plan(*_yaml(argv))
+    if dry_run:
+        print(evaluation_plan(plan), end="")
+        return 0
     try:
         summary = run_eval(plan, _say)
     except EvaluationStopped as stopped:
@@ -223,13 +205,8 @@ def _report(argv: list[str]) -> int:
     return 0
 
 
-def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[Any, ...]:
-    """An object of each dataclass, and the training configuration."""
-    return _parse_all(command, argv, *dataclasses)[0]
-
-
-def _parse_all(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same, and the options that make the same objects again; see `options.parse`."""
+def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """An object of each dataclass and the training configuration; and the options that make them again."""
     from ragen_trl.cli.options import parse
 
     try:

@@ -1,13 +1,13 @@
 """How much memory a training run takes, by arithmetic on the model's shape: no weights are loaded, nothing is run.
 
-What is counted is what stays until it is read: weights, gradients, AdamW's two moments, what autograd keeps for the
-backward pass, the tiles of TRL's language-model head, keys and values of a rollout. What an update and a rollout hold
-does not exist at the same time, so the larger of them counts. Left out: what the libraries hold (a CUDA context is
-about half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several processes.
+Counted are the tensors that stay in memory: weights, gradients, AdamW's two moments, what autograd keeps for the
+backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
+happen at the same time, so the larger of the two counts. Left out: the libraries themselves (a CUDA context is about
+half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several processes.
 
-Leans on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
-float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Leans on transformers: a
-gated feed-forward layer and ``sdpa`` attention behind a mask, with keys and values repeated for every head. A test
+Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
+float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
+gated feed-forward layer and ``sdpa`` attention with a mask, with keys and values repeated for every head. A test
 counts what autograd keeps, tensor by tensor.
 """
 
@@ -32,7 +32,7 @@ _BYTES_OF_A_DRAW = 3 * 4 + 2 * 8
 
 
 class ModelShapeError(UserError, ValueError):
-    """A model's configuration does not say what an estimate needs."""
+    """A model's configuration lacks a size that the estimate needs."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ModelShape:
         vocabulary: Words, padding included.
         parameters: All, shared ones once.
         linear_weights: Numbers in the linear layers of the decoder, biases and the head left out.
-        linear_widths: Inputs plus outputs of these layers, which is what one rank of LoRA on all of them adds.
+        linear_widths: Inputs plus outputs of these layers: the parameters that LoRA adds for each rank.
     """
 
     layers: int
@@ -66,7 +66,7 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """How a model is trained, as far as memory is concerned.
+    """How a model is trained, as far as it matters for memory.
 
     Attributes:
         rows: Trajectories of a micro-batch.
@@ -95,7 +95,7 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """One part of the memory: how many bytes, by which numbers, and in which phase of training."""
+    """One part of the memory: its bytes, the formula, and the phase of training."""
 
     name: str
     bytes: int
@@ -107,7 +107,7 @@ def shape_of(config: PretrainedConfig) -> ModelShape:
     """Read a model's sizes from its configuration; the model itself is built without memory, on the meta device.
 
     Raises:
-        ModelShapeError: If transformers cannot build it, or a size has another name than usual.
+        ModelShapeError: If transformers cannot build it, or the configuration lacks one of the usual names.
     """
     text = config.get_text_config()
     try:
@@ -158,7 +158,7 @@ def activation_bytes(shape: ModelShape, use: MemoryUse) -> int:
 
 
 def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
-    """All parts of the memory of one process, in the order in which they are met.
+    """All parts of the memory of one process, in the order of the phases.
 
     Example:
         >>> shape = ModelShape(1, 8, 16, 8, 2, 8, 32, 1000, 640, 112)
@@ -172,7 +172,7 @@ def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def peak_bytes(lines: list[MemoryLine]) -> int:
-    """What is always held, and the largest of what a rollout, an update and the critic's fit hold besides."""
+    """What is always held, plus the largest of what a rollout, an update and the critic's fit hold."""
     phases: tuple[Phase, ...] = ("rollout", "update", "critic")
     return _sum(lines, "always") + max(_sum(lines, phase) for phase in phases)
 
@@ -245,7 +245,7 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
-    """What the backward pass reads, and the copies of the weights that mixed precision computes with."""
+    """What the backward pass reads, and the copies of weights that mixed precision makes."""
     rows, tokens = (use.rows, "rows"), (use.tokens, "tokens")
     layers = (1, "layer at a time") if use.checkpointing else (shape.layers, "layers")
     lines = []

@@ -1,10 +1,10 @@
-"""From a command line to configurations: YAML file, recipe, a saved model's ``play.json``, and what was typed.
+"""From a command line to configurations: YAML file, recipe, a saved model's ``play.json``, and options as typed.
 
-The parser is TRL's, so options are the fields of the dataclasses. Added here: an unknown option is answered with the
-nearest name, a value of the wrong type with the option and the value, also where it stands in a YAML file, and the
-options that were in effect are kept, so that a run can be repeated from its folder. Leans on TRL 1.16: truth values are
-read by a function called ``string_to_bool`` (its module is private). Left out: abbreviations of names,
-whose meaning changes whenever an option is added.
+The parser is TRL's, so options are the fields of the dataclasses. Added here: the error about an unknown option
+suggests the nearest name; the error about a value of the wrong type names option and value, also for a YAML file; and
+the options in effect are kept, so that a run can be repeated from its folder. Relies on TRL 1.16: boolean values are
+read by a function called ``string_to_bool`` (its module is private). Left out: abbreviated names, whose meaning changes
+when an option is added.
 """
 
 import difflib
@@ -44,7 +44,7 @@ class OptionError(UserError, ValueError):
 
 @dataclass
 class _Chosen:
-    """The options that decide about the defaults of all others."""
+    """The options that decide the defaults of all others."""
 
     env: str | None = field(default=None)
     algo: str = field(default="starpo-s")
@@ -53,22 +53,22 @@ class _Chosen:
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
-    """TRL's parser without abbreviations, whose mistakes are `OptionError`.
+    """TRL's parser without abbreviated names; it raises `OptionError`.
 
     Args:
         command: Name of the command, for its help.
-        dataclasses: Whose fields are the options.
+        dataclasses: Their fields are the options.
     """
 
     def __init__(self, command: str, dataclasses: Sequence[Any]) -> None:
         super().__init__(dataclasses, prog=f"python -m ragen_trl {command}", allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        """What argparse would answer with its usage, of several hundred lines."""
+        """Raise instead of printing argparse's usage, which has several hundred lines."""
         raise OptionError(re.sub(r"^argument (--\w+)(/-[\w-]+)*", r"option \1", message))
 
     def check_names(self, rest: Sequence[str]) -> None:
-        """Raise `OptionError` for the first thing on the command line that is no option."""
+        """Raise `OptionError` for the first word on the command line that belongs to no option."""
         _, unknown = self.parse_known_args(list(rest))
         for text in unknown:
             if not text.startswith("--"):
@@ -77,13 +77,13 @@ class OptionParser(TrlParser):  # type: ignore[misc]
             raise OptionError(f"there is no option {name}; {self._nearest(name)}")
 
     def set_defaults_with_config(self, **given: Any) -> list[str]:
-        """As TRL's, but an unknown name is an `OptionError`, and values get the types of their options.
+        """As TRL's, but an unknown name raises `OptionError`, and values get the types of their options.
 
-        argparse converts texts alone, so that a number in the place of a truth value would go through as it is.
+        argparse converts only strings, so that a number given for a boolean option would stay a number.
         """
         actions: dict[str, Action] = {}
         for action in self._actions:
-            actions.setdefault(action.dest, action)  # the first: --no_x sets x, too
+            actions.setdefault(action.dest, action)  # the first one: --no_x also sets x
         for name in given:
             if name not in actions:
                 hint = self._nearest(f"--{name}").replace("--", "")
@@ -101,16 +101,16 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 def parse(
     command: str, given: Mapping[str, Any], rest: Sequence[str], *dataclasses: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Options from the command line, then the YAML file, the model's play.json, the recipe of environment and model.
+    """Read the options: command line, then YAML file, then the model's play.json, then the recipe.
 
     Args:
         command: Name of the command, for its help.
-        given: What the YAML file says.
+        given: Options of the YAML file.
         rest: The command line without ``--config``.
-        dataclasses: What to make besides the training configuration, which comes last.
+        dataclasses: The classes to make beside the training configuration, which comes last.
 
     Returns:
-        One object a dataclass, and the options that make the same objects when they are given again.
+        An object of each dataclass, and the options that make the same objects when they are given again.
 
     Raises:
         OptionError: If an option does not exist or cannot be read.
@@ -130,7 +130,7 @@ def parse(
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
-    # "" is no folder yet: transformers would put "trainer_output" in the place of None.
+    # "" means no folder yet: with None, transformers would use "trainer_output".
     others = {"output_dir": "", **recipe, **recorded, "env": chosen.env}
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
@@ -148,7 +148,7 @@ def parse(
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
-    """A file for ``--config`` with which a run is repeated.
+    """The text of a ``--config`` file that repeats a run.
 
     Args:
         options: As `parse` returns them.
@@ -164,7 +164,7 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
 
 
 def _check_ranges(options: Mapping[str, Any]) -> None:
-    """What TRL and transformers would find out late, or in a trace."""
+    """Raise `OptionError` for values that TRL and transformers refuse late, or with a traceback."""
     if isinstance(options["env_kwargs"], str):
         try:
             json.loads(options["env_kwargs"])
@@ -184,7 +184,7 @@ def _plain(default: Any) -> Any:
 
 
 def _typed(name: str, value: Any, action: Action) -> Any:
-    """A value of a YAML file in the type of its option."""
+    """A value of a YAML file, converted to the type of its option."""
     if value is None:
         return None
     one = f"the config file has {name}: {value!r}; it takes one value"
@@ -195,7 +195,7 @@ def _typed(name: str, value: Any, action: Action) -> Any:
     if isinstance(value, list):
         if action.nargs == "+":
             return [_converted(name, each, action) for each in value]
-        if action.type is not str or action.choices:  # report_to and its like take a text or several
+        if action.type is not str or action.choices:  # options like report_to take one string or several
             raise OptionError(one)
         return value
     if action.nargs == "+":
@@ -221,14 +221,14 @@ def _converted(name: str, value: Any, action: Action) -> Any:
 
 
 def check_output_folder(folder: Path, marker: str | None = None) -> None:
-    """Say early that nothing can be written to a folder, or that it holds what is not ours.
+    """Raise early if a folder cannot be written to, or holds what is not ours.
 
     Args:
-        folder: It, or one that would be made.
-        marker: A file that a folder must hold to be replaced, unless it is empty.
+        folder: The folder; it need not exist.
+        marker: If given, a folder that is not empty is replaced only if it holds a file of this name.
 
     Raises:
-        OptionError: If it is a file, lies below one, may not be written to, or would be replaced without ``marker``.
+        OptionError: If it is a file, is below a file, cannot be written to, or is not empty and has no ``marker``.
     """
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir():
@@ -240,15 +240,15 @@ def check_output_folder(folder: Path, marker: str | None = None) -> None:
 
 
 def _name(action: Action) -> str:
-    """Of the function that reads its values."""
+    """The name of the function that reads the action's values."""
     return str(getattr(action.type, "__name__", ""))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The content of a ``--config`` file; an ``env`` mapping in it sets environment variables, as in TRL.
+    """The options of a ``--config`` file. A mapping called ``env`` in it sets environment variables, as in TRL.
 
     Raises:
-        OptionError: If it cannot be read, or is no mapping.
+        OptionError: If the file cannot be read or is not a mapping.
     """
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}

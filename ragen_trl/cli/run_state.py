@@ -1,4 +1,4 @@
-"""What a run has done so far, so that a repeated command goes on behind it instead of starting anew."""
+"""What a run has done so far, so that the same command continues after it instead of starting again."""
 
 import json
 import shutil
@@ -15,22 +15,22 @@ class RunExistsError(UserError, FileExistsError):
 
 
 class RunState:
-    """What a run has done so far, kept in ``stages.json`` so that a repeated command goes on behind it.
+    """What a run has done so far, kept in ``stages.json``, so that the same command continues after it.
 
     Args:
         folder: The run folder.
-        settings: What the results depend on; a folder with other settings is not touched.
+        settings: The settings that results depend on. A folder with other settings is refused and left as it is.
         overwrite: Delete the folder first, if it is a run folder.
 
     Raises:
-        RunExistsError: If the folder holds a finished run or one with other settings, or is to be overwritten and
+        RunExistsError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
             holds something else.
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> None:
         if overwrite:
             _delete_run(folder)
-        advice = "pass --overwrite true to start anew, or choose another --output_dir"
+        advice = "pass --overwrite true to start again, or choose another --output_dir"
         if (folder / "summary.json").exists():
             raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
         self._path = folder / "stages.json"
@@ -46,14 +46,14 @@ class RunState:
         self._write()
 
     def value(self, name: str, make: Callable[[], Any]) -> Any:
-        """The stored result of a stage; made and stored if it is not there yet."""
+        """The stored result of a stage; computed by ``make`` and stored if there is none."""
         if name not in self._content["values"]:
             self._content["values"][name] = make()
             self._write()
         return self._content["values"][name]
 
     def add(self, name: str, amount: float) -> None:
-        """Add to a running total, for times that resumed runs spend in pieces."""
+        """Add to a total, such as the time that a resumed run spends in several pieces."""
         self._content["values"][name] = self._content["values"].get(name, 0.0) + amount
         self._write()
 
@@ -61,8 +61,16 @@ class RunState:
         write_atomically(self._path, json.dumps(self._content, indent=2))
 
 
+def finished_stages(folder: Path) -> list[str]:
+    """Names of the stages that a run folder has results of; empty if ``stages.json`` is missing or cannot be read."""
+    try:
+        return list(_read(folder / "stages.json")["values"])
+    except (OSError, RunExistsError):  # the command itself says what is wrong with it
+        return []
+
+
 def _delete_run(folder: Path) -> None:
-    """Delete a run folder, and nothing that a mistyped ``--output_dir`` may name instead."""
+    """Delete a run folder, and no other folder that a mistyped ``--output_dir`` names."""
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / "stages.json").exists():
@@ -78,4 +86,4 @@ def _read(path: Path) -> dict[str, Any]:
         stored = json.loads(path.read_text(encoding="utf-8"))
         return {"settings": dict(stored["settings"]), "values": dict(stored["values"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise RunExistsError(f"{path} cannot be read ({error}); delete the run folder and start anew") from error
+        raise RunExistsError(f"{path} cannot be read ({error}); delete the run folder and start again") from error

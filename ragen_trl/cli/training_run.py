@@ -1,7 +1,7 @@
-"""A whole run: warm start, evaluation before and after, training, summary and report.
+"""A whole training run: warm start, evaluation before and after training, summary and report.
 
-Everything is resumable. Each stage leaves its result in the run folder, written whole or not at all, and a repeated
-command goes on behind the last one that is there.
+Everything can be resumed. Each stage writes its result to the run folder, whole or not at all, and the same command
+continues after the last finished stage.
 """
 
 import json
@@ -18,7 +18,7 @@ from peft import LoraConfig
 from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
-from ragen_trl.cli.callbacks import check_monitor, check_report_to, watch
+from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
@@ -64,7 +64,7 @@ _WITHOUT_EFFECT = {
 
 
 class Interrupted(Exception):
-    """Training was stopped by Ctrl-C after saving a checkpoint; the message says how to go on."""
+    """Ctrl-C stopped training after a checkpoint was saved; the message says how to go on."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class ModelArguments:
 
 @dataclass
 class EvalArguments(ModelArguments):
-    """How it is evaluated."""
+    """How the model is evaluated."""
 
     eval_episodes: int = field(default=512, metadata={"help": "Held-out start states of each evaluation."})
     eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of the evaluations."})
@@ -91,44 +91,44 @@ class EvalArguments(ModelArguments):
 
 @dataclass
 class RunArguments(EvalArguments):
-    """What a run is about; how it trains is in the training configuration."""
+    """What a run does; how it trains is in the training configuration."""
 
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     monitor: str = field(
         default="warn",
-        metadata={"help": "What signs of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."},
+        metadata={"help": "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."},
     )
     record_rollouts: int = field(
         default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start anew."})
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start again."})
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
-    """Where a run goes when nothing else is said: ``runs/frozenlake-starpo-s-seed42``."""
+    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
     model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
     return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
-    """Carry a run to its end.
+    """Train: carry a run through all its stages.
 
     Args:
         run: Environment, algorithm, model.
         warm: The warm start of the embedded model.
         args: The training configuration; ``output_dir`` is the run folder.
-        say: Takes lines about what is going on.
+        say: Receives lines about the progress.
 
     Returns:
         The content of ``summary.json``.
 
     Raises:
-        ReportToError: If metrics cannot go where ``args.report_to`` says.
-        MonitorError: If ``run.monitor`` says what it cannot do.
-        RunExistsError: If the folder holds a finished run, or one with other settings, and not ``run.overwrite``.
-        Interrupted: If Ctrl-C stopped it; the same command goes on.
+        ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
+        MonitorError: If ``run.monitor`` is unknown, or needs checkpoints that the run does not write.
+        RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
+        Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
     check(run, args)
     if run.model is not None:
@@ -147,7 +147,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
     trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
-    monitor = watch(trainer, run.monitor, run.record_rollouts)
+    monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, state, say)
@@ -163,7 +163,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
-    """Mistakes in options show before hours are spent, or a folder made; errors are those of `train`."""
+    """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
     training_rows(args)
@@ -176,7 +176,7 @@ def _summary(
     results: dict[str, EvaluationResult],
     state: RunState,
 ) -> dict[str, Any]:
-    """What was run and what came out."""
+    """The content of ``summary.json``: what was run and what came out."""
     args, history = trainer.args, trainer.state.log_history
     reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
     return {
@@ -200,7 +200,7 @@ def _summary(
 def _embedded(
     run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Callable[[str], None]
 ) -> Path:
-    """The embedded model after its warm start; played and trained once a run folder."""
+    """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
     if not folder.exists():
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
@@ -234,7 +234,7 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
 
 
 def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
-    """The policy as a model of its own, and apart from it the critic, if there is one."""
+    """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
     save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
@@ -248,14 +248,14 @@ def _lora(run: RunArguments) -> LoraConfig | None:
 
 
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
-    """What the results of a run depend on."""
+    """The settings that the results of a run depend on."""
     settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
     del settings["overwrite"]
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:
-    """The training options that say what was run: ours, what any of ours overrides, and what differs from TRL."""
+    """The training options of the summary: ours, those that ours override, and those unlike TRL's defaults."""
     ours = {*option_names(PlayOptions), *option_names(CriticOptions)}
     ours |= {name for kind in type(args).__mro__ if issubclass(kind, StarPOConfig) for name in kind.__annotations__}
     ours |= {"per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "learning_rate"}
@@ -266,9 +266,9 @@ def _config(args: StarPOConfig) -> dict[str, Any]:
 
 
 def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]]) -> dict[str, int]:
-    """How many were sampled, refills included, and how many were trained on (from means over logging windows).
+    """How many trajectories were sampled, refills included, and trained on (from means over logging windows).
 
-    A*-PO's episodes of the reference are counted apart.
+    A*-PO's episodes of the reference are counted separately.
     """
 
     def over_the_run(name: str) -> int:
@@ -283,7 +283,7 @@ def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]])
 def _seconds(
     state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
 ) -> dict[str, float]:
-    """Where the time went, stopped and resumed parts added up."""
+    """Seconds of each stage; stopped and resumed parts are added up."""
     steps = [row["step_time"] for row in history if row.get("step_time")]
     spent = {
         "warm_start": state.value("seconds_warm_start", float),

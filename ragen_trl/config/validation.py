@@ -2,14 +2,14 @@
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
 
-if TYPE_CHECKING:
-    from ragen_trl.config.starpo import StarPOConfig
+Options: TypeAlias = Any
+"""A ``StarPOConfig``, whose module imports this one."""
 
 CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
 ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
@@ -54,7 +54,7 @@ class WindowError(UserError, ValueError):
     """A trajectory whose context was rebuilt cannot be trained with these options."""
 
 
-def check_segments_trainable(args: "StarPOConfig") -> None:
+def check_segments_trainable(args: Options) -> None:
     """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context (no window)"
     if args._needs_whole_trajectories:
@@ -77,7 +77,7 @@ def check_segments_trainable(args: "StarPOConfig") -> None:
             )
 
 
-def check_values(args: "StarPOConfig") -> None:
+def check_values(args: Options) -> None:
     """Raise ``ValueError``, with the value and what is allowed, for an option that is out of its range."""
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
@@ -113,7 +113,7 @@ def check_values(args: "StarPOConfig") -> None:
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
 
 
-def _check_stepping(args: "StarPOConfig") -> None:
+def _check_stepping(args: Options) -> None:
     workers, timeout = args.env_workers, args.env_timeout
     if not isinstance(workers, int) or workers < 0:
         raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
@@ -126,7 +126,7 @@ def _check_stepping(args: "StarPOConfig") -> None:
         )
 
 
-def check_combinations(args: "StarPOConfig") -> None:
+def check_combinations(args: Options) -> None:
     """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
     for name in sorted({option for read in READ.values() for option in read} - set(READ[args.advantage])):
         if getattr(args, name) != getattr(type(args), name):
@@ -141,7 +141,7 @@ def check_combinations(args: "StarPOConfig") -> None:
     _check_filter(args)
 
 
-def _check_credit(args: "StarPOConfig") -> None:
+def _check_credit(args: Options) -> None:
     """Options of the advantage, besides those that it does not read."""
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
         raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
@@ -164,7 +164,7 @@ def _check_credit(args: "StarPOConfig") -> None:
         )
 
 
-def _check_window(args: "StarPOConfig") -> None:
+def _check_window(args: Options) -> None:
     if args.window_turns is None:
         return
     try:
@@ -179,7 +179,7 @@ def _check_window(args: "StarPOConfig") -> None:
             )
 
 
-def _check_filter(args: "StarPOConfig") -> None:
+def _check_filter(args: Options) -> None:
     filters = args.filter_ratio < 1 or args.max_refills > 0
     if filters and args.loss_type == "bnpo":
         raise ValueError(
@@ -209,7 +209,7 @@ def _check_filter(args: "StarPOConfig") -> None:
         )
 
 
-def _check_updates(args: "StarPOConfig") -> None:
+def _check_updates(args: Options) -> None:
     assert args.steps_per_generation is not None
     if args.steps_per_generation % args.gradient_accumulation_steps and (
         args.gradient_accumulation_steps % args.steps_per_generation
@@ -220,7 +220,7 @@ def _check_updates(args: "StarPOConfig") -> None:
         )
 
 
-def _check_vllm(args: "StarPOConfig") -> None:
+def _check_vllm(args: Options) -> None:
     if not args.use_vllm:
         return
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:

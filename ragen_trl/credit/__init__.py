@@ -1,7 +1,7 @@
 """Who gets credit for a return: which groups are trained on, and with which advantages.
 
-`selection` is the filter of groups, `estimators` goes from a rollout batch to advantages, `critic` is the value model
-of the PPO forms.
+`selection` filters groups, `estimators` computes the advantages of a rollout batch, `critic` is the value model of the
+PPO variants and `critic_networks` its two possible networks.
 
-Imports: `batching`, `algorithms` and `config`.
+Imports: `batching`, `rollout`, `algorithms` and `config`. The trainers and `astar_po` may import it.
 """

@@ -1,8 +1,9 @@
-"""The critic of the PPO variants: it says what the rest of an episode is worth, before every token.
+"""The critic of the PPO variants: before every token it predicts what the rest of the episode will earn.
 
-TRL 1.16 has none. This one belongs to the trainer but not to its optimiser: it is fitted right after each rollout, in a
-loop of its own, with its own learning rate. Which network it is: ``critic_networks.py``. Left out: DeepSpeed and FSDP,
-which would have to shard it beside the policy; a schedule of the learning rate, which is constant as in verl.
+TRL 1.16 has no critic. This one belongs to the trainer but not to the trainer's optimizer: it is fitted right after
+each rollout, in its own loop and with its own learning rate. ``critic_networks.py`` has its networks. Left out:
+DeepSpeed and FSDP, which would have to shard it next to the policy; and a schedule of the learning rate, which is
+constant as in verl.
 """
 
 import os
@@ -36,26 +37,27 @@ _OPTIMIZER = "optimizer.pt"
 
 
 class Critic:
-    """A value function of token sequences, and the optimiser that fits it to returns.
+    """A value function of token sequences, and the optimizer that fits it to returns.
 
-    With data parallelism every process makes one and calls ``update`` as often as the others; each holds its own
-    trajectories, in any number, also none.
+    With data parallelism every process makes a critic and calls ``update`` as often as the others. Each process has its
+    own trajectories, in any number, also none.
 
     Args:
-        policy: The policy, unwrapped. A ``PeftModel`` lends its base and gets a second adapter; of any other model the
-            critic is a copy.
-        accelerator: The trainer's.
-        pad_id: Token id that fills rows up.
-        batch_size: Rows in one forward pass at most.
-        learning_rate: Of AdamW, constant.
-        betas: Of AdamW.
-        eps: Of AdamW.
-        weight_decay: Of AdamW.
+        policy: The policy, unwrapped. With a ``PeftModel`` the critic is a second adapter on the same base; otherwise
+            it is a copy of the model.
+        accelerator: The trainer's accelerator.
+        pad_id: Token id for padding.
+        batch_size: Number of rows in one forward pass at most.
+        learning_rate: AdamW's learning rate, constant.
+        betas: AdamW's betas.
+        eps: AdamW's ε.
+        weight_decay: AdamW's weight decay.
         max_grad_norm: Gradients are scaled down to this global L2 norm; ``math.inf`` for no limit.
-        gradient_checkpointing: For a critic that is a copy; an adapter follows the policy's setting.
+        gradient_checkpointing: For a critic that is a copy. An adapter follows the policy's setting.
 
     Raises:
-        CriticError: If the run is launched with DeepSpeed, FSDP or Megatron-LM, or there is no critic for the policy.
+        CriticError: If the run is launched with DeepSpeed, FSDP or Megatron-LM, or no critic can be made for the
+            policy.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Critic:
             else SeparateNetwork(policy, accelerator.device, gradient_checkpointing)
         )
         if accelerator.num_processes > 1:
-            # The policy may differ between processes up to now: DDP makes it equal only when training starts.
+            # The policy may still differ between processes: DDP makes it equal only when training starts.
             for parameter in self.network.parameters:
                 torch.distributed.broadcast(parameter.data, 0)
         self._optimizer = torch.optim.AdamW(
@@ -100,15 +102,15 @@ class Critic:
 
         Args:
             trajectories: L episodes.
-            bootstrap: For each whether its end is to be valued, as that of a truncated episode.
+            bootstrap: For each episode whether to value its end, as for a truncated episode.
 
         Returns:
-            (L, T) float32, aligned with ``collate``: column t has read the tokens before t only; column 0, which
-            has read nothing, and padding are 0. And (L,): the value after the last token and ``next_prompt_ids``,
-            where the next reply would begin; 0 where no bootstrap is asked for.
+            (L, T) float32, aligned with ``collate``. Column t has read only the tokens before t. Column 0, which has
+            read nothing, and padding are 0. And (L,): the value after the last token and ``next_prompt_ids``, where the
+            next reply would begin; 0 without bootstrap.
 
         Raises:
-            ValueError: If there are not as many bootstraps as trajectories.
+            ValueError: If the numbers of bootstraps and trajectories differ.
         """
         rows = [_continued(row) if more else row for row, more in zip(trajectories, bootstrap, strict=True)]
         lengths = [len(row.token_ids) for row in trajectories]
@@ -138,27 +140,27 @@ class Critic:
         epochs: int = 1,
         seed: int = 0,
     ) -> dict[str, float]:
-        """Fit the values to returns: ``epochs`` · ``minibatches`` steps of the clipped value loss.
+        """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss.
 
         A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
-        Gradients are summed over processes by hand: DDP would wrap the base that critic and policy share, and knows
-        only the parameters that were trainable when it did.
+        Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share
+        and would know only the parameters that were trainable at that time.
 
         Args:
             trajectories: L episodes.
             targets: (L, T) returns, aligned with ``collate``.
-            mask: (L, T), 1 where the critic is trained: sampled tokens, or one in each turn.
-            old_values: (L, T) what ``values`` said before the update.
-            clip: How far a value may move from the old one and still gain, in units of the return; ``None``: any.
-            minibatches: Steps in one epoch; each process splits its own trajectories into so many parts.
+            mask: (L, T), 1 where the critic is trained: at sampled tokens, or at one token of each turn.
+            old_values: (L, T) the result of ``values`` before the update.
+            clip: How far a value may move from the old one before the clip, in units of the return; ``None``: no clip.
+            minibatches: Steps in one epoch. Each process splits its own trajectories into this number of parts.
             epochs: Passes over the trajectories.
-            seed: Of the order in which trajectories are split.
+            seed: Random seed of the order in which trajectories are split.
 
         Returns:
-            Over all processes: ``critic/value_loss``, ``critic/clip_fraction`` and ``critic/grad_norm`` (before it is
-            clipped), means over the steps; and before the update ``critic/explained_variance`` = 1 − Var(R − V) /
-            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. Empty, and nothing is
-            updated, if ``mask`` is 0 everywhere.
+            Over all processes. Means over the steps: ``critic/value_loss``, ``critic/clip_fraction`` and
+            ``critic/grad_norm`` (before clipping). Before the update: ``critic/explained_variance`` = 1 − Var(R − V) /
+            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. If ``mask`` is 0
+            everywhere, the result is empty and nothing is updated.
 
         Raises:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
@@ -167,7 +169,7 @@ class Critic:
         metrics = self._fit(batch)
         if not metrics:
             return {}
-        used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # rows that the filter dropped cost nothing
+        used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
         parts = _parts(used, minibatches, epochs, seed)
         with self.network.active(training=True):
             steps = [self._step(batch, rows, clip) for rows in parts]
@@ -177,7 +179,7 @@ class Critic:
         return {**dict(zip(names, means, strict=True)), **metrics}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights and optimiser; the main process does, the others return at once.
+        """Write weights and optimizer. Only the main process writes; the others return at once.
 
         Raises:
             CriticError: If the folder exists and holds something else.
@@ -186,10 +188,10 @@ class Critic:
             write_critic(Path(folder), self._record(), self._write)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Go on from what ``save`` wrote. With several processes all of them read the folder.
+        """Read what ``save`` wrote. With several processes all of them read the folder.
 
         Raises:
-            CriticError: If it is not there, or was saved for another policy or another kind of critic.
+            CriticError: If the folder does not exist, or holds the critic of another policy or another kind of critic.
         """
         source = Path(folder)
         check_critic(source, self._record())
@@ -207,7 +209,7 @@ class Critic:
     def _batch(
         self, trajectories: Sequence[Trajectory], targets: torch.Tensor, mask: torch.Tensor, old_values: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """All of (L, T), on the device; no columns where there are no rows."""
+        """Tensors of (L, T) on the device; without columns if there are no rows."""
         device = self._accelerator.device
         shape = (len(trajectories), max((len(row.token_ids) for row in trajectories), default=0))
         given = {"targets": targets, "mask": mask, "old_values": old_values}
@@ -227,7 +229,7 @@ class Critic:
         return batch
 
     def _fit(self, batch: dict[str, torch.Tensor]) -> dict[str, float]:
-        """How well the old values foretold the returns."""
+        """How well the old values predicted the returns."""
         targets, old_values = (batch[name][batch["mask"]].float() for name in ("targets", "old_values"))
         columns = torch.stack([targets, old_values, targets - old_values])  # (3, tokens)
         count = self._total(torch.tensor(float(columns.shape[1]), device=columns.device))
@@ -243,7 +245,7 @@ class Critic:
         }
 
     def _step(self, batch: dict[str, torch.Tensor], rows: list[int], clip: float | None) -> torch.Tensor | None:
-        """One optimiser step on these rows and those of the other processes → loss, clip fraction, gradient norm."""
+        """One optimizer step on the rows of all processes; returns loss, clip fraction and gradient norm."""
         mask = batch["mask"]
         count = self._total(mask[rows].sum() if rows else torch.zeros((), dtype=torch.long, device=mask.device))
         if count == 0:
@@ -266,7 +268,7 @@ class Critic:
         return torch.cat([self._total(sums), norm.reshape(1)])
 
     def _sum_gradients(self) -> None:
-        """Over processes; one that held no rows adds zeros."""
+        """Sum gradients over processes; a process without rows adds zeros."""
         for parameter in self.network.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -278,7 +280,7 @@ class Critic:
         return total
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        """The trainer's mixed precision; full precision instead of fp16, whose loss scaling is the policy's own."""
+        """The trainer's mixed precision; full precision instead of fp16, because its loss scaling is for the policy."""
         return nullcontext() if self._accelerator.mixed_precision == "fp16" else self._accelerator.autocast()
 
     def _chunks(self, rows: list[int]) -> Iterator[list[int]]:
@@ -287,7 +289,7 @@ class Critic:
 
 
 def _parts(rows: list[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
-    """The rows of each step; as many steps on every process, whatever it holds."""
+    """The rows of each step. Every process makes the same number of steps, however many rows it has."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         order = torch.randperm(len(rows), generator=generator)
@@ -296,6 +298,6 @@ def _parts(rows: list[int], minibatches: int, epochs: int, seed: int) -> Iterato
 
 
 def _continued(trajectory: Trajectory) -> Trajectory:
-    """The trajectory and the prompt of the turn that a limit cut off."""
+    """The trajectory with the prompt of the turn that a limit prevented."""
     open_turn = Turn(trajectory.next_prompt_ids, (), (), observation="", reply="", reward=0.0)
     return replace(trajectory, turns=(*trajectory.turns, open_turn))

@@ -1,9 +1,10 @@
-"""The two networks that can be a critic: a model of its own, or a second LoRA adapter on the policy's base.
+"""The networks that can be a critic, a separate model or a second LoRA adapter on the policy's base; and their files.
 
 Both read tokens with the backbone (the model below the language-model head, whose forward TRL replaces) and a linear
-value head, and start as a copy of the policy with a head of zeros: every first value is 0. The head computes in
-float32 under any mixed precision. Dropout is off in training too: old and new values must differ by the update alone.
-Left out: a value head on the policy's own adapter, because its loss would move the policy; adapters other than LoRA.
+value head. They start as a copy of the policy with a head of zeros, so every first value is 0. The head computes in
+float32 with any mixed precision. Dropout is off in training as well, because old and new values must differ only by the
+update. Left out: a value head on the policy's own adapter, because its loss would change the policy; and adapters other
+than LoRA.
 """
 
 import copy
@@ -27,21 +28,22 @@ from ragen_trl.errors import UserError
 
 ADAPTER = "critic"
 _HEAD_FILE = "head.safetensors"
+_RECORD = "critic.json"
 _REMEDY = "train with LoRA (peft_config=LoraConfig(...)), or choose advantage='group' or 'gigpo', which need no critic"
 
 
 class CriticError(UserError, ValueError):
-    """No critic can be made for this policy or launch, or its weights cannot be written to or read from a folder."""
+    """No critic can be made for this policy or this launch, or a folder cannot be used for its weights."""
 
 
 class ValueNetwork(ABC):
     """Tokens in, one value per position out.
 
     Attributes:
-        kind: Which of the networks this is; stored beside saved weights.
-        backbone: Its output has ``last_hidden_state``.
+        kind: Which of the networks this is; stored with saved weights.
+        backbone: The model whose output has ``last_hidden_state``.
         head: Linear(hidden size, 1), float32.
-        parameters: What is trained; of the policy's parameters none.
+        parameters: The trained parameters; none of them is the policy's.
     """
 
     kind: str
@@ -50,7 +52,7 @@ class ValueNetwork(ABC):
     parameters: list[nn.Parameter]
 
     def __call__(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Value of the state after each token; only inside ``active``.
+        """Value of the state after each token. Call it only inside ``active``.
 
         Args:
             input_ids: (B, T), padded on the right.
@@ -70,7 +72,7 @@ class ValueNetwork(ABC):
 
     @abstractmethod
     def active(self, training: bool) -> AbstractContextManager[None]:
-        """A context in which the network may be called; behind it the policy is exactly as it was before."""
+        """A context in which the network may be called. After it the policy is exactly as it was before."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -78,7 +80,7 @@ class ValueNetwork(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read what ``save`` wrote into the same parameters."""
+        """Read the weights that ``save`` wrote, into the same parameters."""
 
 
 class SeparateNetwork(ValueNetwork):
@@ -86,7 +88,7 @@ class SeparateNetwork(ValueNetwork):
 
     Args:
         policy: The policy, unwrapped.
-        device: Where the copy lives.
+        device: Device of the copy.
         gradient_checkpointing: Recompute activations in ``backward`` instead of keeping them.
 
     Raises:
@@ -126,34 +128,34 @@ class SeparateNetwork(ValueNetwork):
 
     @contextmanager
     def active(self, training: bool) -> Iterator[None]:
-        """The policy is not touched at all."""
+        """Dropout is off; the policy does not change at all."""
         with _without_dropout(self.model, training):
             yield
 
     def save(self, folder: Path) -> None:
-        """As ``from_pretrained`` reads it."""
+        """Write the model so that ``from_pretrained`` can read it."""
         self.model.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
-        """Through ``from_pretrained``; in float32, which holds the weights of any precision exactly."""
+        """Read with ``from_pretrained`` in float32, which represents the weights of any precision exactly."""
         saved = type(self.model).from_pretrained(folder, dtype=torch.float32)
         self.model.load_state_dict(saved.state_dict())
 
 
 class AdapterNetwork(ValueNetwork):
-    """A LoRA adapter like the policy's, and a value head, on the base that the policy has anyway.
+    """A LoRA adapter like the policy's, and a value head, on the policy's base.
 
-    The adapter is part of the policy only while the critic is at work. At other times its matrices are held here and
-    its name is not in ``peft_config``, so that nothing which goes over a model's parameters or adapters (optimiser,
-    DDP, saving, merging, weights sent to an inference server) meets it. The policy's ``modules_to_save``, biases and
-    single trained tokens stay its own: the critic reads those of the base.
+    The adapter is part of the policy only while the critic runs. At other times its matrices are kept here, and its
+    name is not in ``peft_config``. So nothing that reads a model's parameters or adapters (optimizer, DDP, saving,
+    merging, weights sent to an inference server) sees it. The policy's ``modules_to_save``, biases and single trained
+    tokens belong to the policy alone; the critic uses those of the base.
 
     Args:
         policy: The policy, unwrapped, with one active LoRA adapter.
-        device: Where the head lives.
+        device: Device of the head.
 
     Raises:
-        CriticError: If the active adapter is not LoRA, or one named "critic" is there already.
+        CriticError: If the active adapter is not LoRA, or the policy has an adapter named "critic" already.
     """
 
     kind = "adapter"
@@ -171,7 +173,7 @@ class AdapterNetwork(ValueNetwork):
         policy_parameters = {id(parameter) for parameter in policy.parameters()}
         with _policy_restored(policy):
             policy.add_adapter(ADAPTER, _critic_settings(settings))
-            # Not a fresh adapter: a policy that was warm-started reads with its own.
+            # A copy and not a new adapter, because a warm-started policy reads with its own adapter.
             lora = {name: value for name, value in weights.items() if "lora_" in name}
             set_peft_model_state_dict(policy, lora, adapter_name=ADAPTER)
             self._config = policy.peft_config[ADAPTER]
@@ -185,7 +187,7 @@ class AdapterNetwork(ValueNetwork):
 
     @contextmanager
     def active(self, training: bool) -> Iterator[None]:
-        """The critic's adapter takes the policy's place."""
+        """The critic's adapter is active instead of the policy's; dropout is off."""
         with self._installed(), _without_dropout(self._policy, training):
             self._policy.set_adapter(ADAPTER)
             self._policy.requires_grad_(False)
@@ -194,17 +196,17 @@ class AdapterNetwork(ValueNetwork):
             yield
 
     def save(self, folder: Path) -> None:
-        """PEFT's files in ``folder/critic``, and the head.
+        """Write PEFT's files to ``folder/critic``, and the head to ``folder``.
 
-        One level down on purpose: transformers takes every folder of a checkpoint that directly holds an adapter for
-        one of the policy's.
+        The adapter is one level down on purpose: transformers takes every folder of a checkpoint that directly contains
+        an adapter for one of the policy's.
         """
         with self._installed():
             self._policy.save_pretrained(folder, selected_adapters=[ADAPTER], save_embedding_layers=False)
         save_file(self.head.state_dict(), folder / _HEAD_FILE)
 
     def load(self, folder: Path) -> None:
-        """Both parts, in place."""
+        """Read both parts into the existing parameters."""
         weights = load_peft_weights(str(folder / ADAPTER), device="cpu")
         with self._installed():
             set_peft_model_state_dict(self._policy, weights, adapter_name=ADAPTER)
@@ -220,21 +222,21 @@ class AdapterNetwork(ValueNetwork):
 
 
 def _critic_settings(settings: LoraConfig) -> LoraConfig:
-    """The policy's LoRA settings without what would reach beyond the adapter's own matrices."""
+    """The policy's LoRA settings without those that change more than the adapter's own matrices."""
     own: LoraConfig = copy.deepcopy(settings)
     own.inference_mode = False
     own.lora_dropout = 0.0
-    own.init_lora_weights = True  # overwritten by a copy; "pissa" and its like would change the shared base
+    own.init_lora_weights = True  # overwritten by a copy; "pissa" and similar ones would change the shared base
     own.bias = "none"
     own.modules_to_save = None
     own.trainable_token_indices = None
-    own.layer_replication = None  # done already, by the policy's adapter
+    own.layer_replication = None  # the policy's adapter has done it already
     return own
 
 
 @contextmanager
 def _policy_restored(policy: PeftModel) -> Iterator[None]:
-    """Give back the active adapter, what is trainable, and the adapters there are, as they were."""
+    """Restore the policy's adapters, the active one, and which parameters are trainable."""
     name = policy.active_adapter
     trainable = [(parameter, parameter.requires_grad) for parameter in policy.parameters()]
     try:
@@ -249,16 +251,16 @@ def _policy_restored(policy: PeftModel) -> Iterator[None]:
 
 
 def _adapter_slots(policy: PeftModel) -> list[nn.ModuleDict | nn.ParameterDict]:
-    """Where PEFT's layers keep the critic's matrices: dictionaries by adapter name."""
+    """The dictionaries, by adapter name, in which PEFT's layers keep the critic's matrices."""
     dictionaries = [module for module in policy.modules() if isinstance(module, (nn.ModuleDict, nn.ParameterDict))]
     return [slots for slots in dictionaries if ADAPTER in slots]
 
 
 @contextmanager
 def _without_dropout(model: nn.Module, training: bool) -> Iterator[None]:
-    """Evaluation mode, but with gradient checkpointing in training, where it is enabled.
+    """Evaluation mode, but in training with gradient checkpointing where it is enabled.
 
-    Checkpointing asks the decoder layer whether it is training, dropout asks the modules inside the layer.
+    Checkpointing depends on the mode of the decoder layer, dropout on the modes of the modules inside the layer.
     """
     modes = [(module, module.training) for module in model.modules()]
     try:
@@ -272,17 +274,13 @@ def _without_dropout(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = mode
 
 
-
-_RECORD = "critic.json"
-
-
 def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Write a critic's folder; the one that was there before is replaced.
+    """Write a critic's folder; an earlier critic there is replaced.
 
     Args:
-        folder: Gets its name when everything in it is on the disk.
+        folder: Appears only when all its files are on the disk.
         record: Kind and shapes of the critic.
-        write: Puts the files into the folder it is given.
+        write: Writes the files into the folder that it is given.
 
     Raises:
         CriticError: If the folder exists and holds something else.
@@ -297,7 +295,7 @@ def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], N
     for path in partial.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
-                os.fsync(file.fileno())  # before the rename, or a power cut leaves empty files under the final name
+                os.fsync(file.fileno())  # before the rename, or a power cut could leave empty files
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(partial, folder)
 
@@ -310,12 +308,12 @@ def check_critic(folder: Path, record: dict[str, Any]) -> None:
     """
     if not (folder / _RECORD).is_file():
         raise CriticError(
-            f"{folder} holds no critic (no {_RECORD}); resume from a checkpoint of a run with a critic, or start anew"
+            f"{folder} holds no critic (no {_RECORD}); resume from a checkpoint of a run with a critic, or start again"
         )
     found = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
     if found != record:
         raise CriticError(
             f"{folder} holds a critic of kind {found['kind']!r} with {len(found['shapes'])} tensors that does not fit "
             f"this one of kind {record['kind']!r} with {len(record['shapes'])}; resume with the model and the LoRA "
-            "settings that the run was started with"
+            "settings with which the run was started"
         )

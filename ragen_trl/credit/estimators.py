@@ -1,7 +1,7 @@
-"""Who gets credit for a return: from a rollout to advantages, by the estimator that a configuration names.
+"""From a rollout batch to advantages, by the estimator that the configuration names.
 
-Wiring between `RolloutBatch` and the pure estimators of `advantages`, `gae` and `turn_advantages`. Two layouts of
-columns meet here: TRL's completions begin behind the first prompt, the critic reads whole trajectories
+This module connects `RolloutBatch` with the pure estimators of ``algorithms``: `advantages`, `gae`, `turn_advantages`.
+Two layouts of columns meet here: TRL's completions begin after the first prompt, the critic reads whole trajectories
 (`batch.collate`).
 """
 
@@ -21,15 +21,20 @@ from ragen_trl.credit.critic import Critic
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.trajectory import Trajectory
 
-# Limits that no message to the model speaks of: the episode could have gone on as far as the model can know.
+# Limits that no message to the model mentions: as far as the model knows, the episode could have gone on.
 _UNSEEN_LIMITS = ("context", "env")
+
+
+def unknown_advantage(args: StarPOConfig) -> NotImplementedError:
+    """The error for a name in ``config.validation.ADVANTAGES`` that no estimator here computes."""
+    return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
 
 
 def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     """(B,) group-relative advantages, one for all tokens of a trajectory.
 
-    The rewards of several functions are added up and then normalised; with TRL's ``normalize_then_sum`` each function
-    is normalised within its groups, the weighted sum then over the batch.
+    The rewards of several functions are added up and then normalised. With TRL's ``normalize_then_sum``, the rewards of
+    each function are normalised within groups, and then their weighted sum is normalised over the batch.
     """
     size, baseline, scale = rollout.group_size, args.baseline, args.scale_rewards
     if args.multi_objective_aggregation == "sum_then_normalize":
@@ -41,7 +46,7 @@ def trajectory_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Te
 
 
 def _normalised(groups: torch.Tensor) -> torch.Tensor:
-    """(P, G) rewards → the same with mean 0 and std 1 within each group, over the members that were given one."""
+    """(P, G) rewards with mean 0 and std 1 within each group, over the members that have a reward."""
     given = ~groups.isnan()
     count = given.sum(dim=1, keepdim=True)
     centred = (groups - groups.nanmean(dim=1, keepdim=True)).nan_to_num(nan=0.0)
@@ -57,8 +62,10 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         anchors = [summary.anchors for summary in rollout.summaries]
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
-    else:
+    elif args.advantage == "mt_grpo":
         turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+    else:
+        raise unknown_advantage(args)
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -68,13 +75,14 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CriticCredit:
-    """Advantages by a critic, and what the critic is to learn from them; columns as in ``batch.collate``.
+    """Advantages by a critic, and what the critic learns from them; columns as in ``batch.collate``.
 
     Attributes:
         advantages: (L, S), 0 at environment tokens.
-        targets: (L, S) returns that the critic should have said.
-        mask: (L, S) where it should: at every sampled token, or at the first one of each turn ("turn_gae").
-        action_mask: (L, S) sampled tokens.
+        targets: (L, S) returns that the critic should have predicted.
+        mask: (L, S) true where the critic learns: at every sampled token, or at the first one of each turn
+            ("turn_gae").
+        action_mask: (L, S) true at sampled tokens.
     """
 
     advantages: torch.Tensor
@@ -90,13 +98,13 @@ def critic_credit(
     bootstrap: torch.Tensor,
     args: StarPOConfig,
 ) -> CriticCredit:
-    """Generalised advantage estimation in the form that ``args.advantage`` names.
+    """Generalised advantage estimation in the variant that ``args.advantage`` names.
 
     Args:
         trajectories: L trajectories.
-        turn_rewards: (L, K) reward of each turn, 0 past the last one.
+        turn_rewards: (L, K) reward of each turn, 0 after the last one.
         values: (L, S) the critic's value of the state before each token.
-        bootstrap: (L,) value behind the last token; 0 where the episode is over.
+        bootstrap: (L,) value after the last token; 0 if the task is over.
         args: Discounts and λ.
     """
     columns = collate(trajectories, pad_id=0)
@@ -113,7 +121,7 @@ def critic_credit(
         advantages, targets = bi_level_gae(
             turn_rewards, values, turn_ids, args.turn_gamma, args.gamma, args.gae_lambda, bootstrap
         )
-    else:
+    elif args.advantage == "turn_gae":
         turn_values = torch.zeros_like(turn_rewards)
         turn_mask = torch.zeros_like(turn_rewards, dtype=torch.bool)
         for row, trajectory in enumerate(trajectories):
@@ -124,6 +132,8 @@ def critic_credit(
             turn_rewards, turn_values, turn_mask, args.turn_gamma, args.turn_lambda, bootstrap
         )
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
+    else:
+        raise unknown_advantage(args)
     mask = starts if args.advantage == "turn_gae" else action_mask
     return CriticCredit(advantages, targets, mask, action_mask)
 
@@ -138,14 +148,14 @@ def critic_advantages(
     """(L, T) advantages of this process's completion tokens by a critic, which then learns from the same returns.
 
     Args:
-        critic: Values the states first, and is updated behind that.
+        critic: Values the states first, and is updated after that.
         rollout: What is trained on.
         args: The estimator, its discounts, minibatches and epochs.
         total: Adds a tensor up over all processes.
-        seed: Of the order in which the critic sees trajectories.
+        seed: Random seed of the order in which the critic sees trajectories.
 
     Returns:
-        The advantages, and what the critic's update says of itself.
+        The advantages, and the metrics of the critic's update.
     """
     trajectories = rollout.trajectories
     values, after = critic.values(trajectories, [goes_on(trajectory, args.bootstrap) for trajectory in trajectories])
@@ -162,14 +172,14 @@ def critic_advantages(
 
 
 def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
-    """Whether an episode's end is a limit behind which the critic's value counts.
+    """Whether an episode ended at a limit after which the critic's value counts.
 
-    An end of the task is worth 0. So is, with ``bootstrap="unseen"``, a limit that every message counts down (turns,
-    actions): it is part of the state, and what comes behind it earns nothing.
+    After the end of the task nothing can be earned. With ``bootstrap="unseen"``, the same holds for a limit that every
+    message counts down (turns, actions): it is part of the state.
     """
     if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
         return False
-    if trajectory.limit in FAILURES:  # no message came back, so there is no state to be worth anything
+    if trajectory.limit in FAILURES:  # no message came back, so there is no state to value
         return False
     return bootstrap == "all" or trajectory.limit in _UNSEEN_LIMITS
 

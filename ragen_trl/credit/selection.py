@@ -1,4 +1,4 @@
-"""Which groups are trained on: StarPO-S's filter as a configuration describes it, for one environment or several."""
+"""Which groups are trained on: StarPO-S's filter with a configuration's options, for one environment or several."""
 
 from collections import Counter
 
@@ -13,9 +13,10 @@ from ragen_trl.rollout.seeds import interleave
 def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
     """The groups with the largest standard deviation of raw returns, in ascending order.
 
-    Environments are filtered apart: they pay on different scales, and the one that pays most would be all that is left.
-    Each gets places in proportion to its groups, at least one. With refills, groups of all rollouts compete for the
-    places of one. Without a filter, all groups: one trajectory alone, which only a critic can judge, has no spread.
+    Environments are filtered separately, because their rewards have different scales, and only groups of the one with
+    the largest rewards would remain. Each environment may keep groups in proportion to its number of groups, at least
+    one. With refills, the groups of all rollouts compete for the places of one rollout. Groups of one trajectory have
+    no spread and need a critic; then all groups are kept.
     """
     if rollout.group_size == 1:
         return list(range(rollout.num_groups))

@@ -31,6 +31,8 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
 
 Say = Callable[[str], None]
+Results = dict[tuple[str, str], dict[str, Any]]
+"""By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``."""
 
 
 class EvaluationStopped(Exception):
@@ -66,12 +68,12 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
             "policies": {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players},
         }
         folder = EvalFolder(plan.folder, settings, plan.run.overwrite)
-        reasons = _play_all(plan, players, folder, say)
+        results = _play_all(plan, players, folder, say)
     finally:
         if remote is not None:
             say(f"API: {remote.api.counts.in_words()}")
             remote.close()
-    summary = _summary(plan, players, folder, reasons)
+    summary = _summary(plan, settings["policies"], results)
     if remote is not None:
         summary["api"] = {"endpoint": remote.api.endpoint, **remote.api.counts.as_dict()}
     write_atomically(plan.folder / "results.md", markdown(summary))
@@ -89,30 +91,29 @@ def unplayed(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> dict[tuple[str, str], str]:
-    """Play the missing episodes; returns, by policy and environment, why something cannot be played."""
+def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say: Say) -> Results:
+    """Play the missing episodes; returns the results by policy and environment."""
     pairs = [(player.name, task.name) for player in players for task in plan.tasks]
     each = plan.run.episodes * plan.run.samples_per_start
     total, there = len(pairs) * each, sum(len(_wanted(plan, folder.finished(*pair))) for pair in pairs)
     if there:
         say(f"{there} of {total} episodes are there already, in {folder.path}")
-    reasons: dict[tuple[str, str], str] = {}
+    results: Results = {}
     with progress_bar(total, "evaluate", "episode", initial=there) as bar, _named_stop(plan, bar):
         for player in players:
             for task in plan.tasks:
                 label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
-                bar.set_description(label)
+                bar.set_description_str(label)
                 due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
                 reason = _play(plan, player, task, folder, bar)
                 found = _result(plan, player, task, folder) if reason is None else {"not_played": reason}
-                if "not_played" in found:
-                    reasons[player.name, task.name] = found["not_played"]
+                results[player.name, task.name] = found
                 bar.total -= due - bar.n  # the episodes that could not be played
                 bar.clear()
                 for line in _lines(found, _args_of(task, player).max_completion_length):
                     say(f"{label}: {line}" if not line.startswith(" ") else line)
             player.close()
-    return reasons
+    return results
 
 
 def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> str | None:
@@ -174,29 +175,23 @@ def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
         )
 
 
-def _summary(
-    plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, reasons: dict[tuple[str, str], str]
-) -> dict[str, Any]:
-    """The content of ``summary.json``."""
+def _summary(plan: EvalPlan, policies: Mapping[str, Any], results: Results) -> dict[str, Any]:
+    """The content of ``summary.json``; ``policies`` are their settings by name."""
     environments = {}
     for task in plan.tasks:
-        results: dict[str, dict[str, Any]] = {}
-        for player in players:
-            reason = reasons.get((player.name, task.name))
-            results[player.name] = {"not_played": reason} if reason else _result(plan, player, task, folder)
         settings = task.settings()
         environments[task.name] = {
             "env": settings.pop("env"),
             "env_kwargs": settings.pop("env_kwargs"),
             "options": settings,
             "about": about(task.spec.env, task.args["random"], task.spec.kwargs),
-            "results": _normalised(results),
+            "results": _normalised({name: results[name, task.name] for name in policies}),
         }
     return {
         **provenance(),
         "episodes": plan.run.episodes,
         "samples_per_start": plan.run.samples_per_start,
-        "policies": {player.name: player.settings(_args_of(plan.tasks[0], player)) for player in players},
+        "policies": policies,
         "environments": environments,
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
@@ -48,69 +48,55 @@ class PlayerError(UserError, ValueError):
     """A model cannot play what it was asked to play."""
 
 
-class Player(Protocol):
-    """One row of the table.
+class Player:
+    """One row of the table. A derived class overrides what it has.
 
     Attributes:
         name: The name of the row.
         baseline: Whether it is a baseline, which an environment may lack.
     """
 
-    name: str
-    baseline: bool
-
-    def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """The settings that its replies depend on."""
-
-    def check(self, task: Task) -> None:
-        """Raise `PlayerError` if it cannot even begin the task."""
-
-    def policy(self, task: Task) -> Policy | str:
-        """A policy that is ready to play, or the name of a baseline."""
-
-    def close(self) -> None:
-        """Free what it holds; it has played everything."""
-
-
-class Baseline:
-    """The random policy or the oracle."""
-
-    baseline = True
+    baseline = False
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
-        """None: a baseline depends on the task only."""
+        """The settings that its replies depend on, beside the task."""
         return {}
 
     def check(self, task: Task) -> None:
-        """Nothing is checked here: a missing baseline shows at the first action."""
+        """Raise `PlayerError` if it is known in advance that it cannot begin the task."""
+
+    def policy(self, task: Task) -> Policy | str:
+        """A policy that is ready to play, or the name of a baseline."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Free what it holds; it has played everything."""
+
+
+class Baseline(Player):
+    """The random policy or the oracle. If an environment has none, that shows at the first action."""
+
+    baseline = True
 
     def policy(self, task: Task) -> str:
         """Its name, as `ragen_trl.evaluate` takes it."""
         return self.name
 
-    def close(self) -> None:
-        """There is nothing to free."""
 
-
-class Remote:
+class Remote(Player):
     """A model behind an API. All environments are played by one policy, whose counts add up."""
 
-    baseline = False
-
     def __init__(self, name: str, policy: ApiPolicy) -> None:
-        self.name = name
+        super().__init__(name)
         self.api = policy
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The endpoint, and how the model is sampled and spoken to."""
-        manner = {name: getattr(args, name) for name in MANNER}
-        return {"backend": "api", "endpoint": self.api.endpoint, **_sampling_settings(self.api.sampling), **manner}
-
-    def check(self, task: Task) -> None:
-        """Nothing is checked here: only the server knows its limits."""
+        backend = {"backend": "api", "endpoint": self.api.endpoint}
+        return {**backend, **_sampling_settings(self.api.sampling), **_manner(args)}
 
     def policy(self, task: Task) -> ApiPolicy:
         """The policy."""
@@ -121,7 +107,7 @@ class Remote:
         self.api.close()
 
 
-class LocalModel:
+class LocalModel(Player):
     """A model on this machine.
 
     Args:
@@ -133,11 +119,9 @@ class LocalModel:
         ModelNotFoundError: If there is no such model.
     """
 
-    baseline = False
-
     def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
         check_model(name)
-        self.name = name
+        super().__init__(name)
         self._args = args
         self._temperature = temperature
         self._context: int | None = getattr(model_config(name).get_text_config(), "max_position_embeddings", None)
@@ -148,8 +132,8 @@ class LocalModel:
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The weights, and how the model is sampled and spoken to."""
         backend = {"backend": "vllm"} if self._args.use_vllm else {"backend": "transformers", "bf16": bool(args.bf16)}
-        manner = {name: getattr(args, name) for name in MANNER}
-        return {"model": fingerprint(self.name), **backend, **_sampling_settings(self._sampling(args)), **manner}
+        sampling = _sampling_settings(self._sampling(args))
+        return {"model": fingerprint(self.name), **backend, **sampling, **_manner(args)}
 
     def check(self, task: Task) -> None:
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
@@ -318,3 +302,7 @@ def _without_weights(name: str) -> Any:
 
 def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
     return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
+
+
+def _manner(args: StarPOConfig) -> dict[str, Any]:
+    return {name: getattr(args, name) for name in MANNER}

@@ -88,7 +88,7 @@ def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False
     return "\n\n".join(parts)
 
 
-def aligned(table: Sequence[Sequence[str]], colour: bool, better: Sequence[str] = ()) -> str:
+def aligned(table: Sequence[Sequence[str]], colour: bool = False, better: Sequence[str] = ()) -> str:
     """A table as text with aligned columns; a reason in place of numbers may be longer than its column.
 
     Args:

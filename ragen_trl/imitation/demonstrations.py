@@ -1,9 +1,9 @@
-"""Demonstrations by any policy, in the tokens of a local model: what `fine_tuning.warm_start` learns from.
+"""Demonstrations by any policy, in the tokens of a local model, for `fine_tuning.warm_start`.
 
-A policy that only writes text (`ApiPolicy`, a script, a person) plays; what it was shown and what it wrote is then
-tokenised with the *local* chat, turn by turn and append-only, so that the examples look exactly like the rollouts of
-the model that learns. The episodes are not played again. Left out: repairing replies that the environment could not
-read, and telling good turns of failed episodes from bad ones.
+A policy that only writes text (`ApiPolicy`, a script, a person) plays. Messages and replies are then tokenised with the
+*local* chat, turn by turn and append-only, so that the examples look exactly like rollouts of the model that learns.
+The episodes are not played again. Left out: repairing replies that the environment could not read, and telling good
+turns of failed episodes from bad ones.
 """
 
 import logging
@@ -23,9 +23,8 @@ from ragen_trl.trajectory import Trajectory, Turn
 logger = logging.getLogger(__name__)
 
 
-
 def succeeded(trajectory: Trajectory) -> bool:
-    """Whether it succeeded: what `demonstrations_from` keeps unless told otherwise."""
+    """Whether an episode succeeded: the default of `demonstrations_from` for what to keep."""
     return trajectory.success
 
 
@@ -38,27 +37,27 @@ def demonstrations_from(
     keep: Callable[[Trajectory], bool] = succeeded,
     batch_size: int = 64,
 ) -> list[Trajectory]:
-    """Play an episode a seed and keep some, tokenised for a local model.
+    """Play one episode per seed and keep some of them, tokenised for a local model.
 
-    An `ApiPolicy` with a cache makes it resumable: repeated with the same arguments, it asks for nothing twice.
+    An `ApiPolicy` with a cache makes this resumable: repeated with the same arguments, it does not ask twice.
 
     Args:
-        policy: Who plays. Its own tokens, if it has any, are replaced.
+        policy: The policy that plays. Its own tokens, if it has any, are replaced.
         env: A Gymnasium id or a function, as for the trainer.
-        args: Limits and format; ``args.seed`` draws outcomes and the policy's dice.
-        chat: Of the model that shall learn.
-        seeds: Start states, none of which evaluation uses.
-        keep: Which episodes to keep; ``lambda trajectory: True`` for all. Those that a failure of the policy or the
-            environment ended are never kept.
-        batch_size: Episodes played side by side.
+        args: Limits and format. ``args.seed`` fixes the outcome seeds and the sampling seeds.
+        chat: The chat of the model that will learn.
+        seeds: Seeds of the start states; none of them may be for evaluation.
+        keep: Which episodes to keep; ``lambda trajectory: True`` for all. Episodes that a failure of the policy or of
+            the environment ended are never kept.
+        batch_size: Number of episodes played side by side.
 
     Returns:
-        The kept episodes, in order, without log-probabilities. Left out, and logged, are those that the local model
-        could not have played: a reply without the forced prefix, or more than ``max_completion_length`` tokens after
-        the first prompt.
+        The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played are
+        left out and logged: those with a reply without the forced prefix, or with more than ``max_completion_length``
+        tokens after the first prompt.
 
     Raises:
-        SeedOverlapError: If a seed is one of evaluation.
+        SeedOverlapError: If a seed is for evaluation.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
@@ -84,15 +83,15 @@ def demonstrations_from(
 def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
     """The same episode with the token ids that a local chat gives its messages.
 
-    What a reply has before the forced prefix (a greeting, blanks) is dropped: the environment ignored it, and the model
-    that learns cannot write it. A reply that was cut by its limit has no end-of-turn token, so none is learnt.
+    Text before the forced prefix of a reply (a greeting, blanks) is dropped: the environment ignored it, and the model
+    that learns cannot write it. A reply that its limit cut has no end-of-turn token, so the model does not learn one.
 
     Args:
-        chat: Of the local model.
-        trajectory: Played by anyone; only its texts are read.
+        chat: The chat of the local model.
+        trajectory: An episode of any policy; only its texts are read.
 
     Returns:
-        ``None`` if a reply does not have the prefix anywhere.
+        The episode, or ``None`` if a reply does not contain the prefix.
     """
     turns: list[Turn] = []
     last: int | None = None  # the context's last token

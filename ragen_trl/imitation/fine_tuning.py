@@ -1,7 +1,7 @@
-"""Warm start: supervised fine-tuning on oracle play, with as much noise as leaves RL something to teach.
+"""Warm start: supervised fine-tuning on oracle play, with enough noise to leave something for RL to improve.
 
-Demonstrations are played through the very loop that trains later (`play` with a scripted policy), so prompts, masks and
-token ids of the examples are those of the rollouts; nothing is rendered a second time.
+Demonstrations are played by the same loop that trains later (`play` with a scripted policy). So prompts, masks and
+token ids of the examples are those of the rollouts, and nothing is rendered a second time.
 """
 
 import json
@@ -33,16 +33,16 @@ from ragen_trl.trajectory import Trajectory
 
 
 class TargetError(UserError, ValueError):
-    """A warm start would take the place of something else."""
+    """A warm start would replace something else."""
 
 
 class DemonstrationsError(UserError, ValueError):
-    """There is nothing to learn from, or it is not in tokens."""
+    """There are no demonstrations, or they have no tokens."""
 
 
 @dataclass
 class WarmStartConfig:
-    """How demonstrations are played and learnt.
+    """How demonstrations are played and learned.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -52,7 +52,7 @@ class WarmStartConfig:
     noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
     demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
     demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
-    demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimiser step."})
+    demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimizer step."})
     demo_epochs: float = field(default=1.0, metadata={"help": "Passes over the demonstrations."})
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ def demonstrate(
     config: WarmStartConfig,
     batch_size: int = 256,
 ) -> list[Trajectory]:
-    """Play noisy-oracle episodes on warm-start seeds (never evaluated, never trained on by RL)."""
+    """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses."""
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
@@ -92,7 +92,7 @@ def demonstrate(
 
 
 def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:
-    """Token-exact examples for ``SFTTrainer``: ``labels`` are -100 everywhere but on reply tokens."""
+    """Token-exact examples for ``SFTTrainer``: ``labels`` are -100 everywhere except on reply tokens."""
     rows: dict[str, list[Any]] = {"input_ids": [], "labels": []}
     for segment in (segment for trajectory in trajectories for segment in trajectory.segments):
         ids = list(segment.token_ids)
@@ -112,47 +112,42 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears whole or not at all: everything is written beside it and renamed at the end.
+    The folder appears complete or not at all: everything is written next to it and renamed at the end.
 
     Args:
-        model: The model, which is changed.
+        model: The model; its weights change.
         tokenizer: Its tokenizer.
         env: A Gymnasium id or a function, as for the trainer.
         args: Limits and format of play, seed, precision.
-        config: How demonstrations are played and learnt.
-        output_dir: Where the model goes.
+        config: How demonstrations are played and learned.
+        output_dir: Folder for the model.
         demonstrations: Episodes to learn from instead of oracle play, in this tokenizer's tokens
-            (`collected.demonstrations_from`); ``config`` then says only how they are learnt.
+            (`demonstrations.demonstrations_from`). ``config`` then only says how they are learned.
 
     Returns:
-        ``output_dir``. Its ``warm_start.json`` says what was learnt from.
+        ``output_dir``. Its ``warm_start.json`` describes the demonstrations.
 
     Raises:
         DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
-        TargetError: If ``output_dir`` is a file, or holds something else than a former warm start.
+        TargetError: If ``output_dir`` is a file, or holds something other than an earlier warm start.
     """
     target = Path(output_dir)
     _check_target(target)
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    note: dict[str, Any] = {}
+    noise: dict[str, float] = {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
-        note["noise"] = config.noise
+        noise["noise"] = config.noise
     _check_learnable(demonstrations)
-    trainer = SFTTrainer(
-        model,
-        args=_sft_config(partial, args, config),
-        train_dataset=to_examples(demonstrations),
-        processing_class=tokenizer,
-    )
+    examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
+    trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
     trainer.save_model(str(partial))  # with the tokenizer
-    successes = sum(trajectory.success for trajectory in demonstrations)
-    note = {"demonstrations": len(demonstrations), **note, "successes": successes}
     if isinstance(env, str):
         save_play_options(partial, env, args)
+    note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     _replace(partial, target)
     return target
@@ -192,15 +187,15 @@ def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
 
 
 def _check_target(target: Path) -> None:
-    """A former warm start is replaced, and nothing else."""
+    """Only an earlier warm start may be replaced."""
     if target.exists() and not target.is_dir():
         raise TargetError(f"{target} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
-        raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; give another")
+        raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; name another")
 
 
 def _replace(partial: Path, target: Path) -> None:
-    """Rename a finished folder to its place; a former one is moved away whole before it is deleted."""
+    """Rename a finished folder to its final name. An earlier one is moved away first and then deleted."""
     former = target.with_name(f"{target.name}.former")
     shutil.rmtree(former, ignore_errors=True)
     if target.exists():

@@ -20,25 +20,30 @@ START = 10
 """How many values at the beginning a run is compared with."""
 
 
-def spike_indices(
-    norms: Sequence[float], window: int = 20, factor: float = 10.0, min_history: int = 5
-) -> list[int]:
-    """Where a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
+def is_spike(
+    norms: Sequence[float], index: int, window: int = 20, factor: float = 10.0, min_history: int = 5
+) -> bool:
+    """Whether a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
 
     The papers mention spikes and give no threshold; this one is ours. Values that are not finite count as spikes and
     are left out of the medians.
 
     Args:
         norms: Gradient norms before clipping.
+        index: Which of them.
         window: How many values the median is taken of.
         factor: How many times the median a spike exceeds.
         min_history: With fewer finite values before it, a finite value is no spike.
 
     Example:
-        >>> spike_indices([1.0, 1.0, 1.0, 1.0, 1.0, 20.0, math.nan])
+        >>> norms = [1.0, 1.0, 1.0, 1.0, 1.0, 20.0, math.nan]
+        >>> [index for index in range(len(norms)) if is_spike(norms, index)]
         [5, 6]
     """
-    return [index for index in range(len(norms)) if _is_spike(norms, index, window, factor, min_history)]
+    if not math.isfinite(norms[index]):
+        return True
+    before = [norm for norm in norms[max(0, index - window) : index] if math.isfinite(norm)]
+    return len(before) >= min_history and norms[index] > factor * median(before)
 
 
 def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
@@ -51,7 +56,7 @@ def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
         return None
     usual = median([norm for norm in norms[:START] if math.isfinite(norm)] or [0.0])
     recent = range(max(0, len(norms) - window), len(norms))
-    found = sum(_is_spike(norms, index, 20, 10.0, 5) and not norms[index] <= 10.0 * usual for index in recent)
+    found = sum(is_spike(norms, index) and not norms[index] <= 10.0 * usual for index in recent)
     return (float(found), float(count)) if found >= count else None
 
 
@@ -198,10 +203,3 @@ def trailing_means(values: Sequence[float], window: int) -> list[float]:
         total += new - old
         means.append(total / window)
     return means
-
-
-def _is_spike(norms: Sequence[float], index: int, window: int, factor: float, min_history: int) -> bool:
-    if not math.isfinite(norms[index]):
-        return True
-    before = [norm for norm in norms[max(0, index - window) : index] if math.isfinite(norm)]
-    return len(before) >= min_history and norms[index] > factor * median(before)

@@ -82,7 +82,7 @@ class CollapseMonitor(TrainerCallback):
 
     Raises:
         MonitorError: If an option has an unknown value, if ``action`` is ``"rollback"`` and ``save_strategy`` is
-            ``"no"``, or if the mutual information of a model sharded by FSDP is to be measured.
+            ``"no"``, or if ``mi_every`` is not 0 for a model sharded by FSDP.
 
     Example:
         ``trainer.add_callback(CollapseMonitor(trainer, action="stop"))``

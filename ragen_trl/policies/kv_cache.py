@@ -1,10 +1,10 @@
 """Keys and values of many growing contexts, kept between turns.
 
-Token ``p`` of a row always lies in slot ``p``, whatever the other rows do, so a row's attention mask is just
-"slots up to my position" and nothing ever has to be shifted or compacted along the time axis. Padding inside a
-chunk is written to a spare last slot that no mask ever reaches. The rows of one forward pass lie side by side, so
-that attention reads the store itself and no copy of it. Left out: pages (rows that share memory), which attention
-without a kernel of its own could only read through copies.
+Token ``p`` of a row is always in slot ``p``, whatever the other rows do. So a row's attention mask is just "slots up to
+my position", and nothing is ever shifted or compacted along the time axis. Padding inside a chunk is written to a spare
+last slot that no mask ever reaches. The rows of one forward pass are neighbours, so that attention reads the stored
+tensors themselves and no copy. Left out: pages (rows that share memory), because attention without a special kernel
+could only read them through copies.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from typing import Any
 import torch
 from transformers import Cache
 
-_MARGIN = 16  # slots: capacities are multiples of it, so that a store grows once in a while and shapes repeat
+_MARGIN = 16  # slots: capacities are multiples of it, so that the tensors grow seldom and shapes repeat
 
 
 class SlotCache(Cache):
     """A transformers cache addressed by (row, slot).
 
-    Call `place` before each forward pass; ``update`` then writes the new keys and values there and returns those of
-    the rows of the pass.
+    Call `place` before each forward pass. ``update`` then writes the new keys and values there and returns those of the
+    rows of the pass.
 
     Args:
-        num_rows: Rows to keep.
+        num_rows: Number of rows.
 
     Attributes:
-        capacity: Slots of every row, the spare one included.
+        capacity: Number of slots of every row, the spare one included.
     """
 
     def __init__(self, num_rows: int) -> None:
@@ -47,8 +47,8 @@ class SlotCache(Cache):
     def reserve(self, length: int) -> None:
         """Make room for contexts of ``length`` tokens.
 
-        Grows by a quarter at least. Copies then cost little next to the attention that reads the same slots for every
-        token, and so do the empty slots that it reads.
+        The cache grows by at least a quarter. Attention reads all slots for every token, and next to that the copies
+        and the empty slots cost little.
         """
         if length + 1 <= self.capacity:
             return
@@ -58,7 +58,7 @@ class SlotCache(Cache):
         self._values = [self._grown(tensor) for tensor in self._values]
 
     def select(self, rows: Sequence[int]) -> None:
-        """Row ``i`` becomes what row ``rows[i]`` was: drops, reorders and repeats rows."""
+        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows."""
         self.num_rows = len(rows)
         self._keys = [_selected(tensor, rows) for tensor in self._keys]
         self._values = [_selected(tensor, rows) for tensor in self._values]
@@ -67,10 +67,10 @@ class SlotCache(Cache):
         """Say where the next forward pass reads and writes.
 
         Args:
-            first_row: Its first row; the others follow it.
+            first_row: The first row of the pass; the others follow it.
             slots: (b, n) slot of each new token.
-            length: Slots that attention may look at, ``capacity`` at most. All of them are the fastest to read; those
-                that hold nothing are zeros.
+            length: Number of slots that attention may read, at most ``capacity``. Reading all of them is fastest; empty
+                slots hold zeros.
         """
         self._span = slice(first_row, first_row + len(slots))
         self._places = (torch.arange(len(slots), device=slots.device)[:, None], slots)
@@ -90,7 +90,7 @@ class SlotCache(Cache):
         )
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Slots in use; models ask only to default their position ids, which a ``SlotCache`` user passes itself."""
+        """Slots in use. Models ask for it only to make default position ids; here the caller passes position ids."""
         return self._length
 
     def _write_and_read(self, store: torch.Tensor, new: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Which models can be sampled with a kept KV cache, and for how long a context.
+"""Which models can be sampled with a kept KV cache, with how long a context, and whether a name leads to a model.
 
-A ``SlotCache`` needs layers that attend to the full context under a mask of ours, at positions of ours. Left out, and
-refused: sliding windows, because a slot never moves; recurrent layers, whose state is not one entry a token; ALiBi as
-transformers builds it, from a mask that says only which tokens count and not where they stand.
+A ``SlotCache`` needs layers that attend to the full context, with our mask and our positions. Left out, and refused:
+sliding windows, because a slot never moves; recurrent layers, because their state is not one entry per token; and ALiBi
+as transformers builds it, from a mask that says which tokens count but not their positions.
 """
 
 import inspect
@@ -19,8 +19,16 @@ class UnsupportedModelError(UserError, ValueError):
     """The model cannot be sampled with a kept KV cache."""
 
 
+class ModelNotFoundError(UserError, FileNotFoundError):
+    """A model's path or hub id names nothing that can be loaded."""
+
+
+class NoReferenceError(UserError, ValueError):
+    """TRL cannot load the reference model of its KL term."""
+
+
 def check_supported(model: PreTrainedModel | PeftModel) -> None:
-    """Raise `UnsupportedModelError`, with the name and the remedy, for a model that would sample something else."""
+    """Raise `UnsupportedModelError` for a model whose samples would be wrong; it says what to use instead."""
     config = model.config.get_text_config()
     name = config.name_or_path or config.model_type
     layers = _other_layers(model)
@@ -32,8 +40,8 @@ def check_supported(model: PreTrainedModel | PeftModel) -> None:
     base = model.get_base_model() if isinstance(model, PeftModel) else model
     if "position_ids" not in inspect.signature(type(base).forward).parameters or getattr(config, "alibi", False):
         raise UnsupportedModelError(
-            f"{name!r} takes no position ids (ALiBi); the Transformers backend needs rotary or learned positions "
-            "(Qwen2, Qwen3, Llama, SmolLM2, OPT, …). Use such a model"
+            f"{name!r} takes no position ids (ALiBi); the Transformers backend needs rotary or learned positions. "
+            "Use such a model (Qwen2, Qwen3, Llama, SmolLM2, OPT, …)"
         )
     attention = model.config._attn_implementation
     if attention not in ("sdpa", "eager"):
@@ -44,12 +52,12 @@ def check_supported(model: PreTrainedModel | PeftModel) -> None:
 
 
 def context_length(model: PreTrainedModel | PeftModel) -> int | None:
-    """Positions the model knows, ``None`` if its config names no limit."""
+    """Number of positions that the model knows; ``None`` if its config names no limit."""
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
 def _other_layers(model: PreTrainedModel | PeftModel) -> list[str]:
-    """Kinds of layers that do not attend to all of the context."""
+    """The kinds of the model's layers that do not attend to the whole context."""
     config = model.config.get_text_config()
     if model._is_stateful:
         return ["recurrent"]
@@ -57,36 +65,27 @@ def _other_layers(model: PreTrainedModel | PeftModel) -> list[str]:
     window, known = getattr(config, "sliding_window", None), context_length(model)
     if not kinds and window is not None:  # Mistral, Phi-3: one kind for all
         kinds = {"sliding_attention"}
-    if window is not None and known is not None and window >= known:  # no context can outgrow the window
+    if window is not None and known is not None and window >= known:  # no context is longer than the window
         kinds.discard("sliding_attention")
     return sorted(kinds - {"full_attention"})
 
 
-
-class ModelNotFoundError(UserError, FileNotFoundError):
-    """A model's path or hub id names nothing that can be loaded."""
-
-
-class NoReferenceError(UserError, ValueError):
-    """TRL cannot load the reference model of its KL term."""
-
-
 def check_policy(model: str | PreTrainedModel, beta: float | None) -> None:
-    """Check what a trainer is given: a name that leads to a model, or a model that TRL can load once more if it must.
+    """Check a trainer's policy: a name must lead to a model, and TRL must be able to load its reference.
 
     Args:
         model: The policy.
-        beta: KL coefficient, for which TRL loads a reference from the model's path; ``None`` if an adapter is trained.
+        beta: KL coefficient. If it is not 0, TRL loads a reference from the model's path. ``None`` with an adapter.
 
     Raises:
         ModelNotFoundError: As ``check_model``.
-        NoReferenceError: If there is no path.
+        NoReferenceError: If TRL needs a path and there is none.
     """
     if isinstance(model, str):
         check_model(model)
     elif beta and not isinstance(model, PeftModel) and not model.config.name_or_path:
         raise NoReferenceError(
-            f"beta is {beta}, for which TRL loads a reference model from the policy's path, but this one was built in "
+            f"beta is {beta}, so TRL loads a reference model from the policy's path, but this policy was built in "
             "memory; save it with its tokenizer and pass the folder, or set beta=0"
         )
 
@@ -95,16 +94,16 @@ def check_model(name: str) -> None:
     """Check that a path or hub id leads to a model.
 
     Raises:
-        ModelNotFoundError: If it does not; the message carries the name and the remedy.
+        ModelNotFoundError: If it does not.
     """
     folder = Path(name).expanduser()
     adapter = folder / "adapter_config.json"
-    if adapter.is_file():  # LoRA weights: the model they belong to has to be there as well
+    if adapter.is_file():  # LoRA weights; their base model must exist as well
         return check_model(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelNotFoundError(
-            f"{name!r} is a folder without config.json or adapter_config.json, so not a saved model; give the folder "
-            "that save_pretrained or the trainer wrote"
+            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
+            "folder that save_pretrained or the trainer wrote"
         )
     beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one

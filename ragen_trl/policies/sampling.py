@@ -1,4 +1,4 @@
-"""How a token is drawn from logits, and what ends a reply: a pure function and its options."""
+"""How a token is drawn from logits: a pure function and its options."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ class Sampling:
     """How tokens are drawn.
 
     Attributes:
-        max_tokens: Tokens of one reply at most, the end-of-turn token included.
+        max_tokens: Number of tokens that a reply may have, the end-of-turn token included.
         temperature: Divides the logits; 0 is greedy.
-        top_k: Keep this many most likely tokens; 0 keeps all.
-        top_p: Keep the smallest set of most likely tokens with this much probability; 1 keeps all.
+        top_k: Keep only the k most likely tokens; 0 keeps all.
+        top_p: Keep only the smallest set of most likely tokens with this total probability; 1 keeps all.
         stop_at_answer: A reply also ends with the token that completes ``</answer>``.
 
     Raises:
@@ -30,7 +30,7 @@ class Sampling:
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
         if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}; use 0 for greedy or a positive number")
+            raise ValueError(f"temperature is {self.temperature}; use 0 for greedy sampling, or a positive number")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be in (0, 1]")
         if self.top_k < 0:
@@ -40,7 +40,7 @@ class Sampling:
 def sample_tokens(
     logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token a row by inverting the cumulative distribution.
+    """Draw one token per row by inverting the cumulative distribution.
 
     Args:
         logits: (b, vocabulary) next-token logits.
@@ -48,8 +48,8 @@ def sample_tokens(
         sampling: Temperature, top-k and top-p.
 
     Returns:
-        (b,) token ids and (b,) their log-probabilities under the temperature, before top-k and top-p: what a
-        trainer that divides its logits by the same temperature computes.
+        (b,) token ids and (b,) their log-probabilities with the temperature but before top-k and top-p. A trainer that
+        divides its logits by the same temperature computes the same.
     """
     logits = logits.float()
     if sampling.temperature == 0:
@@ -64,7 +64,7 @@ def sample_tokens(
 
 
 def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """Log-probabilities with -inf where top-k or top-p cut."""
+    """Log-probabilities, with -inf for the tokens that top-k or top-p exclude."""
     if sampling.top_k:
         kth = logprobs.topk(min(sampling.top_k, logprobs.shape[-1]), -1).values[:, -1:]
         logprobs = logprobs.masked_fill(logprobs < kth, -torch.inf)

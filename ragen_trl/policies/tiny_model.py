@@ -1,9 +1,9 @@
 """A small Qwen2 and its tokenizer, built here so that nothing has to be downloaded.
 
-Both are pure functions of a seed: the same seed gives the same bytes. The tokenizer is byte-level, so any text
-round-trips, and is made for short contexts and clear maps: a line of words that the environments say again and again
-("Actions left: 8") is one token, and so is every symbol of a grid row, so that a place on the map is a place in the
-sequence.
+Both are pure functions of a seed: the same seed gives the same bytes. The tokenizer is byte-level, so every text can be
+encoded and decoded without loss. It is made for short contexts and clear maps: a line of words that the environments
+repeat often ("Actions left: 8") is one token. Every symbol of a grid row is one token as well, so that a place on the
+map is a place in the sequence.
 """
 
 import os
@@ -28,7 +28,7 @@ from ragen_trl.rollout.seeds import WARM_START
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
 
-# Qwen-style: header, content, end-of-turn; appends only.
+# Like Qwen's: header, content, end-of-turn; it only appends.
 CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}"
@@ -36,11 +36,11 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
 
-# Alone: tags, the action separator, a digit, a newline, a grid symbol. Capitals are grid symbols unless they start a
-# word ("G" in "_G__", not in "Good").
+# Each of these is a separate piece: a tag, the action separator, a digit, a newline, a grid symbol. A capital letter
+# is a grid symbol unless it starts a word ("G" in "_G__", not in "Good").
 _SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|\s?[^A-Za-z0-9\s]+|\s+")
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-# Named here, not read off Gymnasium's registry: an environment that a user registers must not change the tokenizer.
+# A fixed list, not Gymnasium's registry: an environment that a user registers must not change the tokenizer.
 _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ragen/Bandit-v0", ENVIRONMENTS["ragen/Bandit-v0"]),
     ("ragen/BanditRev-v0", ENVIRONMENTS["ragen/BanditRev-v0"]),
@@ -48,7 +48,7 @@ _CORPUS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ragen/FrozenLake-v0", ENVIRONMENTS["ragen/FrozenLake-v0"]),
 )
 _MIN_REPEATS = 12  # a line this frequent in the corpus becomes a token
-# Of the shops: an identifier is a token, so that a reply can copy it in one step, and so is the rest of its line.
+# In the shops an identifier is one token, so that a reply can copy it in one step. The rest of its line is one as well.
 _PRODUCT_ID = re.compile(r"\bB0[A-Z0-9]{8}\b")
 _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 
@@ -56,13 +56,14 @@ _PRODUCT = re.compile(r"^B0[A-Z0-9]{8}( \| .*\n)", re.MULTILINE)
 def build_tiny_tokenizer(
     vocab_size: int = 2048, env: str | None = None, env_kwargs: Mapping[str, Any] | None = None
 ) -> PreTrainedTokenizerFast:
-    """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if it is named.
+    """Learn the tokenizer from random play in FrozenLake and the bandits, and in one more environment if given.
 
     Args:
         vocab_size: Upper bound, without the tokens of whole lines; at least 300 (256 bytes and special tokens).
-        env: Gymnasium id of the environment that is played. It adds its own words and lines, and product identifiers
-            as single tokens: they would crowd the vocabulary of others. FrozenLake, the bandits and ``None`` add none.
-        env_kwargs: Its keyword arguments.
+        env: Gymnasium id of the environment in which the model will play. It adds its own words and lines, and product
+            identifiers as single tokens. (For other environments these would only fill the vocabulary.) FrozenLake, the
+            bandits and ``None`` add nothing.
+        env_kwargs: Keyword arguments of that environment.
 
     Returns:
         A fast tokenizer with a Qwen-style chat template; ``<|im_end|>`` ends a turn, ``<|endoftext|>`` pads.
@@ -73,12 +74,9 @@ def build_tiny_tokenizer(
     if vocab_size < 300:
         raise ValueError(f"vocab_size is {vocab_size}; a byte-level vocabulary needs at least 300")
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(_SPLIT, behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    pieces = pre_tokenizers.Split(_SPLIT, behavior="isolated")
+    in_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pieces, in_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -116,10 +114,10 @@ def build_tiny_model(
 
     Args:
         tokenizer: Gives the vocabulary and the special tokens.
-        seed: Fixes the initial weights; the global torch generator is left as it was.
-        hidden_size: Width; the feed-forward layer has three times as much.
-        num_layers: Transformer blocks.
-        num_heads: Attention heads (all are key-value heads too).
+        seed: Fixes the initial weights; the global torch generator does not change.
+        hidden_size: Width; the feed-forward layer is three times as wide.
+        num_layers: Number of transformer blocks.
+        num_heads: Number of attention heads (all are key-value heads too).
 
     Returns:
         The model, float32, in evaluation mode.
@@ -133,11 +131,11 @@ def build_tiny_model(
         num_key_value_heads=num_heads,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
-        initializer_range=0.05,  # 0.02, meant for widths in the thousands, leaves the first steps without gradient
+        initializer_range=0.05,  # 0.02 suits widths in the thousands; here it leaves the first steps without gradient
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        ragen_embedded=True,  # saved with it: the commands know their own model again, and its recipe
+        ragen_embedded=True,  # saved with it, so that the commands recognise the model and choose its recipe
     )
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators as well
@@ -155,16 +153,16 @@ def save_tiny_model(path: str | os.PathLike[str], seed: int = 0) -> Path:
 
 
 def _corpus(num_seeds: int = 48) -> Iterator[list[str]]:
-    """What the environments show and replies look like, by episode: random play, fixed seeds, fixed order."""
+    """The messages and replies of each episode: random play, fixed seeds, fixed order."""
     for env, settings in _CORPUS:
         for think in (False, True):
             yield from _episodes(env, settings, think, range(num_seeds), noise=1.0)
 
 
 def _own_corpus(env: str, env_kwargs: Mapping[str, Any] | None, num_seeds: int = 300) -> list[list[str]]:
-    """The same of one environment, half of it the oracle's play: random play alone seldom sees what comes later.
+    """The same for one environment. Half of the actions are the oracle's: random play seldom sees later states.
 
-    Where no oracle is known it is random play after all; where not even that is, words are spelled.
+    Without an oracle, all of it is random play. Without random play too, the corpus is empty and words are spelled.
     """
     settings = {**ENVIRONMENTS.get(env, {}), **({"env_kwargs": dict(env_kwargs)} if env_kwargs else {})}
     seeds = range(WARM_START, WARM_START + num_seeds)
@@ -192,7 +190,7 @@ def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
     while not over:
         yield message
         length = int(random.integers(1, 4))
-        if noise == 1.0:  # may go on past the end, as a model does, and needs no oracle
+        if noise == 1.0:  # needs no oracle; may go on past the end, as a model does
             actions = [random_action(turns, random) for _ in range(length)]
         else:
             actions = plan(turns, turns.actions_left, length, random, noise)
@@ -203,13 +201,13 @@ def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
 
 
 def _frequent_lines(texts: list[str]) -> list[str]:
-    """Lines of words, newline included, that occur often; rows of a grid have no lower-case letters."""
+    """Lines of words, newline included, that occur often. Rows of a grid have no lower-case letters."""
     counts = Counter(line for text in texts for line in _lines(text))
     return sorted(line for line, count in counts.items() if count >= _MIN_REPEATS)
 
 
 def _shared_lines(episodes: list[list[str]]) -> list[str]:
-    """Lines of words that are in many episodes, so none of a single task, and none that names a product."""
+    """Lines of words that many episodes share, so none of a single task, and none that names a product."""
     counts = Counter(line for texts in episodes for line in {line for text in texts for line in _lines(text)})
     frequent = (line for line, count in counts.items() if count >= _MIN_REPEATS)
     return sorted(line for line in frequent if not _PRODUCT_ID.search(line))

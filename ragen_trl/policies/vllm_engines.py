@@ -1,16 +1,17 @@
 """vLLM as TRL holds it: one engine in every process (colocate), or one server for all of them.
 
-Both take token ids with a seed and a limit of their own for every row and give back token ids with log-probabilities.
-These are of the distribution that was sampled from: after the temperature and, unlike those of the Transformers
-backend, after top-k and top-p (``logprobs_mode="processed_logprobs"``, which TRL sets in colocate mode and asks of a
-server), so that TRL's importance ratio is the exact one.
+Both take token ids, with a seed and a token limit for every row, and return token ids with log-probabilities. These are
+log-probabilities of the distribution that was sampled from. Unlike those of the Transformers backend, they are taken
+not only after the temperature but also after top-k and top-p (``logprobs_mode="processed_logprobs"``, which TRL sets in
+colocate mode and requires of a server). So TRL's importance ratio is exact.
 
-Parts of TRL 1.16 this leans on, each pinned by a contract test: ``VLLMGeneration`` has ``llm`` in colocate mode and, on
-the main process, ``vllm_client`` in server mode; ``VLLMClient.generate`` adds ``generation_kwargs`` to the request;
-``sync_weights`` sends ``model``'s parameters as they are and empties the prefix cache. Left out: TRL's
-``VLLMGeneration.generate``, which cuts a server's answer into slices by ``process_index * len(prompts)``, wrong as soon
-as processes have different numbers of rows; sleep mode, whose weights are gone after every call; tensor parallelism in
-colocate mode, whose processes would have to agree on every call.
+This module relies on these parts of TRL 1.16, each checked by a contract test: ``VLLMGeneration`` has ``llm`` in
+colocate mode and, on the main process, ``vllm_client`` in server mode; ``VLLMClient.generate`` adds
+``generation_kwargs`` to the request; ``sync_weights`` sends ``model``'s parameters as they are and empties the prefix
+cache. Left out: TRL's ``VLLMGeneration.generate``, which cuts a server's answer into slices by
+``process_index * len(prompts)`` and is wrong as soon as processes have different numbers of rows; sleep mode, which
+drops the weights after every call; and tensor parallelism in colocate mode, because its processes would have to agree
+on every call.
 """
 
 import math
@@ -31,7 +32,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.sampling import Sampling
 
-# As many connections as TRL's client keeps open.
+# TRL's client keeps this many connections open.
 _REQUESTS_AT_A_TIME = 64
 
 
@@ -40,17 +41,17 @@ class VLLMServerError(UserError, RuntimeError):
 
 
 class EngineModelError(UserError, ValueError):
-    """vLLM has no folder to load the policy from."""
+    """There is no folder from which vLLM can load the policy."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What one row asks for.
+    """One row's request to the engine.
 
     Attributes:
-        ids: Everything before the reply.
-        seed: Fixes what is sampled.
-        max_tokens: Tokens of the reply at most.
+        ids: All tokens before the reply.
+        seed: Sampling seed of this reply.
+        max_tokens: Number of tokens that the reply may have.
     """
 
     ids: list[int]
@@ -60,7 +61,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Completion:
-    """Sampled tokens, the one that ended the reply included, and the log-probability of each (NaN if unknown)."""
+    """Sampled tokens, including the one that ended the reply, and the log-probability of each (NaN if unknown)."""
 
     ids: list[int]
     logprobs: list[float]
@@ -70,7 +71,7 @@ class Engine(Protocol):
     """What a policy needs of vLLM.
 
     Attributes:
-        max_context: Tokens of a context and its reply together.
+        max_context: Number of tokens that a context and its reply may have together.
     """
 
     max_context: int
@@ -79,7 +80,7 @@ class Engine(Protocol):
         """Sample a reply to each of this process's contexts, in order."""
 
     def anyone(self, playing: bool) -> bool:
-        """Whether any process that has to take part in ``complete`` still plays."""
+        """Whether any process that must take part in ``complete`` still plays."""
 
 
 class ColocatedEngine:
@@ -110,20 +111,20 @@ class ColocatedEngine:
         return [_completion(request.outputs[0]) for request in outputs]
 
     def anyone(self, playing: bool) -> bool:
-        """Other processes have their own engines."""
+        """Only this process's answer counts, because other processes have their own engines."""
         return playing
 
 
 class ServedEngine:
-    """One server for all processes: the main one asks it for the rows of all, and everybody takes their own.
+    """One server for all processes. The main process asks it for the rows of all; each process takes its own.
 
-    Every process has to make the same number of calls; a process whose rows are finished calls without any.
+    Every process must make the same number of calls. A process whose rows are finished calls without contexts.
 
     Args:
-        client: TRL's client on the main process, ``None`` elsewhere.
+        client: TRL's client on the main process, ``None`` on the others.
         process: Index of this process; 0 is the main one.
         gather: Joins the lists of all processes in their order, on all of them (``accelerate.utils.gather_object``).
-        broadcast: Replaces the contents of a list by those of the main process's.
+        broadcast: Replaces the contents of a list by those of the main process's list.
 
     Raises:
         VLLMServerError: On all processes, if the server does not answer.
@@ -143,28 +144,28 @@ class ServedEngine:
         self.max_context: int = self._of_main(lambda server: server.get_server_info()["model_config"]["max_model_len"])
 
     def complete(self, contexts: Sequence[Context], sampling: Sampling, stop_ids: frozenset[int]) -> list[Completion]:
-        """Gather, ask one request a row, share out."""
+        """Gather the contexts, send one request per row, and distribute the answers."""
         everyone: list[tuple[int, Context]] = self._gather([(self._process, context) for context in contexts])
         answers = self._of_main(lambda server: _ask(server, [row for _, row in everyone], sampling, stop_ids))
         return [answer for (process, _), answer in zip(everyone, answers, strict=True) if process == self._process]
 
     def anyone(self, playing: bool) -> bool:
-        """Agreed on by all processes."""
+        """Whether any process still plays; all processes get the same answer."""
         return any(self._gather([playing]))
 
     def _of_main(self, ask: Callable[[Any], Any]) -> Any:
-        """What the main process gets from the server, on all of them; its failure, too, or the others would wait."""
+        """The server's answer to the main process, on all processes. Its failure too, or the others would wait."""
         shared: list[Any] = [None, None]
         cause = None
         if self._client is not None:
             try:
                 shared[0] = ask(self._client)
-            except Exception as error:  # requests' own, and the plain Exception that TRL's client raises
+            except Exception as error:  # errors of requests, and the plain Exception that TRL's client raises
                 cause = error
                 shared[1] = (
                     f"the vLLM server at {self._client.base_url} failed ({type(error).__name__}: {error}); see its "
-                    "log, start it anew (vllm serve MODEL, with the model of this run and the options that TRL asks "
-                    "for), and resume from the last checkpoint"
+                    "log, start it again (vllm serve MODEL, with this run's model and the options that TRL requires), "
+                    "and resume from the last checkpoint"
                 )
         self._broadcast(shared)
         answer, failure = shared
@@ -174,38 +175,38 @@ class ServedEngine:
 
 
 def check_loadable(model: str | PreTrainedModel, args: StarPOConfig) -> None:
-    """Check that an engine in this process finds the policy, which it loads from its path before it gets its weights.
+    """Check that an engine in this process can load the policy from its path, which it does before it gets weights.
 
     Raises:
         EngineModelError: If the model was built in memory.
     """
     if args.use_vllm and args.vllm_mode == "colocate" and not isinstance(model, str) and not model.name_or_path:
         raise EngineModelError(
-            "use_vllm is True, and vLLM loads the policy from its path, but this model was built in memory; save it "
+            "use_vllm is True, so vLLM loads the policy from its path, but this model was built in memory; save it "
             "with its tokenizer and pass the folder, or set use_vllm=False"
         )
 
 
 def connect(generation: VLLMGeneration, accelerator: Accelerator) -> Engine:
-    """The engine that TRL has started or found."""
+    """The engine that TRL has started or connected to."""
     if generation.mode == "server":
         client = generation.vllm_client if accelerator.is_main_process else None
         return ServedEngine(client, accelerator.process_index)
-    from vllm import SamplingParams  # type: ignore[import-not-found]  # only there if asked for
+    from vllm import SamplingParams  # type: ignore[import-not-found]  # an optional dependency
 
     return ColocatedEngine(generation.llm, SamplingParams)
 
 
 @contextmanager
 def unchanged_base(model: torch.nn.Module) -> Iterator[None]:
-    """Give the base weights under LoRA layers back bit for bit.
+    """Restore the base weights under LoRA layers bit for bit at the end.
 
-    To send a LoRA policy TRL adds the adapter to the base weights and subtracts it again, which rounds. Here the base
-    stays what it was loaded as, however many updates there are: A*-PO's reference and TRL's KL term are that base.
+    To send a LoRA policy, TRL adds the adapter to the base weights and subtracts it again, which rounds. With this the
+    base stays as it was loaded, after any number of updates. A*-PO's reference and TRL's KL term are that base.
     """
     layers = [module.get_base_layer() for module in model.modules() if isinstance(module, BaseTunerLayer)]
     weights = [weight for layer in layers for weight in layer.parameters()]
-    kept = [weight.detach().to("cpu", copy=True) for weight in weights]  # not on the GPU, which is full of two models
+    kept = [weight.detach().to("cpu", copy=True) for weight in weights]  # not on the GPU, which two models fill
     try:
         yield
     finally:
@@ -214,12 +215,12 @@ def unchanged_base(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:
-    """The sampling options that all rows share; ``logprobs=0`` asks for those of the sampled tokens alone."""
+    """The sampling options that all rows share; ``logprobs=0`` asks only for those of the sampled tokens."""
     return {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "logprobs": 0}
 
 
 def _ends(sampling: Sampling, stop_ids: frozenset[int]) -> dict[str, Any]:
-    """What ends a reply; the token that does it is part of the reply, also the one that completes a text."""
+    """The options for what ends a reply. The token that ends it is part of the reply, in both cases."""
     texts = {"stop": ["</answer>"], "include_stop_str_in_output": True} if sampling.stop_at_answer else {}
     return {"stop_token_ids": sorted(stop_ids), **texts}
 
@@ -230,7 +231,7 @@ def _completion(output: Any) -> Completion:
 
 
 def _ask(client: Any, contexts: list[Context], sampling: Sampling, stop_ids: frozenset[int]) -> list[Completion]:
-    """A request a row, side by side: those of one request would share seed and limit. The server batches them."""
+    """Send one request per row, side by side, because rows of one request would share seed and limit."""
 
     def send(context: Context) -> Completion:
         answer = client.generate(
@@ -240,7 +241,7 @@ def _ask(client: Any, contexts: list[Context], sampling: Sampling, stop_ids: fro
             **_options(sampling),
         )
         (ids,), (logprobs,) = answer["completion_ids"], answer["logprobs"]
-        values = [place[0] for place in logprobs]  # one each: the sampled token's
+        values = [place[0] for place in logprobs]  # one per position: the sampled token's
         return Completion(list(ids), [math.nan if value is None else value for value in values])
 
     if not contexts:

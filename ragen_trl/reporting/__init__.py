@@ -1,7 +1,7 @@
-"""What people read after a run: recorded trajectories, curves, and one HTML page.
+"""Recorded trajectories, learning curves, and one HTML page about finished runs.
 
-`recorder` writes rollouts while a run goes on, `recorded` reads them, `run_folder` reads a finished run, `report` and
-`viewer` make the page from ``templates/`` and ``static/``.
+`recorder` writes rollouts during a run and `recorded` reads them; `run_folder` reads a finished run. `report` makes the
+page from ``templates/`` and ``static/``, with `result_text`, `figures` and `viewer`.
 
-Imports: `monitoring`, `trainers` and `system`.
+Imports: `evaluation`, `monitoring`, `trainers` and `system`. Imported by: `cli`.
 """

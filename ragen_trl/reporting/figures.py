@@ -1,8 +1,8 @@
 """The report's drawings: learning curves and intervals as SVG text to put inside a page.
 
 The same runs give the same bytes: matplotlib's defaults instead of the user's settings, a fixed salt for the ids, no
-date. Text stays text, so that a reader can select it and the page's font applies. Titles are the page's part. Curves
-are smoothed and thinned in `figures.py`. Nothing here can be zoomed: that needs a script.
+date. Text stays text, so that a reader can select it and the page's font applies. The page writes the titles. Left out:
+zooming, which needs a script.
 """
 
 import io
@@ -20,11 +20,15 @@ from matplotlib.figure import Figure
 
 from ragen_trl.reporting.run_folder import POLICIES, Family, Run, policy_label
 
-# Okabe and Ito's palette without its yellow, then three dark ones: told apart by colour-blind readers too.
+# Okabe and Ito's palette without its yellow, then three dark colours. Colour-blind readers can tell them apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b3f8c", "#7f4f24", "#555555")
 _MEAN_COLOUR = "#111111"
 MARKS = {"early": ("#b3530d", (4, 3)), "confirmation": ("#b0132b", (1, 0))}
-"""Colour and dashes of the lines where a warning sign fired, by its kind."""
+"""Colour and dashes of the lines where an alert fired, by its kind."""
+MAX_POINTS = 2000
+_FEWEST_FOR_INTERVAL = 5
+# Student's t, 97.5 %, for 4, 5, … 19 degrees of freedom. The last one is used for more as well, which is conservative.
+_T = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
 _SETTINGS = {
     "svg.fonttype": "none",
     "text.parse_math": False,  # names come from files: a $ in them is a $
@@ -46,10 +50,10 @@ class Panel:
 
     Attributes:
         title: Its heading.
-        note: What is measured, in a line; "" if the title says it.
+        note: One line about what is measured; "" if the title says it.
         metrics: Log key → name in the legend; the second is dashed.
-        baseline: Field of the evaluation results that belongs into the same drawing, or "".
-        limits: Range of the vertical axis if it is known beforehand.
+        baseline: Field of the evaluation results that is drawn as well, or "".
+        limits: Range of the vertical axis if it is known in advance.
     """
 
     title: str
@@ -103,7 +107,7 @@ PANELS = (
     Panel("Thought tokens", "per thought", {"collapse/thought_tokens": "thought tokens"}),
     Panel(
         "Mutual information",
-        "nats, of prompts and what is said to them; 0 is a template",
+        "nats, between prompts and thoughts; 0 is a template",
         {"collapse/mi": "mutual information"},
     ),
     Panel("Seconds per step", "wall clock", {"step_time": "whole step", "rollout/seconds": "rollout"}),
@@ -112,12 +116,12 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Mark:
-    """A step to point at: a warning sign fired.
+    """A step at which an alert fired.
 
     Attributes:
-        step: Where.
+        step: The step.
         kind: "early" or "confirmation".
-        metric: Log key that the sign watches; the line stands in its panel and in that of the success.
+        metric: Log key that the alert watches. The line is drawn in its panel and in that of success.
     """
 
     step: float
@@ -131,8 +135,8 @@ def draw_panel(panel: Panel, families: Sequence[Family], marks: Sequence[Mark] =
     Args:
         panel: What to draw.
         families: Repetitions get a mean and a band, at the steps that all of them have. A single family is coloured by
-            run, several by family, in the order of ``COLOURS``.
-        marks: Lines for those that belong into this panel.
+            run, several families by family, in the order of ``COLOURS``.
+        marks: Alerts; those of this panel are drawn as lines.
     """
     runs = [run for family in families for run in family.runs]
     if not any(run.series(metric)[0] for metric in panel.metrics for run in runs):
@@ -156,7 +160,7 @@ def draw_panel(panel: Panel, families: Sequence[Family], marks: Sequence[Mark] =
 
 
 def draw_intervals(families: Sequence[Family]) -> str:
-    """Success of every policy with its 95 % interval, a line a policy and a mark a run, as SVG."""
+    """Success of every policy with its 95 % interval as SVG: a row for each policy, a mark for each run."""
     coloured = run_colours(families)
     number = len(coloured)
     with matplotlib.rc_context():
@@ -177,14 +181,14 @@ def draw_intervals(families: Sequence[Family]) -> str:
 
 
 def run_colours(families: Sequence[Family]) -> list[tuple[Run, str]]:
-    """Each run with its colour: its own in a single family, else its family's."""
+    """Each run with its colour: one per run in a single family, else one per family."""
     if len(families) == 1:
         return [(run, COLOURS[order % len(COLOURS)]) for order, run in enumerate(families[0].runs)]
     return [(run, COLOURS[order % len(COLOURS)]) for order, family in enumerate(families) for run in family.runs]
 
 
 def _draw_metric(axes: Axes, panel: Panel, metric: str, order: int, families: Sequence[Family]) -> None:
-    """One metric of every run: each step light, the moving average over it, and mean and band of repetitions on top."""
+    """One metric of every run: each step light, then the moving average, then mean and band of repetitions."""
     coloured = run_colours(families)
     alone = len(coloured) == 1
     window, style = averaging_window(max(len(run.history) for run, _ in coloured)), ("-", (0, (4, 2)))[order]
@@ -195,7 +199,7 @@ def _draw_metric(axes: Axes, panel: Panel, metric: str, order: int, families: Se
         colour = COLOURS[order] if alone else colour
         average = moving_average(values, window)
         smooth[number] = dict(zip(steps, average, strict=True))
-        if not compared:  # with means of several families there are lines enough
+        if not compared:  # the means of several families are enough lines
             _line(axes, steps, values, color=colour, alpha=0.45 if alone else 0.25, lw=0.7)
         _line(axes, steps, average, color=colour, lw=0.7 if compared else 1.4, alpha=0.45 if compared else 1, ls=style)
         if alone:
@@ -206,7 +210,7 @@ def _draw_metric(axes: Axes, panel: Panel, metric: str, order: int, families: Se
 def _draw_means(
     axes: Axes, families: Sequence[Family], smooth: list[dict[float, float]], style: Any, name: str
 ) -> None:
-    """Mean and band of every family of several runs; otherwise the name of the metric alone, for the legend."""
+    """Mean and band of every family of several runs; without any, only the metric's name for the legend."""
     named = len(smooth) == 1
     for order, family in enumerate(families):
         averages, smooth = smooth[: len(family.runs)], smooth[len(family.runs) :]
@@ -233,15 +237,15 @@ def _line(axes: Axes, steps: Sequence[float], values: Sequence[float], **look: A
 
 
 def _watches(mark: Mark, panel: Panel) -> bool:
-    """Whether the panel shows what the sign watches, whoever logged it: the part before the slash says who did."""
+    """Whether the panel shows the alert's metric; the prefix before the slash only says who logged it."""
     return mark.metric.rpartition("/")[2] in {metric.rpartition("/")[2] for metric in panel.metrics}
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark]) -> None:
-    """A vertical line for each sign that fired, one for those of a kind and step."""
+    """A vertical line for each alert; alerts of the same kind and step share one."""
     for kind, (colour, dashes) in MARKS.items():
         for number, step in enumerate(sorted({mark.step for mark in marks if mark.kind == kind})):
-            label = {"early": "early sign", "confirmation": "confirmed"}[kind] if number == 0 else None
+            label = {"early": "early alert", "confirmation": "confirmed"}[kind] if number == 0 else None
             axes.axvline(step, color=colour, ls=(0, dashes), lw=1.1, label=label)
 
 
@@ -255,7 +259,7 @@ def _draw_evaluations(axes: Axes, field: str, families: Sequence[Family]) -> Non
             axes.axhline(level, color=colour, ls=(0, (1, 1.5) if policy == "oracle" else (5, 3)), lw=1.1, label=label)
     longest = max(run.steps for run, _ in coloured)
     for order, (run, colour) in enumerate(coloured):
-        aside = 0.012 * longest * order  # so that the bars of several runs do not hide each other
+        aside = 0.012 * longest * order  # so that the bars of several runs do not cover each other
         for policy, step in (("before", -aside), ("trained", run.steps + aside)):
             result = run.summary["results"][policy]
             bars = _bars(result) if field == "success" else 1.96 * result["return_stderr"]
@@ -263,35 +267,28 @@ def _draw_evaluations(axes: Axes, field: str, families: Sequence[Family]) -> Non
 
 
 def _bars(result: dict[str, float]) -> list[list[float]]:
-    """Lengths of the two arms of the success interval, never negative through rounding: shape (2, 1)."""
+    """Lengths of the two arms of the success interval, shape (2, 1); rounding makes none negative."""
     centre = result["success"]
     return [[max(0.0, centre - result["success_low"])], [max(0.0, result["success_high"] - centre)]]
 
 
 def _axes(name: str, height: float) -> Axes:
-    """Axes in a figure of a phone's width. ``name`` keeps the ids of several drawings in one page apart."""
+    """Axes in a figure of a phone's width. ``name`` makes the ids of several drawings in one page differ."""
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(_SETTINGS | {"svg.hashsalt": name})
     return Figure(figsize=(4.7, height), layout="constrained").subplots()
 
 
 def _svg(axes: Axes) -> str:
-    """The figure as an SVG element, without XML head, date and the ids that nothing refers to."""
+    """The figure as an SVG element, without XML head, date and unused ids."""
     target = io.StringIO()
     axes.figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = target.getvalue()
     return re.sub(r'<g id="[^"]*">', "<g>", text[text.index("<svg") :])
 
 
-
-MAX_POINTS = 2000
-_FEWEST_FOR_INTERVAL = 5
-# Student's t, 97.5 %, for 4, 5, … 19 degrees of freedom; the last one serves more as well, on the safe side.
-_T = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
-
-
 def moving_average(values: Sequence[float], window: int) -> list[float]:
-    """Mean of each value and the ones before it, ``window`` in all (fewer at the start).
+    """The mean of each value and those before it, ``window`` values in all (fewer at the start).
 
     Example:
         >>> moving_average([1.0, 3.0, 5.0], window=2)
@@ -304,12 +301,12 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
 
 
 def averaging_window(rows: int) -> int:
-    """Logged rows per moving average, for runs of at most ``rows``: a twentieth of them."""
+    """The window of the moving average for runs of at most ``rows`` logged rows: a twentieth of them, at least 5."""
     return max(5, math.ceil(rows / 20))
 
 
 def thin(values: Sequence[float], limit: int = MAX_POINTS) -> list[int]:
-    """Indices of at most ``limit`` values to draw: the lowest and the highest of each stretch.
+    """Indices of at most ``limit`` values to draw: the lowest and the highest of each section.
 
     Example:
         >>> thin([0.0, 9.0, 1.0, 2.0, 3.0, 2.0], limit=4)
@@ -326,7 +323,7 @@ def thin(values: Sequence[float], limit: int = MAX_POINTS) -> list[int]:
 
 
 def band(values: Sequence[float]) -> tuple[float, float]:
-    """The band around the mean of repetitions: 95 % t interval of the mean from five on, else lowest and highest.
+    """The band around the mean of repetitions: the 95 % t interval of the mean for five or more, else the range.
 
     Example:
         >>> band([1.0, 2.0, 6.0])
@@ -343,7 +340,7 @@ def band(values: Sequence[float]) -> tuple[float, float]:
 
 
 def band_in_words(sizes: Collection[int]) -> str:
-    """What the bands of families of so many runs are; "" if there is none."""
+    """The meaning of the bands, for families of these sizes; "" if there is no band."""
     kinds = []
     if any(1 < size < _FEWEST_FOR_INTERVAL for size in sizes):
         kinds.append("from the lowest to the highest run, no confidence interval")

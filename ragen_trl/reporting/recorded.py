@@ -1,31 +1,31 @@
 """Recorded rollouts on disk: ``RUN/trajectories/step-000011.json.gz``, one file a rollout, JSON compressed with gzip.
 
-The page of the report carries these files as they are, so the format is compact: each text and each token stands in
-the file once, and what is empty or as usual is left out. Version 1:
+The report's page contains these files as they are, so the format is compact: each text and each token is in the file
+once, and empty or usual values are left out. Version 1:
 
 | key | what |
 |---|---|
 | `format`, `version` | ``"ragen_trl trajectories"``, 1 |
-| `step` | the update that learns from the rollout first, numbered as in the log |
-| `rollout` | 1, or more for a further rollout of the same update |
+| `step` | the first update that learns from the rollout, numbered as in the log |
+| `rollout` | 1; for further rollouts of the same update 2, 3, … |
 | `group_size` | trajectories a group |
-| `texts` | list of texts; observations and replies are places in it |
-| `vocabulary` | list of ``[token id, text]``; tokens are places in it (see below) |
-| `trajectories` | groups in order, their members in order |
+| `texts` | list of texts; observations and replies are indices into it |
+| `vocabulary` | list of ``[token id, text]``; tokens are indices into it (see below) |
+| `trajectories` | groups in order, and their members in order |
 
-An id has several entries in the vocabulary if its text depends on what stands before it; the text of a token that only
+An id has several entries in the vocabulary if its text depends on the token before it. The text of a token that only
 begins a character is "".
 
 A trajectory: `group`, `member`, `env`, `seed`, `outcome_seed` (or null), `return` (raw, extra rewards included),
 `success`, `kept` (trained on), `end` ("" at the task's end, else the limit or failure), `turns`.
 
 A turn: `observation`, `reply` (as the environment read it, a forced prefix included), `reward`, `prompt` (tokens of the
-environment, masked), `tokens` (sampled); and where they say something: `advantage` (one number, or a list with one a
-sampled token; not there if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`, `format_is_valid`
+environment, masked), `tokens` (sampled). Optional: `advantage` (one number, or a list with one for each sampled token;
+missing if the group was dropped), `actions`, `invalid_actions`, `surplus_actions`, `format_is_valid`
 and `action_is_valid` (only where the environment tells), `cut` (the reply ran into the token limit), `context` (number
-of tokens of a context that was built anew before `prompt`).
+of tokens of a context that was rebuilt before `prompt`).
 
-Left out: log-probabilities and the environment's whole ``info``, which can be anything.
+Left out: log-probabilities, and the environment's whole ``info``, which can hold anything.
 """
 
 import gzip
@@ -66,7 +66,7 @@ _OF_TURN: dict[str, type] = {"observation": int, "reply": int, "reward": float, 
 
 
 class RecordingError(UserError, ValueError):
-    """A file of recorded trajectories is not whole, or of another format."""
+    """A file of recorded trajectories is incomplete, or has another format."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Recording:
 
     Attributes:
         path: Its file.
-        content: What the file says, see the module's docstring.
+        content: The content of the file; see the module's docstring.
         packed: The file's bytes.
     """
 
@@ -85,24 +85,24 @@ class Recording:
 
     @property
     def step(self) -> int:
-        """The first update that learns from it."""
+        """The first update that learns from the rollout."""
         return int(self.content["step"])
 
 
 def recording_path(folder: Path, step: int, rollout: int = 1) -> Path:
-    """Where a rollout of a run is recorded."""
+    """The file of a recorded rollout."""
     return folder / FOLDER / f"step-{step:06d}{f'-{rollout}' if rollout > 1 else ''}.json.gz"
 
 
 def recordings(folder: Path) -> list[Path]:
-    """The recorded rollouts of a run, in the order in which they were played; none if nothing was recorded."""
+    """The files of a run's recorded rollouts, in the order in which they were played; maybe none."""
     found = [(_NAME.fullmatch(path.name), path) for path in (folder / FOLDER).glob("step-*.json.gz")]
     ordered = [(int(match[1]), int(match[2] or 1), path) for match, path in found if match]
     return [path for *_, path in sorted(ordered)]
 
 
 def write_recording(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a recording; the same content gives the same bytes. Readers see a whole file or none.
+    """Write a recording. The same content gives the same bytes, and readers see a whole file or none.
 
     Raises:
         ValueError: If a number is not finite.
@@ -115,7 +115,7 @@ def read_recording(path: Path) -> Recording:
     """Read a recording and check that it can be shown.
 
     Raises:
-        RecordingError: If it is not whole, of another version, or refers to texts or tokens that it does not have.
+        RecordingError: If it is incomplete, has another version, or refers to texts or tokens that it does not have.
     """
     try:
         packed = path.read_bytes()
@@ -128,7 +128,7 @@ def read_recording(path: Path) -> Recording:
         raise _wrong(path, f"has version {content.get('version')!r} of the format, and this package reads {VERSION}")
     _check(path, content, _KEYS, "the file")
     if not all(isinstance(text, str) for text in content["texts"]):
-        raise _wrong(path, "has a text that is none")
+        raise _wrong(path, "has a text that is not a string")
     if not all(isinstance(pair, list) and list(map(type, pair)) == [int, str] for pair in content["vocabulary"]):
         raise _wrong(path, "has a token that is no pair of id and text")
     for place, trajectory in enumerate(content["trajectories"]):
@@ -162,4 +162,4 @@ def _check(path: Path, value: Any, keys: Mapping[str, type], where: str) -> None
 
 
 def _wrong(path: Path, what: str) -> RecordingError:
-    return RecordingError(f"{path} {what}; delete it to have a report without it, or record the run anew")
+    return RecordingError(f"{path} {what}; delete it to have a report without it, or record the run again")

@@ -1,8 +1,8 @@
-"""Writes what a run plays: all trajectories of chosen rollouts, with the advantages that they are trained with.
+"""Records chosen rollouts of a run: all their trajectories, with the advantages that they are trained with.
 
-An observer (`observers.py`), so it changes nothing. Every process describes its own trajectories, one collective
-gathers them, and the main process writes one file a rollout (`recorded.py` has the format). A resumed run plays the
-same rollouts again and replaces their files. Left out: a way to record the evaluation.
+The recorder is an observer (`trainers/observers.py`), so it does not change the run. Every process describes its own
+trajectories, they are gathered once, and the main process writes one file per rollout (`recorded.py` has the format). A
+resumed run plays the same rollouts again and replaces their files. Left out: recording of evaluations.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -27,19 +27,19 @@ class TrajectoryRecorder:
 
     Args:
         folder: The run folder.
-        tokenizer: What decodes the tokens.
-        steps: Which rollouts, by the number that the log gives to the first update that learns from them. Anything
-            that answers ``step in steps``: ``range(1, 1001, 10)``, or `spread_steps`.
+        tokenizer: Decodes the tokens.
+        steps: Which rollouts to record, by the number that the log gives to the first update that learns from them.
+            Anything that supports ``step in steps``, such as ``range(1, 1001, 10)`` or `spread_steps`.
     """
 
     def __init__(self, folder: str | Path, tokenizer: PreTrainedTokenizerBase, steps: Container[int]) -> None:
         self.folder = Path(folder)
         self.steps = steps
         self._pieces = TokenPieces(tokenizer)
-        self._last = (0, 0)  # step and number of the last rollout that was shown
+        self._last = (0, 0)  # step and number of the last rollout
 
     def on_rollout(self, event: RolloutEvent) -> None:
-        """Write the rollout if its step is one of ``steps``; every process has to come here."""
+        """Write the rollout if its step is one of ``steps``; every process must call it."""
         step = event.step + 1
         rollout = self._last[1] + 1 if self._last[0] == step else 1
         self._last = (step, rollout)
@@ -53,11 +53,11 @@ class TrajectoryRecorder:
 
 
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:
-    """Updates whose rollouts to record: the first, the last, and others evenly in between.
+    """The updates whose rollouts to record: the first, the last, and others evenly spread between them.
 
     Args:
         total: Updates of the run.
-        count: How many to record at most; 0 for none.
+        count: Record at most so many; 0 for none.
         steps_per_rollout: Updates that learn from one rollout.
 
     Example:
@@ -77,7 +77,7 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
 
 
 def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
-    """This process's trajectories as plain data, with texts and token ids in place, each behind its place among all."""
+    """This process's trajectories as plain data with texts and token ids, each with its index among those of all."""
     rollout, kept = event.rollout, set(event.kept)
     returns = rollout.returns.tolist()
     found = []
@@ -102,12 +102,12 @@ def describe(event: RolloutEvent) -> list[tuple[int, dict[str, Any]]]:
 def packed(
     head: Mapping[str, Any], trajectories: Sequence[dict[str, Any]], pieces: TokenPieces
 ) -> dict[str, Any]:
-    """The content of a file: texts and tokens replaced by their places in lists that hold each once.
+    """The content of a file: texts and tokens are replaced by indices into lists that hold each once.
 
     Args:
-        head: What is said of the rollout.
+        head: The entries about the rollout.
         trajectories: As `describe` gives them, in order.
-        pieces: What knows the texts of tokens.
+        pieces: Gives the texts of tokens.
     """
     texts: dict[str, int] = {}
     vocabulary: dict[tuple[int, str], int] = {}
@@ -128,7 +128,7 @@ def packed(
 
 
 def turns_of(trajectory: Trajectory, advantages: Sequence[float] | None) -> list[dict[str, Any]]:
-    """The turns of a trajectory as plain data; with one advantage a sampled token, or ``None`` for none."""
+    """The turns of a trajectory as plain data; ``advantages`` has one for each sampled token, or is ``None``."""
     left = None if advantages is None else iter(advantages)
     return [
         _turn(turn, None if left is None else [_rounded(next(left)) for _ in turn.reply_ids])
@@ -156,5 +156,5 @@ def _turn(turn: Turn, advantages: list[float] | None) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """To six digits, which nobody tells from the number; the files are a third smaller."""
+    """Rounded to six digits, which no reader notices and which makes the files a third smaller."""
     return float(f"{value:.6g}")

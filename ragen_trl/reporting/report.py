@@ -1,10 +1,10 @@
-"""From run folders to one HTML page that stands alone, and to the table on the terminal.
+"""From run folders to one standalone HTML page, and to the table on the terminal.
 
 The page needs no network and no other file. It says in one sentence what came out, next to the random policy and the
-oracle, and says as plainly when nothing did; it marks where warning signs fired, and shows recorded trajectories, which
-alone need a script. Several runs are repetitions if they differ only in their seed; then they also get a mean
-and the range over seeds, and families of repetitions are compared. Episodes are not pooled over runs: those of one
-trained model say nothing about the next training.
+oracle, and says so if no improvement was shown. It marks where alerts fired, and shows recorded trajectories, the only
+part that needs a script. Runs that differ only in their seed are repetitions: they also get a mean and the range over
+seeds, and families of repetitions are compared. Episodes are not pooled over runs: those of one trained model say
+nothing about another training.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from ragen_trl.evaluation.tables import aligned
 from ragen_trl.monitoring.alerts import Alert, find_alerts
 from ragen_trl.reporting.result_text import (
     COLUMNS,
@@ -25,13 +26,24 @@ from ragen_trl.reporting.result_text import (
     seeds_in_words,
     sentence,
 )
-from ragen_trl.reporting.run_folder import Family, Run, RunNotFoundError, check_results, differences, families, read_run
+from ragen_trl.reporting.run_folder import (
+    Family,
+    Run,
+    RunNotFoundError,
+    check_results,
+    differences,
+    families,
+    folder_names,
+    read_run,
+)
 from ragen_trl.reporting.viewer import pack, script, style
+from ragen_trl.system.atomic import write_atomically
 
 __all__ = ["Run", "RunNotFoundError", "read_run", "results_table", "write_report"]
 
 
-_SIGNS_NEED = 18  # logged rollouts before most of them can fire
+_ALERTS_NEED = 18  # logged rollouts before most of the alerts can fire
+
 
 @dataclass(frozen=True)
 class _Block:
@@ -54,7 +66,7 @@ class _Drawing:
 
 @dataclass(frozen=True)
 class _AlertRow:
-    """A warning sign, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
+    """An alert, and where it fired: "step 43", or "seed 1 at 43, seed 2 at 51"."""
 
     name: str
     kind: str
@@ -65,7 +77,7 @@ class _AlertRow:
 
 @dataclass(frozen=True)
 class _Section:
-    """A collapsible table: names, and a value a run or a single one if all runs agree."""
+    """A collapsible table: names, with a value for each run or a single one if all runs agree."""
 
     title: str
     heads: list[str]
@@ -73,22 +85,16 @@ class _Section:
 
 
 def results_table(summary: dict[str, Any]) -> str:
-    """The results of one run as a table of plain text, rows from random to oracle.
+    """The results of one run as a plain-text table, from random to oracle.
 
     Args:
         summary: What ``summary.json`` holds; only its results are read.
 
     Raises:
-        ValueError: If it lacks something.
+        ValueError: If a result is missing.
     """
     check_results(summary, "summary")
-    rows = [list(COLUMNS), *result_rows(summary)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells))
-    return "\n".join(lines)
+    return aligned([COLUMNS, *result_rows(summary)])
 
 
 def write_report(folders: Sequence[Path], output: Path) -> Path:
@@ -96,7 +102,7 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
 
     Args:
         folders: Run folders.
-        output: The file to write; an old one is replaced only once the new one is whole.
+        output: The file to write. An old one is replaced only when the new one is complete.
 
     Returns:
         ``output``.
@@ -104,21 +110,18 @@ def write_report(folders: Sequence[Path], output: Path) -> Path:
     Raises:
         RunNotFoundError: If a folder holds no finished run.
         RecordingError: If recorded trajectories cannot be read.
-        ValueError: If no folder is given or a file in one is not whole.
+        ValueError: If no folder is given or a file in one is incomplete.
     """
     if not folders:
         raise ValueError("no run folder given; pass at least one")
     runs = [read_run(folder) for folder in folders]
-    # Late, since it loads transformers: a run that cannot be read is reported at once.
-    from ragen_trl.system.atomic import write_atomically
-
     output = Path(output)
     write_atomically(output, _page(runs))
     return output
 
 
 def _page(runs: list[Run]) -> str:
-    # Late, since it loads matplotlib, which the table on the terminal does not need.
+    # Late: it loads matplotlib, which the table on the terminal does not need.
     from ragen_trl.reporting.figures import (
         PANELS,
         Mark,
@@ -138,14 +141,7 @@ def _page(runs: list[Run]) -> str:
     drawn = [(panel, draw_panel(panel, grouped, marks)) for panel in PANELS]
     recorded = pack([run.path for run in runs], labels)
     code, allowed = script()
-    environment = Environment(
-        loader=PackageLoader("ragen_trl.reporting"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         title=f"{_joined(runs, 'algo')} on {_joined(runs, 'env')}",
         style=Markup(style()),
         sentences=list(map(_sentence, grouped)),
@@ -158,10 +154,9 @@ def _page(runs: list[Run]) -> str:
         compared=len(grouped) > 1,
         window=averaging_window(max(len(run.history) for run in runs)),
         band=band_in_words([len(family.runs) for family in grouped]),
-        signs=_alerts(fired, labels),
+        alerts=_alerts(fired, labels),
         shortest=min(len(run.history) for run in runs),
-        signs_need=_SIGNS_NEED,
-        many=len(runs) > 1,
+        alerts_need=_ALERTS_NEED,
         drawings=[_Drawing(panel.title, panel.note, Markup(svg)) for panel, svg in drawn if svg],
         missing=[panel.title for panel, svg in drawn if svg is None],
         recorded=recorded,
@@ -171,6 +166,17 @@ def _page(runs: list[Run]) -> str:
     )
 
 
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("ragen_trl.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2")
+
+
 def _sentence(family: Family) -> str:
     if len(family.runs) > 1:
         return pooled_sentence(family.runs, family.label)
@@ -178,7 +184,7 @@ def _sentence(family: Family) -> str:
 
 
 def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> list[_Block]:
-    """Tables: first those of repetitions together, then those of all runs."""
+    """The tables: first one for each family of repetitions, then one for each run."""
     blocks = []
     for family in grouped:
         if len(family.runs) > 1:
@@ -191,7 +197,7 @@ def _blocks(grouped: list[Family], labels: list[str], colours: list[str]) -> lis
 
 
 def _legend(grouped: list[Family], labels: list[str], colours: list[str]) -> list[tuple[str, str]]:
-    """Names and colours of the curves: of families if there are several, else of runs; none for a single run."""
+    """Names and colours of the curves: of families if there are several, else of runs; empty for a single run."""
     if len(grouped) > 1:
         by_family = dict.fromkeys(zip([family.label for family in grouped for _ in family.runs], colours, strict=True))
         return list(by_family)
@@ -199,20 +205,16 @@ def _legend(grouped: list[Family], labels: list[str], colours: list[str]) -> lis
 
 
 def _labels(family: Family) -> list[str]:
-    """Short names that tell all runs apart; "" for a single one."""
+    """Short names that distinguish the runs of a family; "" for a single run."""
     if len(family.runs) == 1:
         return [family.label]
     seeds = [run.summary["seed"] for run in family.runs]
-    names = [run.path.name for run in family.runs]
-    if len(set(seeds)) == len(seeds):
-        names = [f"seed {seed}" for seed in seeds]
-    elif len(set(names)) < len(names):
-        names = [str(run.path) for run in family.runs]
+    names = [f"seed {seed}" for seed in seeds] if len(set(seeds)) == len(seeds) else folder_names(family.runs)
     return [f"{family.label}, {name}" if family.label else name for name in names]
 
 
 def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
-    """The warning signs that fired in any run, in the order of their first steps."""
+    """The alerts that fired in any run, in the order of their first steps."""
     everywhere = [(one.step, label, one.rule) for row, label in zip(fired, labels, strict=True) for one in row]
     found = {}
     for _, _, rule in sorted(everywhere, key=lambda place: place[0]):
@@ -224,13 +226,12 @@ def _alerts(fired: list[list[Alert]], labels: list[str]) -> list[_AlertRow]:
 
 
 def _sections(runs: list[Run], labels: list[str]) -> list[_Section]:
-    """What was run, for the end of the page."""
-    command = {"command": "command", "commit": "commit", "created": "created"}
+    """The tables at the end of the page: what was run."""
     tables = {
         "Run and time": [_facts(run) for run in runs],
         "Configuration": [run.summary["config"] for run in runs],
         "Versions and machine": [run.summary["versions"] | run.summary["machine"] for run in runs],
-        "Command": [{name: run.summary[key] for name, key in command.items()} for run in runs],
+        "Command": [{key: run.summary[key] for key in ("command", "commit", "created")} for run in runs],
     }
     sections = []
     for title, columns in tables.items():

@@ -1,12 +1,13 @@
-"""What results say, in words and in cells: the rows of the tables and the sentence at the top of the report.
+"""Results as text: the rows of the tables, and the sentence at the top of the report.
 
-The verdict is read off the intervals and nothing else. Two intervals that overlap may still hide a real difference;
-the sentence then says that none was shown, not that there is none.
+The verdict depends only on the intervals. If two intervals overlap there may still be a real difference; the sentence
+then says that none was shown, not that there is none.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+from ragen_trl.evaluation.intervals import lies_above, with_interval
 from ragen_trl.reporting.run_folder import POLICIES, Run, policy_label
 
 COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
@@ -14,17 +15,17 @@ POOLED_COLUMNS = ("policy", "success", "return", "format ok", "turns", "n")
 
 
 def result_rows(summary: dict[str, Any]) -> list[list[str]]:
-    """The cells of one run's table, a row a policy."""
+    """The cells of one run's table, one row per policy."""
     rows = []
     for policy in POLICIES:
         result = summary["results"][policy]
         numbers = [f"{result['mean_return']:.2f}", f"{result['format_valid']:.2f}", f"{result['turns']:.1f}"]
-        rows.append([policy_label(summary, policy), _with_interval(result), *numbers, str(result["n"])])
+        rows.append([policy_label(summary, policy), with_interval(result, 2), *numbers, str(result["n"])])
     return rows
 
 
 def pooled_rows(runs: Sequence[Run]) -> list[list[str]]:
-    """The cells of a table over repetitions: means over runs with the lowest and the highest."""
+    """The cells of a table over repetitions: the mean over runs with the lowest and the highest value."""
     rows = []
     for policy in POLICIES:
         results = [run.summary["results"][policy] for run in runs]
@@ -37,34 +38,34 @@ def pooled_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def sentence(run: Run, label: str) -> str:
-    """What one run shows, with the verdict that its intervals allow."""
+    """One run in a sentence, with the verdict that its intervals allow."""
     results = run.summary["results"]
     before, trained, random = results["before"], results["trained"], results["random"]
     start = "after the warm start" if run.summary.get("warm_started") is True else "before"
     text = (
-        f"{label + ': s' if label else 'S'}uccess on {_states(run)}: {_with_interval(before)} {start}, "
-        f"{_with_interval(trained)} after training; random {random['success']:.2f}, "
+        f"{label + ': s' if label else 'S'}uccess on {_states(run)}: {with_interval(before, 2)} {start}, "
+        f"{with_interval(trained, 2)} after training; random {random['success']:.2f}, "
         f"oracle {results['oracle']['success']:.2f}. "
     )
-    if _above(trained, before):
+    if lies_above(trained, before):
         text += "The interval after training lies above the one before."
-    elif _above(before, trained):
+    elif lies_above(before, trained):
         text += "Success fell: the interval after training lies below the one before."
     else:
         text += "The intervals overlap: no improvement shown."
-    if not _above(trained, random):
+    if not lies_above(trained, random):
         text += " The trained policy is not shown to be better than the random one."
     return text
 
 
 def pooled_sentence(runs: Sequence[Run], label: str = "") -> str:
-    """What repetitions show together: the range over seeds, and in how many of them training helped."""
+    """Repetitions in a sentence: the range over seeds, and in how many of them training helped."""
     results = [run.summary["results"] for run in runs]
     ranges = {policy: _with_range([result[policy]["success"] for result in results], 2) for policy in POLICIES}
     start = "after the warm start" if runs[0].summary.get("warm_started") is True else "before"
-    better = sum(_above(result["trained"], result["before"]) for result in results)
-    worse = sum(_above(result["before"], result["trained"]) for result in results)
-    beats_random = sum(_above(result["trained"], result["random"]) for result in results)
+    better = sum(lies_above(result["trained"], result["before"]) for result in results)
+    worse = sum(lies_above(result["before"], result["trained"]) for result in results)
+    beats_random = sum(lies_above(result["trained"], result["random"]) for result in results)
     text = (
         f"{label + ': s' if label else 'S'}uccess over {seeds_in_words(runs)}, {_states(runs[0])} each: "
         f"{ranges['before']} {start}, {ranges['trained']} after training, mean and range over runs; "
@@ -79,18 +80,13 @@ def pooled_sentence(runs: Sequence[Run], label: str = "") -> str:
     return text
 
 
-def _above(result: dict[str, float], other: dict[str, float]) -> bool:
-    """Whether the success interval of ``result`` lies wholly above the other one."""
-    return result["success_low"] > other["success_high"]
-
-
 def _states(run: Run) -> str:
     counts = {run.summary["results"][policy]["n"] for policy in POLICIES}
     return f"{counts.pop()} held-out start states" if len(counts) == 1 else "held-out start states (n: see the table)"
 
 
 def seeds_in_words(runs: Sequence[Run]) -> str:
-    """How many trainings there were and how many of them are independent."""
+    """The number of runs, and how many of them are independent: those with different seeds."""
     seeds = [run.summary["seed"] for run in runs]
     different = sorted(set(seeds))
     if len(different) == len(seeds):
@@ -98,11 +94,7 @@ def seeds_in_words(runs: Sequence[Run]) -> str:
     return f"{len(seeds)} runs of only {len(different)} different seed{'s' * (len(different) > 1)}"
 
 
-def _with_interval(result: dict[str, float]) -> str:
-    return f"{result['success']:.2f} [{result['success_low']:.2f}, {result['success_high']:.2f}]"
-
-
 def _with_range(values: list[float], digits: int) -> str:
-    """Mean and range; the range is left out where all values print the same."""
+    """Mean and range; no range if all values print the same."""
     low, mean, high = (f"{value:.{digits}f}" for value in (min(values), sum(values) / len(values), max(values)))
     return mean if low == high else f"{mean} ({low}–{high})"

@@ -1,8 +1,8 @@
-"""A finished run read back from its folder, for the report: ``summary.json`` (what came out) and ``history.json``.
+"""Reads a finished run from its folder: ``summary.json`` (the results) and ``history.json`` (the logged rows).
 
-Runs that differ only in their seed are a family, which is shown together. Only what the report needs is checked, and a
-run that fails the check is refused whole: a page about half a run looks like one about a run. Writing the two files is
-the training command's part.
+Runs that differ only in their seed are a family, which the report shows together. Only what the report needs is
+checked. A run that fails the check is refused, because a page about an incomplete run looks like one about a run. The
+training command writes the two files.
 """
 
 import json
@@ -32,13 +32,13 @@ _SUMMARY: dict[str, type | tuple[type, ...]] = {
     "seconds": dict,
     "trajectories": dict,
 }
-# Rows in the order of every table: what luck gives, where training began, where it ended, what is possible.
+# Rows in the order of every table: random policy, start of training, end of training, best possible policy.
 POLICIES = ("random", "before", "trained", "oracle")
-# The fields of evaluation.EvaluationResult that are shown. That module loads torch, so it is not imported here.
+# The fields of `EvaluationResult` that are shown. Its module loads torch and is not imported here.
 _RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
-# What runs are compared by besides their options.
+# Keys of a summary that runs are compared by, besides their options.
 _COMPARED = ("algo", "env", "env_kwargs", "model")
-# Where a run is kept and which dice it threw: runs that differ in nothing else are repetitions of each other.
+# Runs that differ only in these options, the place of the run and its random seeds, repeat each other.
 _OF_ONE_REPETITION = {"seed", "data_seed", "output_dir", "logging_dir", "run_name"}
 
 
@@ -52,7 +52,7 @@ class Run:
 
     Attributes:
         path: Its folder.
-        summary: What ``summary.json`` says, with all that the report reads.
+        summary: The content of ``summary.json``, with everything that the report reads.
         history: The logged rows in order, each with a ``step``; any other metric may be missing or ``None``.
     """
 
@@ -66,9 +66,9 @@ class Run:
         return max((int(row["step"]) for row in self.history), default=0)
 
     def series(self, metric: str) -> tuple[list[float], list[float]]:
-        """Steps and values of a metric, in order of steps; rows without a finite number are left out.
+        """Steps and values of a metric in the order of steps, without rows that have no finite number.
 
-        A step that was logged twice (a resumed run repeats some) counts with its last value.
+        Of a step that was logged twice (a resumed run repeats some), the last value counts.
         """
         points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
         steps = sorted(points)
@@ -79,8 +79,8 @@ def read_run(folder: str | Path) -> Run:
     """Read a run folder.
 
     Raises:
-        RunNotFoundError: If the folder, its ``summary.json`` or its ``history.json`` is not there.
-        ValueError: If one of them is not whole; the message names the file and what is wrong.
+        RunNotFoundError: If the folder, its ``summary.json`` or its ``history.json`` does not exist.
+        ValueError: If one of the files is incomplete; the message names the file and what is wrong.
     """
     folder = Path(folder)
     summary_path, history_path = folder / "summary.json", folder / "history.json"
@@ -92,7 +92,7 @@ def read_run(folder: str | Path) -> Run:
 
 
 def check_summary(summary: Any, where: str) -> None:
-    """Raise ``ValueError`` with ``where`` in it unless ``summary`` has all that the report reads."""
+    """Raise ``ValueError``, naming ``where``, unless ``summary`` has everything that the report reads."""
     if not isinstance(summary, dict):
         raise ValueError(f"{where}: holds a {type(summary).__name__}, not an object")
     for key, kind in _SUMMARY.items():
@@ -104,7 +104,7 @@ def check_summary(summary: Any, where: str) -> None:
 
 
 def check_results(summary: Mapping[str, Any], where: str) -> None:
-    """The part of ``check_summary`` that is about the four results."""
+    """The part of ``check_summary`` about the four results."""
     results = summary.get("results")
     if not isinstance(results, dict):
         raise ValueError(f"{where}: 'results' is {results!r}, not an object")
@@ -118,14 +118,14 @@ def check_results(summary: Mapping[str, Any], where: str) -> None:
 
 
 def policy_label(summary: Mapping[str, Any], policy: str) -> str:
-    """What a row of results is called: the start of training is named after the warm start if there was one."""
+    """The label of a row of results: the start of training is called "(warm start)" if there was one."""
     if policy == "before" and summary.get("warm_started") is True:
         return "(warm start)"
     return f"({policy})" if policy == "before" else policy
 
 
 def differences(runs: Sequence[Run]) -> list[str]:
-    """What keeps runs from being repetitions: names of summary keys and options, and "steps" if one stopped early."""
+    """The summary keys and options, except seeds, in which runs differ; "steps" if one stopped early."""
     found = [key for key in _COMPARED if _differs([run.summary[key] for run in runs])]
     found += ["steps"] * _differs([run.steps for run in runs])
     configs = [run.summary["config"] for run in runs]
@@ -135,10 +135,10 @@ def differences(runs: Sequence[Run]) -> list[str]:
 
 @dataclass(frozen=True)
 class Family:
-    """Runs that are repetitions of each other.
+    """Runs that repeat each other with other seeds.
 
     Attributes:
-        label: What tells it from the other families of a report; "" if it is the only one.
+        label: Distinguishes it from the other families of a report; "" if it is the only one.
         runs: At least one.
     """
 
@@ -147,9 +147,10 @@ class Family:
 
 
 def families(runs: Sequence[Run]) -> list[Family]:
-    """Group runs that differ in nothing but their seed, in the order in which their first ones come.
+    """Group runs that differ only in their seed, in the order of their first runs.
 
-    A label says in what the family differs, or is the name of its only or first run if that is more than three things.
+    A label names the differences of the family. If there are more than three, or if every family has one run, it is the
+    name of the first run.
     """
     grouped: list[list[Run]] = []
     for run in runs:
@@ -165,13 +166,18 @@ def families(runs: Sequence[Run]) -> list[Family]:
 
 
 def _family_labels(grouped: list[list[Run]]) -> list[str]:
-    names = [family[0].path.name for family in grouped]
-    by_name = names if len(set(names)) == len(names) else [str(family[0].path) for family in grouped]
-    differ = differences([family[0] for family in grouped])
+    firsts = [family[0] for family in grouped]
+    differ = differences(firsts)
     if all(len(family) == 1 for family in grouped) or len(differ) > 3:
-        return by_name
-    described = [", ".join(f"{name}={_value(family[0], name)}" for name in differ) for family in grouped]
-    return described if len(set(described)) == len(described) else by_name
+        return folder_names(firsts)
+    described = [", ".join(f"{name}={_value(run, name)}" for name in differ) for run in firsts]
+    return described if len(set(described)) == len(described) else folder_names(firsts)
+
+
+def folder_names(runs: Sequence[Run]) -> list[str]:
+    """The names of the runs' folders, or their paths if two have the same name."""
+    names = [run.path.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.path) for run in runs]
 
 
 def _value(run: Run, name: str) -> Any:
@@ -196,6 +202,6 @@ def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise RunNotFoundError(f"{path} does not exist; a run folder gets it when its training ends") from None
-    except (OSError, ValueError) as error:  # a wrong byte (UnicodeDecodeError) is a ValueError as well
+        raise RunNotFoundError(f"{path} does not exist; training writes it at its end") from None
+    except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError as well
         raise ValueError(f"{path} cannot be read: {error}") from error

@@ -1,8 +1,8 @@
-"""Packs recorded rollouts into the report's page, where a script of the page unpacks the one that is looked at.
+"""Packs recorded rollouts into the report's page, whose script unpacks the one that a reader opens.
 
-Each file goes in as it is, in base64: the browser reads over a long text fast, and decodes only what is opened. A page
-holds at most `BUDGET` characters of it; of more, rollouts are left out evenly and the page says so. Left out: reading
-the files from beside the page, which browsers do not allow to a page that was opened from a disk.
+Each file is put into the page as it is, in base64: a browser skips long texts fast and decodes only the opened one. A
+page holds at most `BUDGET` characters of recordings. If there are more, rollouts are left out evenly and the page says
+so. Left out: loading the files from the folder, which browsers do not allow to a page that was opened from a disk.
 """
 
 import base64
@@ -16,14 +16,14 @@ from typing import Any
 from ragen_trl.reporting.recorded import Recording, read_recording, recordings
 
 BUDGET = 24_000_000
-"""Characters of recordings in a page. With its curves a page then stays below 30 MB."""
+"""Characters of recordings in a page, so that a page with its curves stays below 30 MB."""
 
 _SCRIPTS = ("drawing.js", "viewer.js")
 
 
 @dataclass(frozen=True)
 class Block:
-    """One recording inside the page.
+    """One recording in the page.
 
     Attributes:
         name: Id of the element that holds it.
@@ -36,14 +36,14 @@ class Block:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the page knows of recorded trajectories.
+    """The recorded trajectories of a page.
 
     Attributes:
-        index: For the script: the runs and their rollouts.
+        index: The runs and their rollouts, for the script.
         blocks: The rollouts.
-        trajectories: How many trajectories are in the page.
-        found: How many rollouts were recorded; ``len(blocks)`` of them are in the page.
-        missing: Labels of the runs that have none.
+        trajectories: Number of trajectories in the page.
+        found: Number of recorded rollouts; ``len(blocks)`` of them are in the page.
+        missing: Labels of the runs without recordings.
     """
 
     index: dict[str, Any]
@@ -58,11 +58,11 @@ def pack(folders: Sequence[Path], labels: Sequence[str], budget: int = BUDGET) -
 
     Args:
         folders: Run folders.
-        labels: What each is called.
-        budget: Characters at most; every run keeps at least one rollout all the same.
+        labels: The label of each.
+        budget: Characters at most; but every run keeps at least one rollout.
 
     Raises:
-        RecordingError: If a file is not whole.
+        RecordingError: If a file cannot be read.
     """
     found = [recordings(folder) for folder in folders]
     runs: list[dict[str, Any]] = []
@@ -82,7 +82,7 @@ def pack(folders: Sequence[Path], labels: Sequence[str], budget: int = BUDGET) -
 
 
 def script() -> tuple[str, str]:
-    """The page's script, and the source that a content security policy allows it by."""
+    """The page's script, and the source expression that lets a content security policy allow it."""
     parts = [(files("ragen_trl.reporting") / "static" / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     text = "\n(() => {\n" + "\n".join(parts) + "})();\n"
     digest = base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
@@ -95,7 +95,7 @@ def style() -> str:
 
 
 def spread(count: int, kept: int) -> list[int]:
-    """``kept`` of ``count`` places, at least one: the last, the first, and others evenly in between.
+    """``kept`` of ``count`` indices, at least one: the last, the first, and others evenly spread between them.
 
     Example:
         >>> spread(10, 3), spread(10, 1), spread(2, 5)
@@ -109,7 +109,7 @@ def spread(count: int, kept: int) -> list[int]:
 
 
 def _within(found: Sequence[Sequence[Path]], budget: int) -> list[list[Path]]:
-    """As many rollouts of each run as the budget allows, the same number of all."""
+    """As many rollouts as the budget allows, the same number for each run."""
     sizes = [[-(-path.stat().st_size // 3) * 4 for path in paths] for paths in found]
     kept = max(map(len, found), default=0)
     while kept > 1 and sum(row[place] for row in sizes for place in spread(len(row), kept) if row) > budget:

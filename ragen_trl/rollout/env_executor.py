@@ -1,14 +1,16 @@
 """Run calls to environments side by side, within a time limit, so that one failure does not end the rest.
 
+A call that raises or hangs returns a `Failure`. What an episode makes of it is in the table of ``rollout/loop.py``.
+
 One thread starts alone. Threads of one Python process share its interpreter, so environments that only compute are then
 as fast as in a loop. If calls are seen to wait (for a server, a disk, another process), more threads join, and a batch
 takes about as long as its slowest call. After a batch that one thread could do alone, the next batch runs without any
-thread, up to the first call that waits. With a time limit there is always a thread, because only a thread can be left
-behind.
+thread, up to the first call that waits. With a time limit there is always a thread, because only a thread can be
+abandoned.
 
 Left out: processes (environments need not be picklable; one that computes for long can be a server), asyncio
 (Gymnasium's ``step`` is a plain function), and stopping a thread that hangs, which Python cannot do. Such a thread is
-left behind, and its environment must not be used again.
+abandoned, and its environment must not be used again.
 """
 
 import logging
@@ -53,7 +55,7 @@ class EnvExecutor:
     """Runs batches of calls. The results do not depend on the number of threads.
 
     A call may run in any thread, so no two calls of a batch may use the same environment. Threads end when the executor
-    is deleted. Threads that hang are left behind; they do not keep the process alive.
+    is deleted. Threads that hang are abandoned; they do not keep the process alive.
 
     Args:
         workers: Number of threads at most. 0 runs the calls one after the other in the thread that calls `run`, for
@@ -73,7 +75,7 @@ class EnvExecutor:
             raise ValueError(f"timeout is {timeout} and workers is 0; a time limit needs a thread, so give 1 or more")
         self.workers, self.timeout = workers, timeout
         self._alone = workers == 0  # whether no call is expected to wait
-        self._threads = 0  # threads alive, without those that were left behind
+        self._threads = 0  # threads alive, without abandoned ones
         self._tickets: queue.SimpleQueue[_Batch[Any] | None] = queue.SimpleQueue()
         self._warned: set[tuple[str, str]] = set()
         weakref.finalize(self, self._tickets.put, None)
@@ -198,7 +200,7 @@ class _Batch(Generic[T]):
         return sum(cpu for _, cpu in spent) < sum(seconds for seconds, _ in spent) / 2
 
     def abandon(self) -> int:
-        """Start no more calls, and leave behind the threads of those in progress; returns how many."""
+        """Start no more calls, and abandon the threads of those in progress; returns how many."""
         with self.changed:
             self.waiting.clear()
             abandoned = len(self.running)
@@ -246,7 +248,7 @@ class _Batch(Generic[T]):
             self.changed.notify()
 
     def give_up(self, timeout: float) -> int:
-        """Leave behind the threads whose calls take longer; returns how many."""
+        """Abandon the threads whose calls take longer; returns how many."""
         late = [index for index, call in self.running.items() if time.monotonic() - call.began >= timeout]
         for index in late:
             frame = sys._current_frames().get(self.running.pop(index).thread)

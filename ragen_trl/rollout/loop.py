@@ -90,13 +90,7 @@ def play(
     policy.begin([start.sampling_seed for start in starts])
     playing = list(range(len(episodes)))
     while policy.goes_on(bool(playing)):
-        requests = []
-        for row in playing:
-            request = _request(row, episodes[row], policy, max_length)
-            if request.room is None or request.room > 0:
-                requests.append(request)
-            else:
-                _end_without_room(episodes[row], request, policy.max_context)
+        requests = _requests(episodes, playing, policy, max_length)
         _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), executor, penalties, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
         playing = [row for row in playing if episodes[row].done is None]
@@ -106,6 +100,20 @@ def play(
 def _step(env: TurnEnv, reply: str) -> Outcome:
     observation, reward, terminated, truncated, info = env.step(reply)
     return Outcome(observation, dict(info), float(reward), bool(terminated), bool(truncated))
+
+
+def _requests(
+    episodes: Sequence[Episode], playing: Sequence[int], policy: Policy, max_length: int | None
+) -> list[Request]:
+    """The requests of the rows that still play; a row without room for a reply ends here."""
+    requests = []
+    for row in playing:
+        request = _request(row, episodes[row], policy, max_length)
+        if request.room is None or request.room > 0:
+            requests.append(request)
+        else:
+            _end_without_room(episodes[row], request, policy.max_context)
+    return requests
 
 
 def _request(row: int, episode: Episode, policy: Policy, max_length: int | None) -> Request:
@@ -149,6 +157,7 @@ def _take_turns(
                 executor.run([partial(renew, episode.env, outcome)])  # for later episodes; a failure is logged
         else:
             episode.answer(request, reply, outcome, penalty)
+
 
 def begin(
     envs: Sequence[TurnEnv], starts: Sequence[Start], executor: EnvExecutor, renew: Renew | None, window: int | None

@@ -109,7 +109,7 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
     for turn in range(1, count + 1):
         lags = [share * turn - past for share, past in zip(shares, taken, strict=True)]
         due = (index for index, lag in enumerate(lags) if lag >= slack)
-        chosen = min(due, key=lambda index: (1 - slack - lags[index]) / shares[index])  # the next to fall behind by 1
+        chosen = min(due, key=lambda index: (1 - slack - lags[index]) / shares[index])  # the next to lag by 1
         taken[chosen] += 1
         turns.append(chosen)
     return turns

@@ -94,6 +94,15 @@ def check_loss(loss: Any) -> None:
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
 
 
+def check_scored(scores: Sequence[Any]) -> None:
+    """Raise `HookError` unless ``policy_loss`` had the policy's tokens scored, from which the ratio is logged."""
+    if not scores:
+        raise HookError(
+            "policy_loss asked for no log-probabilities; take them from self.score(model, inputs), or call "
+            "super().policy_loss(model, inputs)"
+        )
+
+
 def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
     """The reward function with a check that names it when it returns what TRL cannot use or takes for "no reward".
 

@@ -20,7 +20,7 @@ from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
-from ragen_trl.trainers.checks import check_advantages, check_loss, checked_groups
+from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups
 from ragen_trl.trainers.metrics import filter_metrics, masked_means, ratio_deviation, shown_advantages
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
@@ -195,6 +195,7 @@ class TrajectoryTrainer(RolloutTrainer):
             with self.recorded_scores() as scores:
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)
+            check_scored(scores)
             logprobs, entropies = scores[-1]
             mask = inputs["completion_mask"] * inputs["tool_mask"]
             deviation = ratio_deviation(logprobs, inputs["sampling_per_token_logps"], mask.bool())

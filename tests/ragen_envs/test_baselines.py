@@ -120,7 +120,7 @@ def test_the_horizon_is_the_number_of_actions(horizon: int) -> None:
 
 
 def test_rows_of_parts_make_the_row_of_the_whole() -> None:
-    """Every episode depends on its seed alone, so it does not matter which others are played."""
+    """Every episode depends only on its seed, so that it does not matter which others are played."""
     whole = measure(LAKE, "random", episodes=60)
     parts = [measure(LAKE, "random", episodes=20, first_seed=first) for first in (0, 20, 40)]
     assert whole.successes == sum(part.successes for part in parts)

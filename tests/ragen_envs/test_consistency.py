@@ -1,12 +1,12 @@
 """The consistency bonus by hand."""
 
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragen_envs.consistency import LAST_WORDS, MAX_BONUS, consistency
+from tests.support.ragen_envs.timing import assert_linear
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,4 @@ def test_any_text_is_rated(thought: str, action: str) -> None:
 
 @pytest.mark.parametrize("text", ["]" * 50_000, "] " * 25_000, "[" * 50_000, " " * 50_000, "a." * 25_000])
 def test_long_text_takes_linear_time(text: str) -> None:
-    start = time.process_time()
-    consistency(text, "click[" + text + "x")
-    assert time.process_time() - start < 0.5
+    assert_linear(lambda part: consistency(part, "click[" + part + "x"), [text])

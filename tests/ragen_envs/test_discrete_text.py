@@ -1,6 +1,7 @@
 """TextFromDiscrete on Gymnasium's own toys: every message and reward below was worked out by hand from their rules."""
 
 import copy
+import functools
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ CLIFF_ID, BLACKJACK_ID = "test/Cliff-v0", "test/Blackjack-v0"
 
 @pytest.fixture
 def registered() -> Iterator[None]:
-    """Two toys under ids of their own."""
+    """Two toys with their own ids."""
     entry = "ragen_envs.discrete_text:TextFromDiscrete"
     kwargs: dict[str, Any] = {"env": "CliffWalking-v1", "actions": CLIFF, "instruction": "Walk.", "success": reached}
     gymnasium.register(CLIFF_ID, entry, kwargs=kwargs)
@@ -65,7 +66,7 @@ def test_walking_along_the_cliff() -> None:
 def test_a_ride_in_the_taxi() -> None:
     legend = "The taxi is yellow, green with its passenger, who waits where it is blue and wants to go to magenta."
     env = AgentTurns(toy("Taxi-v4", TAXI, instruction=legend), max_turns=4, max_actions_per_turn=9, max_actions=30)
-    message, _ = env.reset(seed=7)  # the taxi above the passenger at Y, who wants to go to G
+    message, _ = env.reset(seed=7)  # the taxi above the passenger at Y, whose destination is G
     grid = "+---------+\n|R: | : :[magenta:G]|\n| : | : : |\n| : : : : |\n|{}| : | : |\n|{}| : |B: |\n+---------+"
     assert grid.format("[yellow: ]", "[blue:Y]") in message
     message, reward, _, _, _ = env.step(answer("dropoff", "west", "south", "pickup", "north"))
@@ -259,3 +260,47 @@ def test_the_info_within_is_the_callers_to_change() -> None:
     info = env.step("south")[-1]
     info["env_info"]["mine"] = 1
     assert "mine" not in env.step("no such action")[-1]["env_info"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"actions": ("up", "down")}, r"must be 4 names, one for each action of Discrete\(4\)"),
+        ({"actions": "urdl"}, "must be 4 names"),
+        ({"actions": ("up", "Up", "down", "left")}, "differ in more than case"),
+        ({"actions": ("up", " right", "down", "left")}, "name ' right' of an action must be printable ASCII"),
+        ({"describe": "human"}, "describe='human' must be 'ansi' or a function"),
+        ({"env": functools.partial(Switch, render_mode=None)}, "has render_mode=None; make it with 'ansi'"),
+        ({"env": lambda: gymnasium.make("CartPole-v1"), "actions": ("left", "right")}, "cannot show itself as text"),
+        ({"env": lambda: gymnasium.make("MountainCarContinuous-v0")}, "wrap an environment with Discrete actions"),
+        ({"render_mode": "human"}, "render_mode='human' is unknown"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
+    given = {"env": "CliffWalking-v1", "actions": CLIFF, **arguments}
+    if callable(given["env"]):
+        given["env"] = given["env"]()
+    with pytest.raises(ValueError, match=message):
+        toy(**given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"describe": lambda seen: seen}, r"describe\(\(.*must return text"),
+        ({"describe": lambda seen: "♠"}, r"has \['♠'\], which are not in the charset; pass charset="),
+        ({"describe": lambda seen: "x" * 2000}, "pass max_observation_length=2000"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        toy("Blackjack-v1", ("stick", "hit"), **arguments).reset(seed=0)
+    fits = toy(
+        "Blackjack-v1", ("stick", "hit"), describe=lambda seen: "♠" * 2000, charset="♠", max_observation_length=2000
+    )
+    assert fits.reset(seed=0)[0] in fits.observation_space
+
+
+def test_arguments_of_the_environment_within() -> None:
+    env = toy("FrozenLake-v1", LAKE, env_kwargs={"map_name": "8x8", "is_slippery": False})
+    assert len(env.reset(seed=0)[0].splitlines()) >= 8

@@ -1,4 +1,4 @@
-"""TextEnv alone, with a free-form environment small enough to read at a glance."""
+"""TextEnv itself, with a very small free-form environment."""
 
 import re
 from collections.abc import Mapping
@@ -121,7 +121,7 @@ def test_unknown_render_mode_is_refused() -> None:
 
 
 class Broken(Echo):
-    """What authors of environments get wrong, one at a time."""
+    """Mistakes of authors of environments, one at a time."""
 
     start: Any = "0"
     outcome: Any = ("1", 0.0, False, {"success": False, "action_is_effective": True, "added": 1})

@@ -1,4 +1,4 @@
-"""The bridge to TRL: the tool environment alone, and one step of TRL's own trainer that plays it."""
+"""The bridge to TRL: the tool environment by itself, and one step of TRL's own trainer with it."""
 
 import functools
 import pickle
@@ -26,7 +26,7 @@ RULES = (
 
 
 class Words(TextEnv):
-    """Free text: ends on any word, pays its length."""
+    """Free text: any word ends the episode, and its length is the reward."""
 
     instruction = "Say a word."
 
@@ -78,8 +78,8 @@ def test_a_group_shares_the_start_and_not_the_luck() -> None:
     assert shown == {"Reward: 0", "Reward: 1"}
 
 
-def luck(make: Callable[[], ToolEnvironment], members: int = 4, episodes: int = 8) -> list[float]:
-    """What the risky arm pays in every episode of every member."""
+def outcomes(make: Callable[[], ToolEnvironment], members: int = 4, episodes: int = 8) -> list[float]:
+    """The reward of the risky arm in every episode of every member."""
     group = [make() for _ in range(members)]
     paid = []
     for _ in range(episodes):
@@ -90,13 +90,13 @@ def luck(make: Callable[[], ToolEnvironment], members: int = 4, episodes: int = 
     return paid
 
 
-def test_luck_is_repeatable_and_differs_by_seed_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = luck(trl_environment(Bandit))
-    assert luck(trl_environment(Bandit)) == first
-    assert luck(pickle.loads(pickle.dumps(trl_environment(Bandit)))) == first  # as AsyncGRPO does
-    assert luck(trl_environment(Bandit, outcome_seed=1)) != first
+def test_outcomes_are_repeatable_and_differ_by_seed_and_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = outcomes(trl_environment(Bandit))
+    assert outcomes(trl_environment(Bandit)) == first
+    assert outcomes(pickle.loads(pickle.dumps(trl_environment(Bandit)))) == first  # as AsyncGRPO does
+    assert outcomes(trl_environment(Bandit, outcome_seed=1)) != first
     monkeypatch.setenv("RANK", "1")
-    assert luck(trl_environment(Bandit)) != first
+    assert outcomes(trl_environment(Bandit)) != first
 
 
 def test_limits_are_those_of_ragen() -> None:
@@ -123,7 +123,7 @@ def test_mistakes_are_named() -> None:
 
 @dataclass
 class Played:
-    """What TRL's trainer did in one step."""
+    """The results of one step of TRL's trainer."""
 
     trainer: Any
     prompts: list[str]
@@ -132,7 +132,7 @@ class Played:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """One step of a GRPOTrainer; two groups of two, whose first member wins and whose second one errs."""
+    """One step of a GRPOTrainer with two groups of two. The first member of each wins, the second makes mistakes."""
     pytest.importorskip("trl")
     from datasets import Dataset
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -150,7 +150,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     prompts: list[list[str]] = []
 
     class Scripted(GRPOTrainer):  # type: ignore[misc, unused-ignore]
-        """Instead of the model, which has learnt nothing, a script speaks."""
+        """A script replies instead of the model, which has learnt nothing."""
 
         def _generate_single_turn(self, prompt_ids: Any, *rest: Any, **more: Any) -> Any:
             turn = len(prompts)

@@ -1,16 +1,17 @@
 """AgentTurns: grammar, limits, rewards and messages, on lakes where every move is known."""
 
-import time
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, Text
 
 from ragen_envs import AgentTurns, Bandit, FrozenLake
 from ragen_envs.reply_format import TAGS
 from ragen_envs.text_env import TEXT_CHARSET
+from tests.support.ragen_envs.timing import assert_linear
 
 
 def dry(**arguments: Any) -> AgentTurns:
@@ -26,10 +27,10 @@ def answer(text: str) -> str:
 
 
 class Shout(gymnasium.Env[str, str]):
-    """A third-party text environment that knows none of our info keys. It ends on the word END."""
+    """A third-party text environment without our info keys. It ends on the word END."""
 
     def __init__(self) -> None:
-        """Sets spaces of its own, with a letter that ours lack."""
+        """Sets its own spaces, with a letter that is not in ours."""
         self.observation_space = Text(10, charset="ABCDEN!é")
         self.action_space = Text(10)
 
@@ -49,11 +50,13 @@ HOSTILE = [
 @pytest.mark.parametrize("think", [True, False])
 def test_hostile_replies_take_linear_time(think: bool) -> None:
     env = dry(think=think)
-    started = time.perf_counter()
-    for text in [*HOSTILE, "<think></think>" + " " * 100_000, "<think>" + "</think> " * 10_000, answer("x||" * 30_000)]:
+
+    def read(reply: str) -> None:
         env.reset(seed=0)
-        env.step(text)
-    assert time.perf_counter() - started < 2.0  # a quadratic reader takes minutes
+        env.step(reply)
+
+    blanks, closings = "<think></think>" + " " * 100_000, "<think>" + "</think> " * 10_000
+    assert_linear(read, [*HOSTILE, blanks, closings, answer("x||" * 30_000)])
 
 
 def test_actions_run_in_order_and_their_rewards_add_up() -> None:
@@ -296,3 +299,28 @@ def test_the_limit_of_a_turn_is_never_above_that_of_the_episode() -> None:
 def test_an_id_is_no_environment() -> None:
     with pytest.raises(ValueError, match="env='ragen/Bandit-v0' is not an environment; pass what gymnasium.make"):
         AgentTurns("ragen/Bandit-v0")  # type: ignore[arg-type]
+
+
+def test_the_first_message_is_its_own_opening() -> None:
+    turns = AgentTurns(FrozenLake())
+    message, _ = turns.reset(seed=3)
+    assert turns.opening == message
+    turns.step(turns.format_reply(["Up"]))
+    message, _ = turns.reset(seed=4)
+    assert turns.opening == message
+
+
+def test_a_later_opening_is_the_rules_and_the_last_message() -> None:
+    turns = AgentTurns(FrozenLake(), max_turns=3)
+    first, _ = turns.reset(seed=3)
+    rules = first[: first.index("Turn 1 of 3")]
+    for reply in ("nonsense", turns.format_reply(["Up"], "hm"), turns.format_reply(["Up"], "hm")):
+        message, *_ = turns.step(reply)
+        assert turns.opening == rules + message
+        assert message not in first and turns.opening in turns.observation_space
+    assert message.startswith("The end")
+
+
+def test_no_opening_before_reset() -> None:
+    with pytest.raises(ResetNeeded, match="call reset first"):
+        _ = AgentTurns(FrozenLake()).opening

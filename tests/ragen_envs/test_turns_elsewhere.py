@@ -1,4 +1,4 @@
-"""AgentTurns around environments that are none of ours: no TextEnv, none of our info keys, habits of their own."""
+"""AgentTurns around environments that are not ours: not a TextEnv, without our info keys, with other rules."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 class Scale(gymnasium.Env[str, str]):
-    """Weighs: "add" and "take" move the pointer by one or two; it is strict, and says nothing that is ours.
+    """Weighs: "add" and "take" move the pointer by one or two; it is strict, and has none of our info keys.
 
     Its rewards and flags are NumPy's, as in many environments.
     """
@@ -43,7 +43,7 @@ class Scale(gymnasium.Env[str, str]):
 
 
 class Poem(gymnasium.Env[str, str]):
-    """Free text: keeps every line, pays a point for each word, and is solved by the word "end"."""
+    """Free text: keeps every line, gives a point for each word, and is solved by the word "end"."""
 
     def __init__(self) -> None:
         self.observation_space = Text(500, min_length=0, charset=LETTERS + " \n♥")

@@ -1,4 +1,4 @@
-"""TextVectorEnv: the same as Gymnasium's SyncVectorEnv, seed for seed, and clear about what it does not take."""
+"""TextVectorEnv: the same as Gymnasium's SyncVectorEnv, seed for seed, with clear errors."""
 
 import copy
 import functools
@@ -13,16 +13,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
 from ragen_envs.oracles import random_action
 from ragen_envs.vector import TextVectorEnv
+from tests.support.ragen_envs.registered import every_id
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 NAMES = {"ragen/Bandit-v0": "bandit", "ragen/FrozenLake-v0": "frozen_lake", "ragen/SokobanLarge-v0": "sokoban"}
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_mode = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 
 class Diary(TextEnv):
-    """Three actions long. Its info has every type that Gymnasium merges in a way of its own, and changing keys."""
+    """Three actions long. Its info has every type that Gymnasium merges differently, and changing keys."""
 
     idle_info: ClassVar[Mapping[str, Any]] = {"steps": 0, "mean": np.float32(0), "flag": np.bool_(False), "page": ""}
 

@@ -122,7 +122,7 @@ def test_new_weights_reach_an_engine_that_knows_the_contexts_already(trainer: St
 
 
 def test_a_reply_that_ends_with_its_answer_ends_as_with_the_transformers_backend(trainer: StarPOTrainer) -> None:
-    """The tag is made the most likely token behind the first prompt."""
+    """The tag is made the most likely token after the first prompt."""
     assert trainer._engine is not None
     (tag,) = trainer.chat.tokenizer("</answer>", add_special_tokens=False)["input_ids"]
     prompt = torch.tensor([trainer.chat.start(quizzes([3])[0]._question())])

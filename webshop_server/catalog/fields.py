@@ -133,7 +133,7 @@ def _options(record: Record) -> tuple[dict[str, tuple[str, ...]], dict[str, str]
             if image := entry.text("image"):
                 images[value] = image
             price = entry.fields.get("price")
-            # 0 stands for "not known" in the public data.
+            # 0 means "not known" in the public data.
             if isinstance(price, (int, float)) and not isinstance(price, bool) and 0 < price <= pricing.MAX_PRICE:
                 prices[value] = float(price)
         options[_clean(name).lower()] = tuple(values)

@@ -1,4 +1,4 @@
-"""The files of the public data, read product by product: which belong together, and what stands in them.
+"""The files of the public data, read product by product: which belong together, and what is in them.
 
 A catalogue is one file of products, a JSON array (`items_shuffle*.json`) or JSON Lines (`*products*.jsonl`), with,
 beside it, attributes and instructions (`items_ins_v2*.json`) and what people asked for (`items_human_ins*.json`).
@@ -19,7 +19,7 @@ from webshop_server.catalog.product import Product
 
 ARRAYS, LINES = "items_shuffle*.json", "*products*.jsonl"
 HIDDEN, HUMAN = "items_ins_v2", "items_human_ins"
-MAX_ASIN = 10  # characters; the original passes over longer ones
+MAX_ASIN = 10  # characters; the original skips longer ones
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def find_source(path: Path) -> Source:
         path: The file of products, or a folder with exactly one.
 
     Returns:
-        The file and those that lie beside it. Of several companions the one that shares the ending of the products'
+        The file and those beside it. Of several companions the one that shares the ending of the products'
         name is taken: `items_ins_v2_1000.json` goes with `items_shuffle_1000.json`.
 
     Raises:
@@ -101,7 +101,7 @@ class _Lookup:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        # No name: SQLite keeps it in a file of its own that ends with the connection.
+        # No name: SQLite keeps it in a temporary file that ends with the connection.
         self._database = sqlite3.connect("")
         self._database.execute("CREATE TABLE members (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID")
 
@@ -122,7 +122,7 @@ class _Lookup:
 
 
 def read_source(source: Source) -> Iterator[Product]:
-    """Reads the products of a catalogue, passing over those that the original passes over.
+    """Reads the products of a catalogue, without those that the original skips.
 
     Args:
         source: The files.
@@ -144,14 +144,14 @@ def read_source(source: Source) -> Iterator[Product]:
 
 def _joined(source: Source, hidden: _Lookup, human: _Lookup) -> Iterator[Product]:
     seen: set[str] = set()
-    passed_over = 0
+    skipped = 0
     for place, value in (json_lines if source.is_lines else array_elements)(source.products):
         record = Record(value, f"{source.products}, {place}")
         asin = record.text("asin", required=True)
         if not asin:
             raise record.error("asin", "it is empty; every product has one")
         if asin == "nan" or len(asin) > MAX_ASIN or asin in seen:
-            passed_over += 1
+            skipped += 1
             continue
         seen.add(asin)
         record.place += f" (asin {asin!r})"
@@ -161,7 +161,7 @@ def _joined(source: Source, hidden: _Lookup, human: _Lookup) -> Iterator[Product
             None if entry is None else Record(*entry),
             () if said is None else Record({"instructions": said[0]}, said[1]).records("instructions"),
         )
-    if passed_over:
-        _log.info("%s: passed over %d records without a usable ASIN of their own", source.products, passed_over)
+    if skipped:
+        _log.info("%s: skipped %d records without a usable ASIN", source.products, skipped)
     if not seen:
         raise CatalogError(f"{source.products} holds no products; is it the right file?")

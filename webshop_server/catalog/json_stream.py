@@ -12,7 +12,7 @@ from typing import TextIO
 
 CHUNK = 1 << 20  # characters read at a time
 MAX_VALUE = 1 << 25  # characters; the largest product of the public data has some 30,000
-LOOKAHEAD = 3  # characters behind a number that tell whether it goes on; "e+" and a digit at most
+LOOKAHEAD = 3  # characters after a number that tell whether it goes on; "e+" and a digit at most
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 
@@ -76,8 +76,8 @@ class _Window:
             except RecursionError as error:
                 raise self.error(place, "nested too deeply; a product is at most a few levels deep") from error
             except json.JSONDecodeError as error:
-                # More text may complete a value. A complaint that stays where it was is a real one, but for a string,
-                # of which only the start is ever named.
+                # More text may complete a value. An error that stays where it was is real, except in a string,
+                # where only the start is ever named.
                 seen = (error.msg, error.pos - self._at)
                 if self._ended or (seen == seen_before and "string" not in error.msg):
                     raise self.error(place, f"not JSON ({error.msg}); the file is cut or damaged") from error
@@ -159,7 +159,7 @@ def _nothing_more(window: _Window) -> None:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """Reads a file of one JSON value a line; blank lines are passed over.
+    """Reads a file of one JSON value a line; blank lines are skipped.
 
     Args:
         path: The file, UTF-8.

@@ -5,7 +5,7 @@
     open_catalog("data/webshop")      the public data, or JSON Lines like them: a folder, or the file of products
 
 Small catalogues are held in memory. Large ones go into an SQLite file beside their source once, and are read from
-there ever after. Both are the same to whoever uses them, hash and prices included.
+there afterwards. Callers see no difference between the two, hash and prices included.
 """
 
 import hashlib
@@ -82,7 +82,7 @@ def _open_synthetic(size: int, seed: int, cache: Path | None, max_in_memory: int
 def _open_files(source: Source, seed: int, cache: Path | None, max_in_memory: int) -> Catalog:
     name = str(source.products)
     place = cache or _beside(source.products)
-    # A given folder may serve sources of one name, so the name of the file tells their folders apart.
+    # A given folder may serve sources of one name, so the name of the file includes a hash of the folder.
     where = "" if cache is None else "-" + hashlib.sha256(os.fsencode(source.products.resolve())).hexdigest()[:12]
     path = place / f"{source.products.name}{where}.catalog.sqlite"
     key = sqlite.key_of({"files": [_fingerprint(file) for file in source.files], "by": _code()})
@@ -137,7 +137,7 @@ def user_cache() -> Path:
 
 
 def _beside(source: Path) -> Path:
-    """The folder of a source, or one of its own in the user's cache where that is read-only."""
+    """The folder of a source, or a folder in the user's cache where that is read-only."""
     folder = source.resolve().parent
     # The mode is asked too, since for the superuser everything counts as writable.
     if os.access(folder, os.W_OK) and folder.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):

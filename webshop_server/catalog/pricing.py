@@ -1,6 +1,6 @@
 """Prices: how the public data write them, how the store shows them, and what a product costs in the end.
 
-The original draws the price of a product with a range anew in each process. Here it depends on the catalogue's
+The original draws the price of a product with a range again in each process. Here it depends on the catalogue's
 content, a seed and the product alone, so that it is the same in every process.
 """
 

@@ -1,4 +1,4 @@
-"""A product as a line of text and back, and what is told by that text: the hash of a catalogue.
+"""A product as a line of text and back, and the hash of a catalogue, which is made from such lines.
 
 The text is canonical: equal products have equal text in every process, so the hash depends on the content of a
 catalogue and on its order, and not on the kind of file or the form it is kept in. The price that is drawn for a

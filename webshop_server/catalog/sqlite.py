@@ -2,7 +2,7 @@
 
 The file is a cache of its source. It is built in one go under another name and then renamed, so that a half-built
 one is never opened; it is never changed afterwards, so any number of processes may read it without locks. It carries
-a key that says what it was made from, and one with another key, or a damaged one, is built anew.
+a key that says what it was made from, and one with another key, or a damaged one, is built again.
 """
 
 import functools
@@ -64,7 +64,7 @@ class SqliteCatalog(Catalog):
             connection = _connect(self.path)
             if dict(connection.execute("SELECT name, value FROM about")) != self._about:
                 connection.close()
-                raise CatalogError(f"{self.path} was built anew since this catalogue was opened; open it again")
+                raise CatalogError(f"{self.path} was built again since this catalogue was opened; open it again")
             self._local.opened = os.getpid(), connection
         return connection
 
@@ -138,8 +138,8 @@ def build(path: Path, key: str, products: Iterable[Product]) -> None:
     """Writes a catalogue file and puts it in its place when it is whole and on disk. One process at a time may.
 
     Args:
-        path: The file; an old one is replaced. Connections to that keep reading it, and none that is opened later
-            takes the new one for it.
+        path: The file; an old one is replaced. Connections to the old one keep reading it; a catalogue that is
+            still open refuses to connect to the new one.
         key: What the file is made from.
         products: The products in their order, no ASIN twice.
 

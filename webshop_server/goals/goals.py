@@ -22,8 +22,9 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.sources import GoalError, GoalSource, Sources, read_sources
+from webshop_server.goals.sources import GoalError, Sources, read_sources
 from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index, split_by_product
 
 SHUFFLE_SEED = 233
@@ -54,7 +55,7 @@ class Goal:
         query: Search phrase of that product.
         name: Title of that product.
         product_category: Path of that product in the shop.
-        instruction: What the shopper is told, price included.
+        instruction: The request as the shopper reads it, price included.
         attributes: Properties asked for; at least one.
         price_upper: Highest price in dollars, or `NO_PRICE_BOUND`.
         options: Value by option name (synthetic), or values alone (human).
@@ -76,11 +77,6 @@ class Goal:
     weight: float
     winnable: bool | None = None
     nouns: tuple[str, ...] | None = None
-
-    @property
-    def option_values(self) -> tuple[str, ...]:
-        """The values asked for, with or without names."""
-        return self.options if isinstance(self.options, tuple) else tuple(self.options.values())
 
 
 WinnableCheck = Callable[[Product, Goal], bool]
@@ -119,7 +115,7 @@ def price_bound(price: float, *key: object) -> float:
 
 
 def make_goals(
-    catalog: GoalSource, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
+    catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
 ) -> "Goals":
     """Makes the goals of a catalogue.
 
@@ -155,7 +151,7 @@ class Goals:
     """
 
     def __init__(
-        self, catalog: GoalSource, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
+        self, catalog: Catalog, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
     ) -> None:
         self.human = human
         self._catalog = catalog
@@ -236,7 +232,7 @@ class Goals:
             by: "product" adds "_by_product" to the name, so that no product is in two splits.
 
         Returns:
-            Goal numbers, ascending. Not to be written to.
+            Goal numbers, ascending. Read-only.
 
         Raises:
             GoalError: If there is no such split.

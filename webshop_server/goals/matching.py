@@ -2,8 +2,8 @@
 
 The published reward compares with `token_set_ratio` of thefuzz 0.19 (later releases split words at "_" too) after
 reducing a text to a colour word in it. That ratio is 100 as soon as the words of one text are among those of the other,
-so "large" is as good as "x-large"; and "ash" is found in "fashion". `closeness` is what the mended reward uses. It is
-not fuzzy on purpose: values are clicked, not typed, and any similarity of letters that forgives "vanila" also forgives
+so "large" is as good as "x-large"; and "ash" is found in "fashion". The corrected reward uses `closeness`. It is not
+fuzzy on purpose: values are clicked, not typed, and any similarity of letters that forgives "vanila" also forgives
 "unscented" for "scented".
 """
 
@@ -15,7 +15,7 @@ from rapidfuzz import fuzz
 
 FUZZY_THRESHOLD = 85  # a match scores more than this, of 100
 
-# The published list, in its order: the first that occurs in a text stands for the text.
+# The published list, in its order: the first that occurs in a text represents the text.
 COLOUR_WORDS = tuple(
     """
     alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
@@ -28,7 +28,7 @@ COLOUR_WORDS = tuple(
     """.split()
 )
 _COLOURS = frozenset(COLOUR_WORDS)
-# They tell two colours apart and are none themselves: "light" must not stand for "light pink".
+# They tell two colours apart and are none themselves: "light" must not count as "light pink".
 _SHADES = frozenset({"dark", "light"})
 _SIZE_WORDS = frozenset(
     """
@@ -144,7 +144,7 @@ def closeness(wanted: str, chosen: str, is_colour: bool = False) -> Closeness:
     Args:
         wanted: An option value of the goal.
         chosen: An option value of the purchase.
-        is_colour: Whether the option is a colour, so that similar ones can be told.
+        is_colour: Whether the option is a colour, so that similar ones are distinguished.
 
     Returns:
         The closeness; without any letter or digit, values are equal or different.

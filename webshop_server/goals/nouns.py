@@ -1,7 +1,7 @@
 """Which words of a title are nouns: what the title score of the reward compares.
 
-The original asks spaCy. Its models are not on PyPI and take half a gigabyte, so there are four ways here, each with
-a name that goes into every summary, because scores with different taggers must not be compared:
+The original asks spaCy. Its models are not on PyPI and take half a gigabyte, so there are four taggers here. The name
+of the one in use goes into every summary, because scores with different taggers must not be compared:
 
 | name | what it does |
 |---|---|

@@ -1,4 +1,4 @@
-"""What a purchase is worth, with all its parts: the published formula, and the same one mended.
+"""What a purchase is worth, with all its parts: the published formula, and the same one with its mistakes corrected.
 
     total = r_type * (attributes met + options met + price met) / (attributes + options + 1)
 
@@ -42,7 +42,7 @@ class RewardParts:
     Attributes:
         total: The reward, 0 to 1.
         mode: Formula it was scored with.
-        nouns: Name of the noun tagger behind `title_score`.
+        nouns: Name of the noun tagger that `title_score` uses.
         r_type: Right kind of product: 0, 0.1, 0.5 or 1. Everything is multiplied by it.
         query_match: Same search phrase.
         category_match: At least two parts of the path in the shop agree.
@@ -87,18 +87,18 @@ class RewardParts:
 
     def as_info(self) -> dict[str, float | bool | str]:
         """The parts under the original's names, for JSON; those of options only where options were asked for."""
-        wishes = len(self.attributes_met) + len(self.options_met) + 1
+        parts = len(self.attributes_met) + len(self.options_met) + 1
         info: dict[str, float | bool | str] = {
             "r_type": self.r_type,
             "r_att": self.r_att,
-            "w_att": len(self.attributes_met) / wishes,
+            "w_att": len(self.attributes_met) / parts,
             "query_match": self.query_match,
             "category_match": self.category_match,
             "title_score": self.title_score,
         }
         if self.r_option is not None:
-            info |= {"r_option": self.r_option, "w_option": len(self.options_met) / wishes}
-        return info | {"r_price": self.r_price, "w_price": 1 / wishes, "mode": self.mode, "nouns": self.nouns}
+            info |= {"r_option": self.r_option, "w_option": len(self.options_met) / parts}
+        return info | {"r_price": self.r_price, "w_price": 1 / parts, "mode": self.mode, "nouns": self.nouns}
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def options_met(
     Returns:
         One entry for each option of the goal, in its order.
     """
-    return _published_options_met(chosen, goal) if mode == "webshop" else _mended_options_met(product, chosen, goal)
+    return _published_options_met(chosen, goal) if mode == "webshop" else _corrected_options_met(product, chosen, goal)
 
 
 def _published_options_met(chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
@@ -227,7 +227,7 @@ def _published_options_met(chosen: Mapping[str, str], goal: Goal) -> tuple[bool,
     return tuple(any(fuzzy_match(own, value) for own in bought) for value in wanted)
 
 
-def _mended_options_met(product: Product, chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
+def _corrected_options_met(product: Product, chosen: Mapping[str, str], goal: Goal) -> tuple[bool, ...]:
     if isinstance(goal.options, tuple):
         return tuple(any(_met(product, value, name, chosen) for name in chosen) for value in goal.options)
     unasked = [name for name in chosen if name not in goal.options]

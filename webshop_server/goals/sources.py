@@ -3,37 +3,15 @@
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
+from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
 
 
 class GoalError(ValueError):
     """A catalogue makes no goals, or a split is unknown or empty."""
-
-
-class GoalSource(Protocol):
-    """What goals need of a catalogue."""
-
-    @property
-    def hash(self) -> str:
-        """Identifies the content."""
-
-    @property
-    def seed(self) -> int:
-        """What prices were drawn with."""
-
-    @property
-    def asins(self) -> Sequence[str]:
-        """Identifiers in the order of the source."""
-
-    def product(self, asin: str) -> Product:
-        """One product."""
-
-    def products(self) -> Iterator[Product]:
-        """All products in the order of `asins`."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +31,11 @@ class Sources:
     weights: "array[float]"
 
 
-def read_sources(catalog: GoalSource, human: bool) -> Sources:
+def read_sources(catalog: Catalog, human: bool) -> Sources:
     """Reads the requests of a catalogue and weighs them.
 
     A request that people wrote weighs 1. A generated one weighs the mean over its attributes of 1 / (number of goals
-    with this attribute), so that rare wishes are drawn as often as common ones.
+    with this attribute), so that rare attributes are drawn as often as common ones.
 
     Args:
         catalog: The products, read once in their order.

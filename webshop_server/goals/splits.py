@@ -2,7 +2,7 @@
 
 By index: the published split, 0-499, 500-1499 and the rest. The original shuffles goals and a product has up to
 hundreds of them, so most products of its test goals were seen in training too. By product: every product's goals are
-in one split. A set too small for the published sizes is cut in the same proportions: see `split_sizes`.
+in one split. A set that is too small for the published sizes is split in the same proportions: see `split_sizes`.
 """
 
 from array import array

@@ -10,11 +10,11 @@ An episode is worth the best tier it reached:
 | 0.4 | opening the page of an item of the right kind |
 | 0.3 | a search for words that shows one; lists and samples (`<c>`, `<r>`) count as valid actions without progress |
 | 0.1 to 0.3 | valid actions without such progress, by how near the kind is; 0.1 to 0.2 a purchase of the wrong kind |
-| 0.0 | nothing but invalid actions |
+| 0.0 | only invalid actions |
 
 A step is paid what it adds to the best tier so far. So the credits of an episode add up to its tier whatever its
-length, and doing a thing twice pays once. The right kind is `r_type` = 1: of two random products of the public set,
-11 to 29 % have r_type > 0, depending on the noun tagger, which says little, and under 2 % have r_type = 1.
+length, and an action that is repeated pays once. The right kind is `r_type` = 1: of two random products of the public
+set, 11 to 29 % have r_type > 0, depending on the noun tagger, which says little, and under 2 % have r_type = 1.
 A blind purchase, before any search or page showed the right kind, earns at most 0.2 unless it is the right item.
 The task's own score and its success stay what the reward formula says. Left out: payment for leaving a page again, for
 speed, or for rank in the results.

@@ -1,8 +1,8 @@
 """From a stream of products to the arrays of a search index.
 
-One pass analyzes the products and leaves numbered postings in a temporary file; then their sizes are known, and a
-second pass over that file puts each posting in its place. Neither the products nor the postings are in memory as a
-whole. Lucene's arithmetic is kept to the bit: lengths as coarse as its one-byte norms, and float32 in its order.
+One pass analyzes the products and writes numbered postings to a temporary file. Then their sizes are known, and a
+second pass over that file puts each posting in its place. So neither all products nor all postings are in memory at
+once. Lucene's arithmetic is kept to the bit: lengths as coarse as its one-byte norms, and float32 in its order.
 """
 
 import tempfile
@@ -54,7 +54,7 @@ def coarse_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass
 class Postings:
-    """What one pass over the products leaves.
+    """What one pass over the products finds.
 
     Attributes:
         asins: Identifiers in the order of the products.
@@ -165,7 +165,7 @@ def _fill_texts(texts: Sequence[bytes], text: NDArray[np.uint8], starts: NDArray
 
 
 def _place(found: Postings, new_numbers: NDArray[np.int32], arrays: Arrays) -> None:
-    """Puts each posting behind those of the same term that came before it."""
+    """Puts each posting after the earlier ones of the same term."""
     inverse_norms = _inverse_norms(found)
     cursors = arrays["term_ranges"][:-1].copy()
     found.spool.seek(0)

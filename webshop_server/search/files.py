@@ -1,8 +1,8 @@
 """One file for the arrays of a search index, mapped into memory by all processes that read it.
 
 Layout: 8 bytes of magic, length and CRC-32 of a header, the header in JSON (what the index is of; type, place and
-length of each array; size of the file), then the arrays at multiples of 64 bytes. A file is written under a name of
-its own and gets the right one only when it is complete and on the disk, so a reader sees a whole file or none. Left
+length of each array; size of the file), then the arrays at multiples of 64 bytes. A file is written under a temporary
+name and gets its own only when it is complete and on the disk, so a reader sees a whole file or none. Left
 out: checksums of the arrays, because reading them would load every page of the file at each start.
 """
 
@@ -58,7 +58,7 @@ def new_file(path: Path, facts: Mapping[str, Any], shapes: Shapes) -> Iterator[d
     header, places, size = _layout(facts, shapes)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
-    # A name of its own: two processes may build the same index at the same time, and the last one wins.
+    # A separate name: two processes may build the same index at the same time, and the last one wins.
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".partial")
     try:
         with os.fdopen(descriptor, "r+b") as file:
@@ -101,7 +101,7 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             raise IndexFileError(f"the search index {path} has {size} bytes instead of {header['size']}; delete it")
         shapes = {name: (dtype, count) for name, (dtype, count, _) in header["arrays"].items()}
         places = {name: place for name, (_, _, place) in header["arrays"].items()}
-        # As a plain array: numpy.memmap makes every slice a slow object of its own class.
+        # As a plain array: numpy.memmap makes every slice an object of its slow class.
         memory = np.asarray(np.memmap(file, np.uint8, "r"))
     return header["facts"], _views(memory, shapes, places)
 

@@ -4,7 +4,7 @@
     w = occurrences in the query * ln(1 + (N - df + 0.5) / (df + 0.5)),   k1 = 0.9, b = 0.4
 
 Everything but the sum of a query is computed when the index is built, so a query is a few array additions. The index
-lies beside its catalogue in one file, which all workers of a machine map into memory together. Left out: everything
+is one file beside its catalogue, which all workers of a machine map into memory together. Left out: everything
 that Lucene does to look at fewer documents, which would change no result.
 
 When the first keyword is one of these, the rest is no search for words:
@@ -21,14 +21,14 @@ import logging
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from webshop_server.catalog.product import Product
+from webshop_server.catalog.catalog import Catalog
 from webshop_server.search.build import collect, fill
 from webshop_server.search.files import Arrays, IndexFileError, empty_arrays, new_file, open_file
 from webshop_server.text.analyzer import tokens
@@ -37,28 +37,13 @@ LIMIT = 50
 """Results of a search, in the original."""
 
 _LISTS = ("<a>", "<c>", "<q>")
-_VERSION = 1  # of the analyzer and of the arrays; a file of another one is built anew
+_VERSION = 1  # of the analyzer and of the arrays; a file of another version is built again
 _log = logging.getLogger(__name__)
 
 
 def is_special(keywords: Sequence[str]) -> bool:
     """Whether the first keyword makes this something else than a search for words."""
     return bool(keywords) and keywords[0] in ("<r>", *_LISTS)
-
-
-class Searchable(Protocol):
-    """What an index needs of a catalogue."""
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the content in hexadecimal."""
-
-    @property
-    def folder(self) -> Path | None:
-        """Where the index may be kept, or None."""
-
-    def products(self) -> Iterator[Product]:
-        """All products, in the order of the source."""
 
 
 class SearchIndex:
@@ -79,16 +64,16 @@ class SearchIndex:
         self._key_documents = arrays["key_documents"]
 
     @classmethod
-    def build(cls, catalog: Searchable) -> "SearchIndex":
+    def build(cls, catalog: Catalog) -> "SearchIndex":
         """Builds an index in memory."""
         return cls._new(catalog, None)
 
     @classmethod
-    def open(cls, catalog: Searchable) -> "SearchIndex":
-        """Opens the index that lies beside a catalogue, or builds it there.
+    def open(cls, catalog: Catalog) -> "SearchIndex":
+        """Opens the index beside a catalogue, or builds it there.
 
         Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
-        A file that is damaged or of another version is built anew, with a warning in the log. Where there is no
+        A file that is damaged or of another version is built again, with a warning in the log. Where there is no
         folder, or none that can be written, the index is built in memory.
 
         Args:
@@ -105,11 +90,11 @@ class SearchIndex:
         except (FileNotFoundError, NotADirectoryError):
             _log.info("building the search index %s", path)
         except IndexFileError as error:
-            _log.warning("%s; building it anew", error)
+            _log.warning("%s; building it again", error)
         return cls._new(catalog, path)
 
     @classmethod
-    def _new(cls, catalog: Searchable, path: Path | None) -> "SearchIndex":
+    def _new(cls, catalog: Catalog, path: Path | None) -> "SearchIndex":
         """Builds an index, in a file if that is possible and wanted."""
         with collect(catalog.products()) as found:
             facts = {"version": _VERSION, "catalog": catalog.hash, "counted": found.counted}
@@ -201,7 +186,7 @@ class SearchIndex:
 
 
 def index_path(folder: Path, catalog_hash: str) -> Path:
-    """Where the index of a catalogue lies."""
+    """The path of a catalogue's index."""
     return folder / f"search-{catalog_hash[:16]}.index"
 
 

@@ -10,7 +10,8 @@
 
 A refusal is `{"error": code, "message": text}`: 400 for what cannot be read, 404 for what never was, 409 for a step
 after the purchase, 410 for a session that is over, 413 for a body over 64 KiB. An action that the page does not know is
-no error but an answer with `"valid": false`; so is a search of over 1000 characters or with control characters.
+not an error; the answer then has `"valid": false`. The same holds for a search of over 1000 characters or with control
+characters.
 """
 
 import json
@@ -117,7 +118,7 @@ class JsonApi:
         return _json(answer)
 
     def read(self, token: str) -> Response:
-        """Says the last answer again, and what the session was made with."""
+        """Repeats the last answer, with what the session was made with."""
         return _json(self._described(token, self._episode(token)))
 
     def delete(self, token: str) -> Response:
@@ -139,8 +140,8 @@ class JsonApi:
                 return self._shop.goals.sample(rng, asked.split)
             numbers = self._shop.goals.split(asked.split)
             if asked.index >= len(numbers):
-                told = f"split {asked.split!r} has {len(numbers)} goals; there is no index {asked.index}"
-                raise RequestError(404, "unknown_goal", told)
+                message = f"split {asked.split!r} has {len(numbers)} goals; there is no index {asked.index}"
+                raise RequestError(404, "unknown_goal", message)
             return int(numbers[asked.index])
         except (GoalError, UnknownGoalError) as error:
             raise RequestError(404, "unknown_goal", str(error)) from error

@@ -1,4 +1,4 @@
-"""Puts the store together as a Flask application."""
+"""The store as a Flask application: the shop, its routes, errors, headers and counters put together."""
 
 import json
 import logging
@@ -62,8 +62,8 @@ def create_app(
         reward_mode: How purchases on the classic pages are scored. Sessions of the API choose for themselves.
         nouns: Name of the noun tagger; None takes the nouns of the catalogue, or rules where it has none.
         show_attributes: Whether product pages have a page of attributes.
-        reveal_goals: Whether the classic page of a purchase tells the goal and the parts of its score. Whoever reaches
-            the server can then learn any goal: they are numbered, and `/fixed_17` plays the 17th.
+        reveal_goals: Whether the classic page of a purchase tells the goal and the parts of its score. Everyone can
+            then learn any goal: goals are numbered, and `/fixed_17` plays number 17.
         cache_dir: Where files made from the catalogue go; None for beside it.
         log: A folder for logs of sessions, or None.
         sessions: Where they are kept; None for `Sessions()` in this process.
@@ -74,29 +74,31 @@ def create_app(
         The application.
 
     Raises:
-        CatalogError: If the catalogue cannot be opened.
-        GoalError: If it makes no tasks.
+        CatalogError, GoalError: If the catalogue cannot be opened, or makes no tasks.
         NounTaggerError: If the tagger is unknown or not installed.
         OSError: If the folder for logs cannot be written.
         ValueError: If another argument has no meaning.
     """
-    if reward_mode not in REWARD_MODES:
-        raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
+    _check_mode(reward_mode)
     shop = open_shop(
         catalog, seed=seed, human_goals=human_goals, nouns=nouns, show_attributes=show_attributes, cache_dir=cache_dir
     )
     kept: SessionStore[Any] = Sessions() if sessions is None else sessions
-    written = None if log is None else SessionLog(log)
-    numbers = Metrics() if metrics is None else metrics
-    api = JsonApi(shop, kept, tokens=Tokens() if tokens is None else tokens, metrics=numbers, log=written)
-    classic = ClassicPages(shop, kept, formula=reward_mode, metrics=numbers, log=written, reveal_goals=reveal_goals)
-    return _assembled(shop, kept, numbers, [api.blueprint(), classic.blueprint()])
+    written, counted = None if log is None else SessionLog(log), metrics or Metrics()
+    api = JsonApi(shop, kept, tokens=tokens or Tokens(), metrics=counted, log=written)
+    classic = ClassicPages(shop, kept, formula=reward_mode, metrics=counted, log=written, reveal_goals=reveal_goals)
+    return _assembled(shop, kept, counted, [api.blueprint(), classic.blueprint()])
+
+
+def _check_mode(reward_mode: str) -> None:
+    if reward_mode not in REWARD_MODES:
+        raise ValueError(f"reward_mode={reward_mode!r} is unknown; use one of {', '.join(REWARD_MODES)}")
 
 
 def _assembled(shop: Shop, sessions: SessionStore[Any], metrics: Metrics, routes: Iterable[Blueprint]) -> Flask:
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
-    app.extensions["webshop"] = shop  # for who serves it in its own process
+    app.extensions["webshop"] = shop  # for a caller who serves it in the same process
     app.url_map.merge_slashes = False  # a search may have "//" in it
     _add_status(app, sessions, metrics)
     for blueprint in routes:

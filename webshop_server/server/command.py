@@ -1,9 +1,13 @@
-"""The command `webshop-server`: serves a store until it is stopped."""
+"""The command `webshop-server`: serves a store until it is stopped.
+
+With one worker everything is in this process, and waitress serves it (`one_process.py`). With several, gunicorn forks
+them, replaces one that dies and hands out the connections (`several_processes.py`).
+"""
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import Flask
@@ -14,7 +18,8 @@ from webshop_server.goals.reward import REWARD_MODES
 from webshop_server.goals.sources import GoalError
 from webshop_server.server.app import create_app
 from webshop_server.server.metrics import Metrics
-from webshop_server.server.serving import ServeError, Serving, serve
+from webshop_server.server.one_process import serve_alone
+from webshop_server.server.serving import MakeApp, ServeError, Serving, bind
 from webshop_server.server.sessions import DEFAULT_MAX_SESSIONS, DEFAULT_TTL, Sessions, SessionStore, Tokens
 
 
@@ -98,3 +103,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     return 0
 
+
+def serve(serving: Serving, make_app: MakeApp, ready: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or SIGINT comes, and answers what has come before it returns.
+
+    Args:
+        serving: How.
+        make_app: Makes the application. It is called once, in this process.
+        ready: Told the address once requests are answered.
+
+    Raises:
+        ServeError: If the address is taken, or several workers are asked for where there is no fork.
+        Exception: What `make_app` raises.
+    """
+    listener = bind(serving.host, serving.port)
+    with listener:
+        host, port = listener.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        if serving.workers == 1:
+            serve_alone(serving, make_app, listener, lambda: ready(address))
+        elif sys.platform == "win32":
+            raise ServeError("several workers need a system with fork; use --workers 1")
+        else:
+            from webshop_server.server.several_processes import serve_with_workers  # gunicorn needs fork to load
+
+            serve_with_workers(serving, make_app, listener, lambda: ready(address))

@@ -1,4 +1,4 @@
-"""Reads lists and dicts of strings as they stand in the original's URLs: in Python's notation or in JSON.
+"""Reads lists and dicts of strings as they appear in the original's URLs: in Python's notation or in JSON.
 
 The original calls `ast.literal_eval` on the path. Programs written for it send `['red', 'shoes']` and
 `{'size': 'small'}`, others JSON. Both are read here by one small reader that knows strings, commas, colons and
@@ -85,7 +85,7 @@ def _open(text: str, bracket: str, what: str) -> int:
 
 
 def _string(text: str, position: int, count: int) -> tuple[str, int]:
-    """Reads a string and the blanks around it; returns it and the position behind."""
+    """Reads a string and the blanks around it; returns it and the position after it."""
     match = _STRING.match(text, position)
     if match is None:
         raise LiteralError(f"expected a string in quotes at position {position} of {_short(text)}")
@@ -124,7 +124,7 @@ def _separator(text: str, position: int, bracket: str) -> int:
 
 def _close(text: str, position: int) -> None:
     if text[position + 1 :].strip():
-        raise LiteralError(f"text behind the end of {_short(text)}")
+        raise LiteralError(f"text after the end of {_short(text)}")
 
 
 def _short(text: str) -> str:

@@ -1,7 +1,7 @@
 """Counts what the server does and writes it as Prometheus text.
 
 The numbers are one row of a table with a row for each process. Where several processes share the table, each adds to
-its own row and any of them writes the sum, so that it does not matter which one is asked.
+its own row and any of them writes the sum, so it does not matter which one answers.
 """
 
 import mmap
@@ -41,7 +41,7 @@ class Metrics:
 
     Attributes:
         in_flight: Requests that have come and are not answered yet.
-        stopping: Set by whoever stops the server: from then on no request is taken.
+        stopping: Set when the server is stopped: from then on no request is answered.
     """
 
     def __init__(self, table: NDArray[np.float64] | None = None, row: int = 0) -> None:

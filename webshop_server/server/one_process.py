@@ -1,7 +1,7 @@
 """One process, served by waitress.
 
-Waitress is told to take bodies somewhat longer than the application does, so that the application refuses them, in its
-own form. Those over 1 MiB waitress refuses itself, with 413 and plain text.
+Waitress takes bodies somewhat longer than the application does, so that the application refuses them, in its own form.
+Those over 1 MiB waitress refuses itself, with 413 and plain text.
 """
 
 import signal

@@ -1,7 +1,7 @@
-"""A picture for every product, drawn here: the store loads nothing from elsewhere, and the real images are elsewhere.
+"""A picture for every product, drawn here, because the store loads nothing from other servers.
 
-A sign of the department on a soft ground. The ground's hue follows from the product's identifier; the sign takes the
-colour that was chosen or that the title names. Left out: any attempt to look like the product.
+A symbol of the department on a pale background. The product's identifier gives the hue of the background; the symbol
+takes the colour that was chosen or that the title names. Left out: any attempt to look like the product.
 """
 
 import hashlib

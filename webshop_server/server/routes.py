@@ -3,9 +3,9 @@
 The path carries all of a page's state, GET and POST do the same, and `fixed_17` plays goal 17, as there. A session
 exists once its start page was visited; its goal follows from its name, so that every process gives it the same. It buys
 once: the start page of a session that has bought begins a new one of that name. So anybody may buy for goal 17 at any
-time, also while others shop for it through the API, which names its goals: the page of a purchase tells the score, and
-what the goal was only where the server was started to reveal it. Forms send what the original's script sent: options
-and filters come as fields or in the query, and are added to those in the path.
+time, also while others shop for it through the API, which names its goals. Therefore the page of a purchase shows the
+score, and the goal only where the server was started with `--reveal-goals`. Forms send what the original's script
+sent: options and filters come as fields or in the query, and are added to those in the path.
 """
 
 import hashlib
@@ -101,7 +101,7 @@ class ClassicPages:
         return routes
 
     def home(self) -> Response:
-        """A new session for whoever comes. The original sends everybody to the same one."""
+        """A new session for every visitor. The original sends all of them to the same one."""
         return _moved(f"/{self._tokens.new()}")
 
     def start(self, session_id: str) -> Response:
@@ -165,8 +165,8 @@ class ClassicPages:
         try:
             visit = self._sessions.update(_key(name), buy)
         except UnknownSessionError:
-            told = f"this session is over: it was not used for long, or made room for newer ones; open /{name} again"
-            raise RequestError(410, "session_gone", told) from None
+            message = f"this session is over: it was not used for long, or made room for newer ones; open /{name} again"
+            raise RequestError(410, "session_gone", message) from None
         except BusySessionError as error:
             raise RequestError(409, "busy", f"{error}; buy once") from error
         self._metrics.count("purchases")
@@ -206,8 +206,8 @@ class ClassicPages:
         try:
             return name, self._sessions.get(_key(name))
         except UnknownSessionError:
-            told = f"there is no session {name}, or it was not used for long; open /{name} first"
-            raise RequestError(404, "unknown_session", told) from None
+            message = f"there is no session {name}, or it was not used for long; open /{name} first"
+            raise RequestError(404, "unknown_session", message) from None
 
     def _product(self, asin: str) -> Product:
         try:
@@ -251,7 +251,7 @@ def _moved(address: str, status: int = 302) -> Response:
 
 
 def _fields() -> Mapping[str, str]:
-    """What a form sent along: chosen options."""
+    """The chosen options that a form sent."""
     return request.form.to_dict() if request.method == "POST" else {}
 
 

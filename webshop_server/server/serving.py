@@ -1,13 +1,7 @@
-"""Serving the application until a signal comes: from one process, or from several that share a socket and the sessions.
-
-With one worker everything is in this process, and waitress serves it (`one_process.py`). With several, gunicorn forks
-them, replaces one that dies and hands out the connections (`several_processes.py`). Several workers need a system with
-fork. This module has what both share: the address, and the decision between them.
-"""
+"""What serving from one process and serving from several have in common: the settings, and the address."""
 
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,34 +44,6 @@ class Serving:
     threads: int
     max_sessions: int
     ttl: float
-
-
-def serve(serving: Serving, make_app: MakeApp, ready: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or SIGINT comes, and answers what has come before it returns.
-
-    Args:
-        serving: How.
-        make_app: Makes the application. It is called once, in this process.
-        ready: Told the address once requests are answered.
-
-    Raises:
-        ServeError: If the address is taken, or several workers are asked for where there is no fork.
-        Exception: What `make_app` raises.
-    """
-    listener = bind(serving.host, serving.port)
-    with listener:
-        host, port = listener.getsockname()[:2]
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        if serving.workers == 1:
-            from webshop_server.server.one_process import serve_alone
-
-            serve_alone(serving, make_app, listener, lambda: ready(address))
-        elif sys.platform == "win32":
-            raise ServeError("several workers need a system with fork; use --workers 1")
-        else:
-            from webshop_server.server.several_processes import serve_with_workers  # gunicorn needs fork to load
-
-            serve_with_workers(serving, make_app, listener, lambda: ready(address))
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Writes what happened in sessions to JSON Lines, a file a session, for those who study them."""
+"""Writes what happened in sessions to JSON Lines, one file per session, for later study."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class SessionLog:
         return self._folder / f"{hashlib.sha256(session.encode()).hexdigest()[:32]}.jsonl"
 
     def write(self, session: str, record: Mapping[str, object]) -> None:
-        """Adds a line, whole even if several processes write: it goes out in one piece at the end of the file.
+        """Adds a line, whole even if several processes write: it is appended in one piece.
 
         Args:
             session: Name or token of the session; it is not written.

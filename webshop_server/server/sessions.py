@@ -1,7 +1,7 @@
 """Sessions: what the server remembers of each shopper, bounded in number and in time.
 
 `Sessions` keeps them in this process; `shared_sessions.SharedSessions` has the same methods and keeps them in a file
-that several processes share. What a session holds is the caller's business, but it must be immutable: the only way to
+that several processes share. A session may hold anything that is immutable: the only way to
 change one is `update`, which applies a function to the present value, one at a time for each session.
 """
 
@@ -28,11 +28,11 @@ class UnknownSessionError(KeyError):
 
 
 class BusySessionError(RuntimeError):
-    """Others change this session all the time."""
+    """Others keep changing this session."""
 
 
 class SessionStore(Protocol[Value]):
-    """What the routes need of a place where sessions are kept."""
+    """What the routes need from a place where sessions are kept."""
 
     def __len__(self) -> int:
         """Number of sessions."""
@@ -43,12 +43,12 @@ class SessionStore(Protocol[Value]):
     def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
         """The session that goes on under this key, or a fresh one where there is none or it is over, in one piece.
 
-        Nobody else's session comes between the look and the making, so that of many who begin one makes it.
+        Nothing happens between the look-up and the creation, so that of many callers who begin, one makes the session.
 
         Args:
             key: The key.
             fresh: What a new session holds.
-            is_over: Whether a session is to be replaced; quick and pure.
+            is_over: Whether a session must be replaced; quick and pure.
 
         Returns:
             The session, and whether it is the fresh one. It counts as used.
@@ -70,8 +70,8 @@ class SessionStore(Protocol[Value]):
 class Tokens:
     """Names of sessions that nobody can guess, and that tell a forgotten session from one that never was.
 
-    A token is a random number and its signature. A token with a right signature and no session behind it belonged to
-    a session that expired, was evicted or deleted, or whose server was started anew with the same secret.
+    A token is a random number and its signature. A token with a right signature and no session belonged to a
+    session that expired, was evicted or deleted, or whose server was started again with the same secret.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
@@ -114,7 +114,7 @@ class _Slot(Generic[Value]):
 class Sessions(Generic[Value]):
     """Sessions in the memory of this process. Safe to use from many threads.
 
-    The least recently used one goes when there are too many, and each goes when it was not used for a while.
+    The least recently used one is removed when there are too many, and each when it was not used for a while.
     """
 
     def __init__(

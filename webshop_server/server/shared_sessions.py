@@ -1,10 +1,10 @@
 """Sessions in a SQLite file, so that several processes serve one store and any of them can answer any request.
 
-Why a file and not one owner for each session: nothing has to be routed, also not the names that clients choose; a
+Why a file and not one owner for each session: no request has to be routed, not even where clients choose the names; a
 process that is killed takes no session with it; and since a change is written only if nobody else wrote meanwhile, a
-session is never half changed and a purchase is made once. The file lives as long as the server: it is not synchronised
-to the disk, which costs nothing here and makes a change take about 0.1 ms. Values are pickled; the file is private to
-the user who runs the server, and nothing from outside gets into it but through the routes.
+session is never half changed and a purchase is made once. The file exists as long as the server, so it is not
+synchronised to the disk; a change then takes about 0.1 ms. Values are pickled; the file is private to the user who runs
+the server, and only the routes write to it.
 """
 
 import os
@@ -113,7 +113,7 @@ class SharedSessions(Generic[Value]):
     def begin(self, key: str, fresh: Value, is_over: Callable[[Value], bool]) -> tuple[Value, bool]:
         """Goes on or makes a session. See `SessionStore`."""
         with self._database() as database:
-            database.execute("BEGIN IMMEDIATE")  # no other process writes between the look and the making
+            database.execute("BEGIN IMMEDIATE")  # no other process writes between the look-up and the creation
             try:
                 row = database.execute("SELECT value, used FROM sessions WHERE key = ?", (key,)).fetchone()
                 now = self._clock()

@@ -1,7 +1,7 @@
 """Reads what clients send. What cannot be read is refused with a status, a code and a sentence that says what to do.
 
 Everything from outside passes through here before anything else sees it: names of sessions, pages, options, filters and
-JSON bodies. Left out: repairing input, and anything that evaluates it.
+JSON bodies. Left out: repair of input, and any reader that evaluates it.
 """
 
 import json
@@ -55,14 +55,14 @@ def fixed_goal(name: str) -> int | None:
     """The goal that a name such as "fixed_17" asks for; None if the name has no "fixed" in it.
 
     Raises:
-        RequestError: 404 if there is no number behind its last "_".
+        RequestError: 404 if there is no number after its last "_".
     """
     if "fixed" not in name:
         return None
     match = _FIXED.fullmatch(name)
     if match is None:
         raise RequestError(
-            404, "unknown_goal", f"the name {name!r} has 'fixed' in it but no number behind its last '_'"
+            404, "unknown_goal", f"the name {name!r} has 'fixed' in it but no number after its last '_'"
         )
     return int(match[1])
 
@@ -150,8 +150,8 @@ def chosen_options(text: str, fields: Mapping[str, str], product: Product) -> tu
         raise RequestError(400, "bad_options", f"the options cannot be read: {error}") from error
     for name, value in options.items():
         if value not in product.options.get(name, ()):
-            told = f"product {product.asin} has no option {name[:40]!r} with the value {value[:40]!r}"
-            raise RequestError(400, "unknown_option", f"{told}; take one from its page")
+            message = f"product {product.asin} has no option {name[:40]!r} with the value {value[:40]!r}"
+            raise RequestError(400, "unknown_option", f"{message}; take one from its page")
     return tuple(options.items())
 
 
@@ -168,8 +168,8 @@ def read_filters(texts: Iterable[str]) -> tuple[Filter, ...]:
     for text in texts:
         one = parse_filter(text)
         if one is None:
-            told = f"{text[:60]!r} is not a filter"
-            raise RequestError(400, "bad_filter", f"{told}; write price<50, category=fashion or color=red")
+            message = f"{text[:60]!r} is not a filter"
+            raise RequestError(400, "bad_filter", f"{message}; write price<50, category=fashion or color=red")
         filters = with_filter(filters, one)
     return filters
 
@@ -203,8 +203,8 @@ def read_action(body: bytes) -> str:
     if not isinstance(action, str) or len(fields) != 1:
         raise RequestError(400, "bad_step", 'a step is {"action": "search[...]"} and nothing else')
     if len(action) > MAX_ACTION:
-        told = f"an action has at most {MAX_ACTION} characters, this has {len(action)}"
-        raise RequestError(400, "action_too_long", told)
+        message = f"an action has at most {MAX_ACTION} characters, this has {len(action)}"
+        raise RequestError(400, "action_too_long", message)
     # JSON can write halves of characters that nothing else can; they become question marks.
     return action.encode("utf-8", "replace").decode()
 
@@ -217,7 +217,7 @@ class SessionRequest:
         goal: Number of a goal.
         split: Where `index` counts, or where a goal is drawn.
         index: Position in the split.
-        seed: Draws a goal of the split by weight; None draws anew each time.
+        seed: Draws a goal of the split by weight; None draws another one each time.
         mode: Kind of observation.
         reward: What a step pays.
         parity: Whether to behave as the original.

@@ -37,7 +37,7 @@ class Filter:
 
     @property
     def slot(self) -> tuple[str, str]:
-        """Filters with the same slot replace each other: one lower and one upper bound, one colour."""
+        """Filters with the same slot replace each other: there is one lower bound, one upper bound and one colour."""
         return self.name, self.comparison[0]
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def categories(product: Product) -> tuple[str, ...]:
 
 
 def parse_filter(text: str) -> Filter | None:
-    """Reads what stands in the brackets of `filter[…]`, whatever its case.
+    """Reads what is in the brackets of `filter[…]`, whatever its case.
 
     Args:
         text: Such as "price<50" or "color=red".

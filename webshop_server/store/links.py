@@ -1,7 +1,7 @@
 """Addresses of the classic pages, as the original's `url_for` wrote them, quoted.
 
-All of a page's state stands in its path: keywords as the repr of a list (or plain text, which is one keyword), options
-as the repr of a dict. Programs written for the original put such addresses together themselves. Two things of the
+All of a page's state is in its path: keywords as the repr of a list (or plain text, which is one keyword), options
+as the repr of a dict. Programs written for the original build such addresses themselves. Two things of the
 original do not lead anywhere and are written otherwise: many blanks in a search (here one), and "/" in an option, which
 WSGI cannot tell from the "/" between two parts however it is quoted (here an escape inside the string).
 """
@@ -71,7 +71,7 @@ class Links:
 
 
 def _keywords(words: Sequence[str]) -> str:
-    """Keywords as they stand in an address, before quoting.
+    """Keywords as they appear in an address, before quoting.
 
     One goes as plain text, unless it would be read as a list, or taken away as a part of a path that is empty or dots.
     """

@@ -1,6 +1,6 @@
 """Pages as HTML: for browsers, for programs written for the original, and for the observation mode `html`.
 
-Templates are compiled once and escape everything. What they say is what `pages.pieces` says; see there.
+Templates are compiled once and escape everything. They contain the texts of `page_text.pieces`.
 """
 
 import pprint

@@ -1,10 +1,10 @@
 """What an agent reads on a page: the observation modes `text`, `text_rich` and `url` of the original.
 
-The original renders HTML and parses it again to get its text, which is most of what it does. Here a page is first a
+The original renders HTML and parses it again to get its text, which takes most of its time. Here a page is first a
 list of pieces of text with their roles, and both modes are written from it. The pieces are those that bs4's
 `html.parser` finds on the original's pages: blanks at their ends included, which `text_rich` keeps, and blanks alone,
 which count unless there is a line break among them. The templates carry the same pieces; a test compares.
-Left out: `html`, which `page_html.py` renders, and the original's `num_prev_obs`, which is a wrapper's business.
+Left out: `html`, which `page_html.py` renders, and the original's `num_prev_obs`, which belongs to a wrapper.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""A shop with tasks: the store, its goals and its rewards, and what one shopper's episode in it comes to.
+"""A shop with tasks: the store, its goals and its rewards, and the episodes that shoppers play in it.
 
 Everything a client of the JSON API sees is decided here, without HTTP: `Shop.start` begins an episode, `Shop.step`
-takes an action, `Shop.answer` says what the client is told. Episodes are immutable, and a step is a pure function, so
+takes an action, `Shop.answer` says what the client gets. Episodes are immutable, and a step is a pure function, so
 that a server may keep them wherever it likes.
 """
 
@@ -30,7 +30,7 @@ class Rules:
     """How an episode is played; never changes within it.
 
     Attributes:
-        mode: Kind of observation, one of `pages.MODES`.
+        mode: Kind of observation, one of `page_text.MODES`.
         reward: What a step pays, one of `REWARDS`.
         parity: Whether to behave as the original.
         show_actions: Whether observations end with the actions that are possible.
@@ -184,7 +184,7 @@ class Shop:
         return kind_match(product, self.goal(goal), self._nouns).r_type
 
     def answer(self, episode: Episode) -> dict[str, Any]:
-        """What a client is told after a step, for JSON.
+        """What a client gets after a step, for JSON.
 
         Of the goal it holds the instruction, and nothing of the score before something was bought.
 

@@ -1,10 +1,10 @@
-"""The store as a state machine: which page a shopper sees, and what an action makes of it.
+"""The store as a state machine: which page a shopper sees, and what an action does to it.
 
 Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
 same state and action give the same result in any process. Transitions are those of the original text environment,
 with its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no
 button, and `filter[…]` narrows a results page. Left out: goals and rewards (`shop.py`), and one trap of the
-original: it tells the page it is on by looking for words in the URL, so that searching for "search_results" makes
+original: it decides which page it is on by looking for words in the URL, so that searching for "search_results" makes
 "< prev" on a product go to another page than usual.
 """
 
@@ -94,7 +94,7 @@ INVALID = Event("invalid", effective=False)
 def parse_action(action: str) -> tuple[str, str]:
     r"""Splits `name[argument]` as the original's expression `(.+)\[(.+)\]` does, in linear time.
 
-    The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text behind it and further
+    The name goes up to the last "[" that leaves an argument, the argument to the last "]"; text after it and further
     lines are ignored.
 
     Returns:
@@ -147,7 +147,7 @@ class Store:
         return self.results(state)[first : first + PAGE_SIZE]
 
     def has_next(self, state: PageState) -> bool:
-        """Whether there are results behind those of a results page."""
+        """Whether there are more results after those of a results page."""
         return len(self.results(state)) > state.page * PAGE_SIZE
 
     def has_search_bar(self, state: PageState) -> bool:

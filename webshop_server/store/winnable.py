@@ -1,8 +1,8 @@
 """What a shopper who knows the goal buys, and whether that solves it.
 
-The original sets goals that nobody can solve: on the public set, buying a goal's own product with its own options
+The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
 scores below 1 for 458 of 6910. `make_goals` takes the check made here and flags such goals. It also flags those whose
-options cannot be clicked: a value that has a button's name, two options that share a value, a bracket that ends the
+options cannot be clicked: a value that has a button's name, two options that share a value, or a bracket that ends the
 action early. The public set has none of these.
 """
 

@@ -109,12 +109,12 @@ def _past_and_participle(word: str) -> str:
     for suffix in ("ed", "ing"):
         rest = word[: -len(suffix)]
         if word.endswith(suffix):
-            return _mended(rest) if "v" in _shape(rest) else word
+            return _restored(rest) if "v" in _shape(rest) else word
     return word
 
 
-def _mended(word: str) -> str:
-    """What is left in step 1b, with the e that the suffix has swallowed, or without the letter it has doubled."""
+def _restored(word: str) -> str:
+    """What is left in step 1b, with the e that the suffix replaced, or without the letter that it doubled."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _ends_double(word):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from webshop_server.text.word_classes import classes
 
 MAX_LENGTH = 255
-"""Longest word in UTF-16 units; a longer one is cut there, and the rest is read as a text of its own."""
+"""Longest word in UTF-16 units; a longer one is cut there, and the rest is read as a separate text."""
 
 # What stays with the character before it (WB4), and the same without the two presentation selectors.
 _X = "[xzKtpmTES]*"
@@ -29,7 +29,7 @@ _PART = f"(?:(?:k{_X})+|{_RUN})"
 # Connectors tie all of these together (WB13, WB13a, WB13b), and are no word without them.
 _WORD = f"(?:{_CONNECTORS})?{_PART}(?:{_CONNECTORS}{_PART})*(?:{_CONNECTORS})?"
 # A pictograph with what belongs to it, then more of them by zero-width joiners. A joiner may be among the marks that
-# _Y has taken already, which the look-behind sees. A skin tone stands for a pictograph.
+# _Y has taken already, which the look-behind sees. A skin tone counts as a pictograph.
 _PICTURE = f"[eb]{_Y}p?"
 _PICTURES = f"(?:z*{_PICTURE}|m{_Y})(?:(?<=z){_PICTURE}|z+{_PICTURE}|zm{_Y})*"
 _TAGGED = f"z*[eb]{_Y}pT+E"

@@ -1,7 +1,7 @@
-"""A policy behind an OpenAI-compatible server: for evaluation and demonstrations, never for training.
+"""A policy that asks an OpenAI-compatible server: for evaluation and demonstrations, never for training.
 
-`client` sends one request, `answer` reads what came back, `cache` keeps answers on disk, `counts` adds up what was
-asked and what it cost, `policy` plays with them.
+`client` sends one request, `answer` reads the response, `cache` keeps answers on disk, `counts` adds up requests,
+tokens and costs, `policy` plays with them.
 
-Imports: `rollout` and `system`.
+Imports: `rollout` and `system`. `cli` and `imitation` may import it.
 """

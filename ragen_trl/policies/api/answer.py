@@ -1,4 +1,4 @@
-"""What a server can answer to a chat completion: a reply, read from its JSON, or one of the named failures."""
+"""A server's answer to a chat completion: a reply, read from its JSON, or one of the named errors."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class ApiOptionError(UserError, ValueError):
 
 
 class ApiError(UserError, RuntimeError):
-    """A server gave no usable answer. Carries the server's words, never the key.
+    """A server gave no usable answer. The message quotes the server, never the key.
 
     Attributes:
         status: The HTTP status of the last answer; ``None`` if there was none.
@@ -24,19 +24,19 @@ class ApiError(UserError, RuntimeError):
 
 
 class ApiAccessError(ApiError):
-    """The server will answer no request: wrong address, key or model, or no credit left."""
+    """The server will not answer any request: wrong address, key or model, or no credit left."""
 
 
 class ApiRefusedError(ApiError):
-    """The server refuses this request (400, 403, 413, 422, …): too long, flagged, an option that it does not know."""
+    """The server refuses this request (400, 403, 413, 422, …): too long, flagged, or with an unknown option."""
 
 
 class ApiAnswerError(ApiError):
-    """The server answered something that is no chat completion."""
+    """The server's answer is not a chat completion."""
 
 
 class ApiUnavailableError(ApiError):
-    """All attempts were used up, or the server asked to wait too long."""
+    """All attempts failed, or the server asked to wait too long."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Answer:
     """One reply of a server.
 
     Attributes:
-        text: What the model wrote; ``""`` where it wrote nothing, a refusal included.
+        text: What the model wrote; ``""`` if it wrote nothing or refused.
         cut: Whether the token limit ended it.
         prompt_tokens: Tokens that were sent, as the server counts them; ``None`` if it does not say.
-        completion_tokens: Tokens that were written, thoughts that the server hides included; ``None`` likewise.
-        body: The server's JSON, as it came.
+        completion_tokens: Tokens that were written, including hidden thoughts; ``None`` if the server does not say.
+        body: The server's JSON, unchanged.
     """
 
     text: str
@@ -59,30 +59,30 @@ class Answer:
 
 
 def read_answer(body: str) -> Answer:
-    """The first choice of a chat completion.
+    """Read the first choice of a chat completion.
 
     Args:
-        body: JSON, as it came from a server.
+        body: The server's JSON.
 
     Raises:
-        ApiAnswerError: If it has none.
+        ApiAnswerError: If it has no choice that can be read.
     """
     try:
         content = json.loads(body)
         choice = content["choices"][0]
-        text = choice["message"].get("content") or ""  # null where a model refuses or only thought
+        text = choice["message"].get("content") or ""  # null if a model refuses or only thinks
         if not isinstance(text, str):
             raise TypeError(f"content is a {type(text).__name__}")
         usage = content.get("usage") or {}
         cut = choice.get("finish_reason") == "length"
-        text = text.encode("utf-8", "replace").decode("utf-8")  # no halves of characters: nothing could store them
+        text = text.encode("utf-8", "replace").decode("utf-8")  # half characters could not be stored
         return Answer(text, cut, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), body)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ApiAnswerError(f"no chat completion: {type(error).__name__} {error}") from error
+        raise ApiAnswerError(f"not a chat completion: {type(error).__name__} {error}") from error
 
 
 def error_in(body: str) -> dict[str, Any]:
-    """The ``error`` object in a body that has no choices, or nothing."""
+    """The ``error`` object of a body without choices; empty if there is none."""
     try:
         content = json.loads(body)
     except ValueError:
@@ -94,6 +94,6 @@ def error_in(body: str) -> dict[str, Any]:
 
 
 def _count(usage: object, name: str) -> int | None:
-    """A number of tokens, ``None`` where a server says nothing, or something else."""
+    """A number of tokens; ``None`` if the server gives none, or something that is not a number."""
     value = usage.get(name) if isinstance(usage, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

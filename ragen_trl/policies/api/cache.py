@@ -1,10 +1,10 @@
-"""Answers of a server on disk, so that a killed evaluation asks nothing twice that has been paid for.
+"""Answers of a server on disk, so that a killed evaluation does not pay for any answer twice.
 
-One SQLite file with a write-ahead log; every answer is a transaction of its own, on disk before it is used, so that a
-killed process leaves it whole or not at all. What was asked is stored beside it, without the key. Only answers are kept
-and no failures: a repeated command asks for those again. Left out: deleting and evicting (delete the file). A server
-that puts another model behind the same name and address is not noticed; a file per evaluation, as the command makes
-it, keeps such answers apart.
+One SQLite file with a write-ahead log. Every answer is its own transaction and is on disk before it is used, so a
+killed process leaves it complete or not at all. The request is stored with it, without the key. Only answers are kept;
+a repeated command asks again for what failed. Left out: deleting and evicting answers (delete the file). The cache does
+not notice if a server changes the model of a name and address. The command makes one file per evaluation, which keeps
+such answers apart.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class ApiCache(SqliteFile):
     """Answers by request, in a SQLite file that threads and processes may share.
 
     Args:
-        path: The file; it and its folder are made if they are missing.
+        path: The file. It and its folder are made if they do not exist.
         timeout: Seconds to wait for another process that writes.
 
     Raises:
@@ -39,18 +39,18 @@ class ApiCache(SqliteFile):
     schema = (
         "CREATE TABLE answers (digest TEXT PRIMARY KEY, request TEXT NOT NULL, body TEXT NOT NULL) WITHOUT ROWID",
     )
-    # The log stays as it was where the disk cannot have one; an answer is worth a flush.
+    # If the disk cannot have a write-ahead log, the journal mode stays as it was. An answer is worth a flush.
     pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL")
 
     def __init__(self, path: str | Path, timeout: float = 30.0) -> None:
         super().__init__(path, timeout, threads=True)
-        self._lock = threading.Lock()  # one connection, one thread at a time
+        self._lock = threading.Lock()  # one connection for one thread at a time
 
     def get(self, request: dict[str, Any]) -> str | None:
-        """The server's JSON for a request, or ``None``.
+        """The stored JSON for a request, or ``None``.
 
         Args:
-            request: What the answer depends on: endpoint, model, options, messages, seed.
+            request: All that the answer depends on: endpoint, model, options, messages, seed.
 
         Raises:
             ApiCacheError: If the file cannot be read.
@@ -59,7 +59,7 @@ class ApiCache(SqliteFile):
             return self._body(_canonical(request))
 
     def put(self, request: dict[str, Any], body: str) -> str:
-        """Store an answer; returns the stored one, which is another process's if that came first.
+        """Store an answer. Returns the stored one, which is another process's answer if that came first.
 
         Raises:
             ApiCacheError: If the file cannot be written.

@@ -1,12 +1,13 @@
 """Chat completions over HTTP from any OpenAI-compatible server: one answer, or a named error that says what to do.
 
-What may pass (429, 5xx, timeouts, broken connections) is tried again with exponential back-off and jitter, and never
-sooner than the server's ``Retry-After``. What will not pass is reported at once, and of two kinds, because one bad
-conversation must not end an evaluation: `ApiAccessError` is about all requests, everything else about one. A request
-that timed out may have been worked on, and charged, all the same; nobody can tell.
+Failures that may pass (429, 5xx, timeouts, broken connections) are tried again with exponential back-off and jitter,
+never sooner than the server's ``Retry-After``. Others are reported at once, in two kinds, because one bad conversation
+must not end an evaluation: `ApiAccessError` concerns all requests, every other error a single one. The
+server may have worked on a request that timed out, and may charge for it; the client cannot know.
 
-Threads and not asyncio, because a rollout is a plain function that may be called from a notebook, where a loop runs
-already. Left out: streaming, tools, several choices of one request, endpoints other than ``/chat/completions``.
+It uses threads and not asyncio, because a rollout is a plain function that may be called from a notebook, where an
+event loop is already running. Left out: streaming, tools, several choices per request, and endpoints other than
+``/chat/completions``.
 """
 
 import email.utils
@@ -33,18 +34,18 @@ from ragen_trl.policies.api.counts import ApiCounts, Prices
 
 _CONNECT_SECONDS = 10.0
 _EXCERPT = 300  # characters of a server's text in a message
-_SHORTEST_SECRET = 8  # a placeholder like "EMPTY" protects nothing, and blotting out its letters hides what was said
+_SHORTEST_SECRET = 8  # a placeholder like "EMPTY" is no secret, and hiding its letters would damage the message
 _JSON = {"Content-Type": "application/json"}
 _AGAIN = (408, 409, 425, 429)
 _REMEDIES = {
     401: "set OPENAI_API_KEY to a key that this server knows",
     402: "the account is out of credit: top it up and repeat the command",
-    404: "check the base URL (it mostly ends in /v1) and the name of the model",
+    404: "check the base URL (most end in /v1) and the name of the model",
 }
 
 
 class _Setback(NamedTuple):
-    """An attempt that may be repeated: why it failed, and the seconds that the server asked to wait."""
+    """A failed attempt that may be repeated: why it failed, and the seconds that the server asks to wait."""
 
     why: str
     status: int | None = None
@@ -52,24 +53,24 @@ class _Setback(NamedTuple):
 
 
 class ApiClient:
-    """A server and how patiently it is asked. Threads may share one.
+    """A connection to a server, which repeats failed requests. Threads may share one.
 
     Args:
-        base_url: Such as ``"http://localhost:8000/v1"``; by default ``OPENAI_BASE_URL``.
-        api_key: By default ``OPENAI_API_KEY``; a server that asks for none is sent none.
-        concurrency: Requests on the way at a time.
-        retries: Repetitions of a request at most.
+        base_url: For example ``"http://localhost:8000/v1"``; by default ``OPENAI_BASE_URL``.
+        api_key: By default ``OPENAI_API_KEY``. Without a key, none is sent.
+        concurrency: Number of requests at a time.
+        retries: How often a request is repeated at most.
         timeout: Seconds that one attempt may wait for the server's next bytes.
         backoff: Seconds before the first repetition; doubled for every further one, up to ``max_wait``.
-        max_wait: Longest wait. A server that asks for more (``Retry-After``) is not asked again.
-        prices: Money per million tokens, if costs are to be counted.
+        max_wait: Longest wait in seconds. A server that asks for more (``Retry-After``) is not asked again.
+        prices: Money per million tokens, to count costs.
 
     Attributes:
         url: Where requests go.
-        counts: What was asked and answered.
+        counts: Counts of requests and answers.
 
     Raises:
-        ApiOptionError: If there is no base URL, or a value that cannot be used.
+        ApiOptionError: If there is no base URL, or a value cannot be used.
     """
 
     def __init__(
@@ -97,12 +98,12 @@ class ApiClient:
         self.counts = ApiCounts(prices)
         self._key = _checked_key(os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key)
         self._retries, self._backoff, self._max_wait = retries, backoff, max_wait
-        self._random = random.Random()  # unseeded: jitter that agrees between processes would be none
+        self._random = random.Random()  # unseeded: processes must not wait equally long
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
             timeout=httpx.Timeout(timeout, connect=_CONNECT_SECONDS, pool=None),
             limits=httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-            # No proxy reaches the loopback of this machine, whatever the environment variables say.
+            # No proxy can reach the loopback interface of this machine, whatever the environment variables say.
             trust_env=httpx.URL(self.url).host not in ("localhost", "127.0.0.1", "::1"),
         )
 
@@ -117,22 +118,22 @@ class ApiClient:
         self._http.close()
 
     def complete(self, payload: dict[str, Any], stop: threading.Event | None = None) -> Answer:
-        """Ask until there is an answer.
+        """Send a request until there is an answer.
 
         Args:
             payload: The JSON body of the request.
             stop: Once it is set, no further attempt is made.
 
         Raises:
-            ApiAccessError: If no request will be answered.
-            ApiRefusedError: If the server refuses this one.
-            ApiAnswerError: If it answers something else than a chat completion.
-            ApiUnavailableError: If it gives no answer in the end.
+            ApiAccessError: If the server will not answer any request.
+            ApiRefusedError: If the server refuses this request.
+            ApiAnswerError: If the answer is not a chat completion.
+            ApiUnavailableError: If all attempts fail.
         """
         stop = stop or threading.Event()
         attempts = 0
         if stop.is_set():
-            raise ApiUnavailableError(f"{self.url} was not asked, because another request has failed for good")
+            raise ApiUnavailableError(f"{self.url} was not asked, because another request has failed finally")
         while True:
             self.counts.sent(again=attempts > 0)
             outcome = self._attempt(payload)
@@ -144,20 +145,20 @@ class ApiClient:
             if attempts > self._retries or too_long or stop.wait(wait):
                 asked = f", and it asks to wait {outcome.wait:g} s" if too_long else ""
                 raise ApiUnavailableError(
-                    f"{self.url} gave no answer in {attempts} attempts, at last {outcome.why}{asked}; see whether the "
-                    "server is up and what it allows, or lower the number of requests at a time",
+                    f"{self.url} gave no answer in {attempts} attempts, at last {outcome.why}{asked}; check whether "
+                    "the server is up and what it allows, or lower the number of requests at a time",
                     outcome.status,
                 )
 
     def _wait(self, attempts: int, asked: float) -> float:
-        """Seconds until the next attempt: jitter spreads threads that failed together; never sooner than asked."""
+        """Seconds until the next attempt, never less than ``asked``. Jitter spreads threads that failed together."""
         grown = min(self._backoff * 2 ** (attempts - 1), self._max_wait)
         jitter = self._random.uniform(0.5, 1.0)
         return asked + 0.1 * grown * jitter if asked > 0 else grown * jitter
 
     def _attempt(self, payload: dict[str, Any]) -> Answer | _Setback:
         try:
-            # All in ASCII: a reply that ends within a character can hold what UTF-8 cannot carry.
+            # JSON in ASCII, because a reply that ends inside a character may hold what UTF-8 cannot encode.
             response = self._http.post(self.url, content=json.dumps(payload, allow_nan=False), headers=_JSON)
         except httpx.RequestError as error:
             return _Setback(f"{type(error).__name__} ({self._excerpt(str(error))})")
@@ -175,7 +176,7 @@ class ApiClient:
             target = self._excerpt(response.headers.get("Location", ""))
             raise ApiAccessError(f"{self.url} answers HTTP {status}, moved to {target!r}; give that base URL", status)
         remedy = (
-            "the key may not do this: take another key or model"
+            "the key does not allow this: use another key or model"
             if status == 403
             else "if the server does not know an option, leave it out or use its other name; if the conversation is "
             "too long, lower the number of turns"
@@ -183,7 +184,7 @@ class ApiClient:
         raise ApiRefusedError(f"{self.url} refuses this request ({words}); {remedy}", status)
 
     def _read(self, body: str) -> Answer | _Setback:
-        """The answer in a body; some gateways put the failure of the server behind them into a 200."""
+        """The answer in a body. Some gateways report their server's failure with status 200."""
         failure = error_in(body)
         if failure:
             return _Setback(f"HTTP 200 with an error: {self._excerpt(json.dumps(failure))}", 200)
@@ -191,12 +192,12 @@ class ApiClient:
             return read_answer(body)
         except ApiAnswerError as error:
             raise ApiAnswerError(
-                f"{self.url} answers something that is no chat completion ({self._excerpt(body)}); check the base URL",
+                f"{self.url} answers something that is not a chat completion ({self._excerpt(body)}); check its URL",
                 200,
             ) from error
 
     def _excerpt(self, text: str) -> str:
-        """The beginning of a text in one line, without the key: servers quote it."""
+        """The beginning of a text in one line, without the key, which servers may quote."""
         if len(self._key) >= _SHORTEST_SECRET:
             text = text.replace(self._key, "***")
         line = " ".join(text.split())
@@ -204,7 +205,7 @@ class ApiClient:
 
 
 def _retry_after(header: str) -> float:
-    """Seconds in a ``Retry-After`` (a number, or a date); 0 without a readable one."""
+    """Seconds in a ``Retry-After`` header (a number or a date); 0 if it cannot be read."""
     try:
         return max(0.0, float(header))
     except ValueError:
@@ -218,27 +219,27 @@ def _retry_after(header: str) -> float:
 def _checked_url(base_url: str) -> str:
     if not base_url:
         raise ApiOptionError(
-            "there is no base URL; set OPENAI_BASE_URL or give one, 'https://api.openai.com/v1' or "
-            "'http://localhost:8000/v1' for a server of your own"
+            "there is no base URL; set OPENAI_BASE_URL or pass one: 'https://api.openai.com/v1', or "
+            "'http://localhost:8000/v1' for your own server"
         )
     try:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL as error:
-        raise ApiOptionError(f"the base URL is no URL ({error}); write 'http://localhost:8000/v1'") from None
-    # The address is stored and printed, so it must not hold a secret; it is not repeated here for the same reason.
+        raise ApiOptionError(f"the base URL is not a URL ({error}); write 'http://localhost:8000/v1'") from None
+    # The address is stored and printed, so it must not hold a secret. So the message does not repeat it either.
     if url.userinfo or url.query or url.fragment:
         raise ApiOptionError(
             f"the base URL for {url.host!r} has a password, a query or a fragment; write only the address, and put the "
             "key into OPENAI_API_KEY"
         )
     if url.scheme not in ("http", "https") or not url.host:
-        raise ApiOptionError(f"the base URL {str(url)!r} is no http address; write 'http://localhost:8000/v1'")
+        raise ApiOptionError(f"the base URL {str(url)!r} is not an http address; write 'http://localhost:8000/v1'")
     return f"{str(url).rstrip('/')}/chat/completions"
 
 
 def _checked_key(key: str) -> str:
-    """The key without blanks around it; httpx would quote one that is no header in its error."""
+    """The key without blanks around it. httpx would quote a key that cannot be a header in its error."""
     key = key.strip()
     if not all("!" <= letter <= "~" for letter in key):
-        raise ApiOptionError("the API key has blanks or characters beyond ASCII in it; set OPENAI_API_KEY anew")
+        raise ApiOptionError("the API key has blanks or characters beyond ASCII in it; set OPENAI_API_KEY again")
     return key

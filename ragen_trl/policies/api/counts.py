@@ -1,4 +1,4 @@
-"""What a server was asked, what it answered and what that cost: plain counting, from several threads."""
+"""Counts of requests, answers, tokens and costs, added up from several threads."""
 
 import threading
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from ragen_trl.policies.api.answer import Answer
 
 
 class Prices(NamedTuple):
-    """Money per million tokens, in any currency: of what is sent, and of what is written."""
+    """Money per million tokens, in any currency: for tokens that are sent, and for tokens that are written."""
 
     prompt: float
     completion: float
@@ -16,20 +16,20 @@ class Prices(NamedTuple):
 
 @dataclass
 class ApiCounts:
-    """Totals of one client. Tokens are those of the servers' ``usage``.
+    """Totals of one client. Tokens are counted as in the server's ``usage``.
 
     Attributes:
-        prices: If given, costs are counted, too.
-        requests: Requests that were sent, repeated ones included.
+        prices: If given, costs are counted as well.
+        requests: Requests that were sent, including repeated ones.
         retries: How many of them were repetitions.
         failures: Requests that were given up.
-        answers: Answers that came in this process.
-        without_usage: How many of those do not say how many tokens they took, so that tokens and cost are too low.
-        prompt_tokens: Tokens sent for them.
-        completion_tokens: Tokens written in them.
-        stored_answers: Answers read from the cache instead: paid for earlier.
-        stored_prompt_tokens: Tokens sent for those.
-        stored_completion_tokens: Tokens written in those.
+        answers: Answers that this process received.
+        without_usage: How many of those do not give their tokens, so that tokens and cost are too low.
+        prompt_tokens: Tokens sent for the answers.
+        completion_tokens: Tokens written in the answers.
+        stored_answers: Answers read from the cache; they were paid for earlier.
+        stored_prompt_tokens: Tokens sent for the stored answers.
+        stored_completion_tokens: Tokens written in the stored answers.
     """
 
     prices: Prices | None = None
@@ -46,18 +46,18 @@ class ApiCounts:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def sent(self, again: bool) -> None:
-        """A request went out, perhaps not for the first time."""
+        """Count a request that was sent; ``again`` if it was sent before."""
         with self._lock:
             self.requests += 1
             self.retries += again
 
     def failed(self) -> None:
-        """A request was given up."""
+        """Count a request that was given up."""
         with self._lock:
             self.failures += 1
 
     def answered(self, answer: Answer) -> None:
-        """The server answered."""
+        """Count an answer of the server."""
         with self._lock:
             self.answers += 1
             self.without_usage += answer.prompt_tokens is None or answer.completion_tokens is None
@@ -65,7 +65,7 @@ class ApiCounts:
             self.completion_tokens += answer.completion_tokens or 0
 
     def found(self, answer: Answer) -> None:
-        """The cache had the answer."""
+        """Count an answer that the cache had."""
         with self._lock:
             self.stored_answers += 1
             self.stored_prompt_tokens += answer.prompt_tokens or 0
@@ -73,12 +73,12 @@ class ApiCounts:
 
     @property
     def cost(self) -> float | None:
-        """What this process spent, without what the cache had; ``None`` without prices."""
+        """What this process spent, without the answers from the cache; ``None`` without prices."""
         return self._price(self.prompt_tokens, self.completion_tokens)
 
     @property
     def stored_cost(self) -> float | None:
-        """What the answers from the cache cost when they came; ``None`` without prices."""
+        """What the answers from the cache cost when they were received; ``None`` without prices."""
         return self._price(self.stored_prompt_tokens, self.stored_completion_tokens)
 
     def _price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
@@ -87,7 +87,7 @@ class ApiCounts:
         return (prompt_tokens * self.prices.prompt + completion_tokens * self.prices.completion) / 1e6
 
     def as_dict(self) -> dict[str, Any]:
-        """The counts, for JSON; costs only where there are prices."""
+        """The counts for JSON, with costs if there are prices."""
         names = [name for name in self.__dataclass_fields__ if name not in ("prices", "_lock")]
         counts: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.prices is not None:

@@ -1,12 +1,12 @@
-"""A policy behind an OpenAI-compatible server: for evaluation and for collecting demonstrations, never for training.
+"""A policy that asks an OpenAI-compatible server: for evaluation and demonstrations, never for training.
 
-It reads and writes text, so its trajectories have no token ids (``demonstrations.py`` gives them those of a local
-model).
-Each row keeps its conversation: system message, user messages and the replies as the server gave them. What the
-protocol cannot do is not imitated: a reply prefix cannot be forced, so the model writes its whole reply itself and the
-first message, which shows the format, has to do; a thought that a server keeps apart from the reply is not in the
-reply, so such models play with ``think=False``; ``top_k`` does not exist, and what a server adds of its own (vLLM: the
-model's ``generation_config``) stays. Left out: token limits of a trajectory, which only the server could count.
+It reads and writes text, so its trajectories have no token ids (``imitation/demonstrations.py`` gives them those of a
+local model). Each row keeps its conversation: system message, user messages, and the replies as the server gave them.
+
+What the protocol cannot do is not imitated. A reply prefix cannot be forced: the model writes its whole reply itself,
+and only the first message shows it the format. A thought that a server keeps apart from the reply is not in the reply,
+so such models play with ``think=False``. There is no ``top_k``. Options that a server adds (vLLM: the model's
+``generation_config``) stay. Left out: token limits of a trajectory, because only the server could count them.
 """
 
 import threading
@@ -33,20 +33,20 @@ _OPTIONAL = ("seed", "temperature", "top_p")
 class ApiPolicy(Policy):
     """Asks a server for each reply, all rows side by side.
 
-    A request that fails in the end is given back as a reply with ``error``, and the episode ends there as a truncation
-    that says nothing about the model. While no request has been answered at all, the failure is raised instead: then
-    it is the address, the model or an option that is wrong.
+    A request that finally fails becomes a reply with ``error``. The episode ends there, truncated, which says nothing
+    about the model. As long as no request was answered at all, the failure is raised instead, because then the address,
+    the model or an option is wrong.
 
     Args:
-        model: The model's name at the server.
-        sampling: How it samples; ``max_tokens`` is the limit of a reply, and ``top_k`` must be 0.
+        model: The model's name on the server.
+        sampling: How it samples. ``max_tokens`` is the limit of a reply, and ``top_k`` must be 0.
         client: The server; by default the one that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name.
-        cache: Keeps the answers; without one they are lost with the process.
+        cache: Keeps the answers. Without one they are lost when the process ends.
         system_prompt: Content of a system message; ``None`` sends none.
-        leave_out: Fields that the server refuses, of ``"seed"``, ``"temperature"`` and ``"top_p"``. A field that is
-            left out has the server's default.
-        token_limit: What the server calls the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
-            OpenAI's reasoning models want, and which counts their hidden thoughts in.
+        leave_out: The fields among ``"seed"``, ``"temperature"`` and ``"top_p"`` that the server refuses. For a field
+            that is left out the server uses its default.
+        token_limit: The server's name for the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
+            OpenAI's reasoning models require and which includes their hidden thoughts.
 
     Raises:
         ApiOptionError: If an option cannot be used.
@@ -70,9 +70,9 @@ class ApiPolicy(Policy):
         token_limit: str = "max_tokens",
     ) -> None:
         if not model:
-            raise ApiOptionError("the model has no name; give the one under which the server knows it")
+            raise ApiOptionError("the model has no name; give its name on the server")
         if sampling.top_k:
-            raise ApiOptionError(f"top_k is {sampling.top_k}, which chat completions do not have; use 0, or top_p")
+            raise ApiOptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0, or top_p")
         unknown = sorted(set(leave_out) - set(_OPTIONAL))
         if unknown:
             raise ApiOptionError(f"{', '.join(unknown)} cannot be left out; only {', '.join(_OPTIONAL)} can")
@@ -97,7 +97,7 @@ class ApiPolicy(Policy):
 
     @property
     def counts(self) -> ApiCounts:
-        """What was asked and answered since the client was made."""
+        """Counts of requests and answers since the client was made."""
         return self._client.counts
 
     @property
@@ -112,7 +112,7 @@ class ApiPolicy(Policy):
             self.cache.close()
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Start empty conversations, one a seed."""
+        """Start empty conversations, one per sampling seed."""
         self._seeds = [int(seed) for seed in seeds]
         self._conversations = {row: list(self._system) for row in range(len(seeds))}
 
@@ -122,12 +122,12 @@ class ApiPolicy(Policy):
             del self._conversations[row]
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Ask for all replies at a time; as many requests are on the way as the client allows.
+        """Ask for all replies, with as many requests at a time as the client allows.
 
         Raises:
-            ApiAccessError: If the server will answer no request. Answers that are on the way are waited for and stored,
-                as when Ctrl-C interrupts.
-            ApiError: If a request fails before the server has answered a single one.
+            ApiAccessError: If the server will not answer any request. As after Ctrl-C, requests that were already sent
+                are finished and their answers stored.
+            ApiError: If a request fails before the server has answered any request.
             ApiCacheError: If an answer cannot be stored.
         """
         for request in requests:
@@ -137,19 +137,20 @@ class ApiPolicy(Policy):
         return [self._take(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
 
     def _question(self, request: Request) -> dict[str, Any]:
-        """What the answer depends on: the endpoint, the body of the request, and the row's dice, sent or not."""
-        limits = [self.sampling.max_tokens, *([] if request.room is None else [request.room])]
+        """All that the answer depends on: the endpoint, the request's body, and the sampling seed, sent or not."""
         messages = list(self._conversations[request.row])
         turn = sum(message["role"] == "user" for message in messages)
         drawn = np.random.SeedSequence((self._seeds[request.row], turn)).generate_state(1)[0]
-        dice = int(drawn >> 1)  # some servers keep it in a signed 32-bit number
-        options = {"seed": dice, "temperature": self.sampling.temperature, "top_p": self.sampling.top_p}
+        sampling_seed = int(drawn >> 1)  # some servers keep it in a signed 32-bit number
+        options = {"seed": sampling_seed, "temperature": self.sampling.temperature, "top_p": self.sampling.top_p}
         sent = {name: value for name, value in options.items() if name not in self._leave_out}
-        payload = {"model": self.model, "messages": messages, self._token_limit: min(limits), **sent}
-        return {"endpoint": self._client.url, "dice": dice, "payload": payload}
+        limit = request.max_tokens(self.sampling.max_tokens)
+        payload = {"model": self.model, "messages": messages, self._token_limit: limit, **sent}
+        # "dice" is the sampling seed. Stored answers are found by this name, so it stays.
+        return {"endpoint": self._client.url, "dice": sampling_seed, "payload": payload}
 
     def _ask_all(self, questions: Sequence[dict[str, Any]]) -> list[Answer | ApiError]:
-        """Answers in order; the failure in the place of one that did not come."""
+        """Answers in order, each of them or its failure."""
         stop = threading.Event()
         with _finishing(ThreadPoolExecutor(self._client.concurrency), stop) as threads:
             futures = [threads.submit(self._ask, question, stop) for question in questions]
@@ -164,7 +165,7 @@ class ApiPolicy(Policy):
         try:
             answer = self._client.complete(question["payload"], stop)
         except ApiAccessError:
-            stop.set()  # the others need not find out one by one
+            stop.set()  # the other requests would fail as well
             self.counts.failed()
             raise
         except ApiError:
@@ -190,7 +191,7 @@ class ApiPolicy(Policy):
 
 @contextmanager
 def _finishing(threads: ThreadPoolExecutor, stop: threading.Event) -> Iterator[ThreadPoolExecutor]:
-    """Ends the threads; after an error or Ctrl-C without further attempts, but with the answers on the way stored."""
+    """End the threads: finish requests that were already sent and store their answers, but make no new attempts."""
     try:
         yield threads
     finally:

@@ -1,5 +1,5 @@
 "use strict";
-// Draws one trajectory. Whatever a model or an environment wrote becomes text nodes, never markup.
+// Draws one trajectory. Everything that a model or an environment wrote becomes text nodes, never markup.
 
 /** An element with attributes and children; strings become text. */
 function make(tag, attributes, ...children) {
@@ -12,7 +12,7 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-/** Text with what cannot be seen, or turns the line around, made visible. */
+/** Text in which invisible characters, and those that change the direction of writing, are made visible. */
 function visible(text) {
   return text
     .replace(/[\u0000-\u0008\u000b-\u001f]/g, (sign) => String.fromCharCode(0x2400 + sign.charCodeAt(0)))
@@ -20,7 +20,7 @@ function visible(text) {
       `[U+${sign.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 }
 
-/** A number as people write it. */
+/** A number for readers. */
 function number(value, signed) {
   if (typeof value !== "number") return "–";
   const text = String(Number(value.toPrecision(3))).replace("-", "−");
@@ -29,13 +29,13 @@ function number(value, signed) {
 
 const SEPARATOR = "[SEP]";
 
-/** Text as it is; the [SEP] of a shop's page also breaks the line, in the drawing only. */
+/** Text as it is; in the drawing, the [SEP] of a shop's page also breaks the line. */
 function plain(text) {
   const parts = visible(text).split(SEPARATOR);
   return parts.flatMap((part, place) => (place ? [make("span", { class: "sep" }, SEPARATOR), part] : [part]));
 }
 
-// What the words of a legend say about a square, the first that fits: "box on a target" is not a target.
+// The role of a square by the words of a legend; the first match counts: "box on a target" is not a target.
 const ROLES = [
   [/in a hole/, "lost"], [/you on/, "arrived"], [/box on/, "done"], [/you/, "you"], [/wall/, "wall"],
   [/hole/, "hole"], [/target|goal/, "target"], [/box/, "box"], [/ice|floor/, "floor"],
@@ -45,7 +45,7 @@ const USUAL = {
   Sokoban: { "#": "wall", _: "floor", O: "target", "√": "done", X: "box", P: "you", S: "arrived" },
 };
 
-/** Symbol → role of a square, as the instruction's legend or else the environment's name says; null: no grid. */
+/** Symbol → role of a square, from the instruction's legend, else from the environment's name; null: no grid. */
 function legend(trajectory, content) {
   const name = Object.keys(USUAL).find((known) => trajectory.env.includes(known));
   if (!name) return null;
@@ -98,7 +98,7 @@ function shade(advantage, largest) {
   return `rgba(${advantage > 0 ? "33,113,190" : "221,107,16"},${strength.toFixed(3)})`;
 }
 
-/** Tokens in a row: those of the environment grey, sampled ones coloured by their advantage. */
+/** Tokens: those of the environment grey, sampled ones coloured by their advantage. */
 function tokens(places, content, kind, advantage, largest) {
   return places.map((place, index) => {
     const [id, text] = content.vocabulary[place];
@@ -123,7 +123,7 @@ function flags(turn) {
   if (turn.format_is_valid === false) found.push("unreadable reply");
   else if (turn.action_is_valid === false) found.push("invalid action");
   if (turn.cut) found.push("cut at the token limit");
-  if (turn.context) found.push(`context built anew, ${turn.context} tokens`);
+  if (turn.context) found.push(`context rebuilt, ${turn.context} tokens`);
   return found.map((text) => make("span", { class: "flag" }, text));
 }
 
@@ -135,7 +135,7 @@ function textBox(label, ...children) {
   return make("div", { class: "text", tabindex: 0, role: "group", "aria-label": label }, ...children);
 }
 
-/** A reply in the parts that it has: reasoning and the rest. */
+/** A reply in its parts: reasoning, if any, and the rest. */
 function reply(text) {
   const found = text.match(/^\s*<think>([\s\S]*?)<\/think>([\s\S]*)$/);
   if (!found) return labelled("Reply", textBox("reply", visible(text)));
@@ -143,7 +143,7 @@ function reply(text) {
     ...labelled("Reply", textBox("reply", visible(found[2])))];
 }
 
-/** One turn. mode: "read", "tokens" (sampled ones coloured) or "all" (what the model read, too). */
+/** One turn. mode: "read", "tokens" (sampled ones coloured) or "all" (also what the model read). */
 function drawTurn(turn, place, trajectory, content, mode, symbols, largest) {
   const head = make("h5", {}, `Turn ${place + 1}`, make("span", { class: "quiet" }, ` reward ${number(turn.reward, true)} `), ...flags(turn));
   const parts = [head];
@@ -172,7 +172,7 @@ function meanAdvantage(trajectory) {
   return count ? sum / count : undefined;
 }
 
-/** The largest advantage of a rollout, by its amount: where the colours are strongest. */
+/** The largest absolute advantage of a rollout, which has the strongest colour. */
 function largestAdvantage(content) {
   let largest = 0;
   for (const trajectory of content.trajectories)

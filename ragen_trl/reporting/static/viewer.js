@@ -1,4 +1,4 @@
-// The viewer: choose run, step, group and member; see the members of a group side by side.
+// The viewer: choose run, step, group and member; shows the members of a group side by side.
 
 const GROUPS_A_PAGE = 8, MEMBERS_A_PAGE = 16, MOST_OPEN = 4;
 const page = JSON.parse(document.getElementById("recorded-index").textContent);
@@ -27,7 +27,7 @@ const clamp = (value, length) => Math.max(0, Math.min(length - 1, value | 0));
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const steps = () => page.runs[state.run].steps;
 
-/** The members with the highest and the lowest return: what the group has to teach. One if all are alike. */
+/** The members with the highest and the lowest return, from which most is learned; one if all returns are equal. */
 function extremes(group) {
   const returns = group.map((member) => member.return);
   return [...new Set([returns.indexOf(Math.max(...returns)), returns.indexOf(Math.min(...returns))])];
@@ -61,7 +61,7 @@ async function go(change) {
   draw();
 }
 
-/** Draw everything anew and keep the focus on the control that had it. */
+/** Draw everything again and keep the focus on the control that had it. */
 function draw() {
   const focus = document.activeElement && document.activeElement.id;
   const group = shown.groups[state.group];
@@ -112,7 +112,7 @@ function scale() {
     ...(state.mode === "all" ? [" ", make("span", { class: "token prompt" }, "environment: masked")] : []));
 }
 
-/** Rows of a table a page at a time: the page that holds the chosen one. */
+/** The page of a table's rows that holds the chosen row. */
 function paged(id, rows, size, chosen, move) {
   const first = Math.floor(chosen / size) * size;
   const end = Math.min(rows, first + size);
@@ -184,7 +184,7 @@ function onKey(event) {
   else go({ group: state.group + by });
 }
 
-/** What the address asks for: #run=0&step=3&group=1&members=0,2&mode=tokens. */
+/** The state that the address gives: #run=0&step=3&group=1&members=0,2&mode=tokens. */
 function asked() {
   const given = new URLSearchParams(location.hash.slice(1));
   const change = {};

@@ -42,7 +42,7 @@ class Spelling(TextEnv):
 
 
 def source(*items: str) -> Callable[[], str | None]:
-    """Keys or lines, then the end of the input for ever."""
+    """Keys or lines, then always the end of the input."""
     left: Iterator[str] = iter(items)
     return lambda: next(left, None)
 
@@ -198,9 +198,9 @@ def test_a_policy_plays_replies_and_shows_them() -> None:
     play(game, PolicyPlayer("oracle", 0, show=shown.append), shown.append, 0)
     assert [text for text in shown if text.startswith(">")] == ["> <answer>Down</answer>", "> <answer>Right</answer>"]
     assert shown[-1].endswith("-- success, return 1, 2 actions in 2 turns")
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     game.begin(0)
-    assert len({game.suggest("random", dice) for _ in range(50)}) == 4
+    assert len({game.suggest("random", rng) for _ in range(50)}) == 4
 
 
 def test_the_keyboard_names_keys_and_puts_the_terminal_back() -> None:

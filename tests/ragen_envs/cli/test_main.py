@@ -1,4 +1,4 @@
-"""``python -m ragen_envs`` as a user types it: piped, on a terminal, and every mistake we know of."""
+"""``python -m ragen_envs`` as a user runs it: with a pipe, on a terminal, and with every known mistake."""
 
 import io
 import json
@@ -25,7 +25,7 @@ CORNER = '{"size": 2, "frozen_prob": 1.0, "is_slippery": false, "random_start": 
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on its own terminal."""
 
     def __init__(self, root: Path, *arguments: str) -> None:
         self.outside, self.inside = pty.openpty()
@@ -39,7 +39,7 @@ class Terminal:
         self.seen = ""
 
     def wait_for(self, text: str) -> None:
-        """Read what is written until it holds `text`; forget it then."""
+        """Read the output until it contains `text`; then drop it."""
         deadline = time.monotonic() + 60
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen

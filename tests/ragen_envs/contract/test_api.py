@@ -1,7 +1,6 @@
 """What every registered environment promises of its API. A new one is tested by registering it.
 
-Beside this file: `test_contract_garbage`, `test_contract_seeding`, `test_contract_vectors`, `test_contract_docs`,
-`test_standard_wrappers`.
+The other files of this folder test garbage, seeding, vectors, docstrings and Gymnasium's wrappers.
 """
 
 import copy
@@ -17,27 +16,13 @@ from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_envs.oracles import best_action, plan, random_action
+from tests.support.ragen_envs.registered import EVERY_INFO, TURN_INFO, every_id, make
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 SELF_TRUNCATING = {"ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/WebShop-v0"}
-EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
-TURN_INFO = {
-    *EVERY_INFO,
-    *("turn", "actions", "invalid_actions", "surplus_actions", "num_actions", "actions_left", "format_is_valid"),
-    *("env_reward", "format_penalty", "action_rewards", "limit", "state"),
-}
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_copy = pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["copy", "pickle"]
 )
-
-
-def make(env_id: str) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
 
 
 @pytest.mark.parametrize(
@@ -109,7 +94,7 @@ def test_turn_info_keys_never_change(env_id: str) -> None:
 
 
 def play_to_the_end(env: TextEnv, seed: int, with_oracle: bool) -> tuple[Any, ...] | None:
-    """What the last step of an episode returns; None if it goes on for 1000 steps."""
+    """The result of the last step of an episode; None if it has more than 1000 steps."""
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
     for step in range(1000):
@@ -160,7 +145,7 @@ def test_copies_go_on_alike_and_apart(env_id: str, duplicate: Any) -> None:
 
 
 def several_steps(env: gymnasium.Env[str, str]) -> list[Any]:
-    """What three steps return, by a choice of actions that is always the same."""
+    """The results of three steps, with actions that are always the same."""
     rng = np.random.default_rng(0)
     results = []
     for _ in range(3):

@@ -1,28 +1,25 @@
-"""What every registered environment says of itself is true: its docstring against its live spaces, infos, arguments."""
+"""The docstring of every registered environment agrees with its spaces, infos and arguments."""
 
 import inspect
 import re
 
 import gymnasium
 import numpy as np
-import pytest
 
 from ragen_envs import TextEnv
 from ragen_envs.oracles import random_action
+from tests.support.ragen_envs.registered import IDS, every_id, make
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 SECTIONS = [
     *("Description", "Action Space", "Observation Space", "Starting State", "Rewards", "Episode End", "Information"),
     *("Arguments", "Version History"),
 ]
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 
 
-def make(env_id: str) -> TextEnv:
+def started(env_id: str) -> TextEnv:
     """The bare environment, after a reset."""
-    env = gymnasium.make(env_id).unwrapped
-    assert isinstance(env, TextEnv)
+    env = make(env_id)
     env.reset(seed=0)
     return env
 
@@ -44,21 +41,21 @@ def argument_docs(env: TextEnv) -> dict[str, str]:
 
 @every_id
 def test_sections_are_gymnasiums_in_gymnasiums_order(env_id: str) -> None:
-    said = sections(make(env_id))
+    said = sections(started(env_id))
     assert list(said) == SECTIONS
     assert all(said.values()), said
 
 
 @every_id
 def test_kinds_of_space_are_the_live_ones(env_id: str) -> None:
-    env, said = make(env_id), sections(make(env_id))
+    env, said = started(env_id), sections(started(env_id))
     assert said["Action Space"].startswith(f"{type(env.action_space).__name__}:")
     assert said["Observation Space"].startswith(f"{type(env.observation_space).__name__}:")
 
 
 @every_id
 def test_named_actions_are_the_live_ones(env_id: str) -> None:
-    env = make(env_id)
+    env = started(env_id)
     lists = {env.actions for seed in range(20) if env.reset(seed=seed)}
     if len(lists) > 1 or lists == {None}:  # names of this episode, or free text: the section describes them
         return
@@ -68,7 +65,7 @@ def test_named_actions_are_the_live_ones(env_id: str) -> None:
 
 @every_id
 def test_information_names_every_key_and_no_other(env_id: str) -> None:
-    env = make(env_id)
+    env = started(env_id)
     _, info = env.reset(seed=0)
     info_of_step = env.step(random_action(env, np.random.default_rng(0)))[-1]
     said = re.findall(r"`(\w+)`(?=:|,| and )", sections(env)["Information"])
@@ -79,15 +76,15 @@ def test_information_names_every_key_and_no_other(env_id: str) -> None:
 @every_id
 def test_step_limit_is_the_registered_one(env_id: str) -> None:
     limit = gymnasium.spec(env_id).max_episode_steps
-    said = re.findall(r"`TimeLimit`", sections(make(env_id))["Episode End"])
+    said = re.findall(r"`TimeLimit`", sections(started(env_id))["Episode End"])
     assert bool(said) == (limit is not None)
     if limit is not None:
-        assert str(limit) in sections(make(env_id))["Episode End"]
+        assert str(limit) in sections(started(env_id))["Episode End"]
 
 
 @every_id
 def test_arguments_are_described_in_their_order(env_id: str) -> None:
-    env = make(env_id)
+    env = started(env_id)
     parameters = [name for name in inspect.signature(type(env).__init__).parameters if name != "self"]
     assert list(argument_docs(env)) == parameters
     assert "`__init__`" in sections(env)["Arguments"]
@@ -96,7 +93,7 @@ def test_arguments_are_described_in_their_order(env_id: str) -> None:
 
 @every_id
 def test_render_modes_are_described(env_id: str) -> None:
-    env = make(env_id)
+    env = started(env_id)
     said = set(re.findall(r'"(\w+)"', argument_docs(env)["render_mode"]))
     assert said == set(env.metadata["render_modes"])
 
@@ -104,12 +101,12 @@ def test_render_modes_are_described(env_id: str) -> None:
 @every_id
 def test_version_history_knows_this_version(env_id: str) -> None:
     version = gymnasium.spec(env_id).version
-    assert re.search(rf"^(- )?v{version}: .", sections(make(env_id))["Version History"], flags=re.MULTILINE)
+    assert re.search(rf"^(- )?v{version}: .", sections(started(env_id))["Version History"], flags=re.MULTILINE)
 
 
 @every_id
 def test_ids_are_named_where_one_class_has_several(env_id: str) -> None:
-    env = make(env_id)
-    siblings = [other for other in IDS if type(make(other)) is type(env)]
+    env = started(env_id)
+    siblings = [other for other in IDS if type(started(other)) is type(env)]
     if len(siblings) > 1:
         assert f"`{env_id}`" in sections(env)["Description"]

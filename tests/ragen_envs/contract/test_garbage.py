@@ -1,5 +1,7 @@
-"""What every registered environment does with text that is no action: a model may write anything; nothing breaks."""
+"""Every registered environment with text that is not an action: a model may write anything, and nothing breaks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -7,10 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs import AgentTurns, TextEnv
+from ragen_envs import AgentTurns
 from ragen_envs.oracles import random_action
+from tests.support.ragen_envs.registered import EVERY_INFO, TURN_INFO, every_id, make
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 GARBAGE = ("", " ", "\n", "no such action", "x" * 100_000, "日本語 \x00 \ud800", "Left || Down", "<answer>")
 # Strings that may upset a parser: each is an action or not, as the environment likes, and never an exception.
 HARD = (
@@ -19,29 +21,25 @@ HARD = (
     *("__import__('os').getcwd()", "{x}", "%s", "\\", "\x00", "\ud800", "\u202eUp", "U\u0301p", "ſ", "İ", "1-"),
     *("<answer>" * 12_500, "<think>" * 14_000, "</answer><answer>" * 6_000, "||" * 50_000, " " * 100_000),
 )
-EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
-TURN_INFO = {
-    *EVERY_INFO,
-    *("turn", "actions", "invalid_actions", "surplus_actions", "num_actions", "actions_left", "format_is_valid"),
-    *("env_reward", "format_penalty", "action_rewards", "limit", "state"),
-}
 
-every_id = pytest.mark.parametrize("env_id", IDS)
-
-
-def make(env_id: str) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
 
 
 def random_garbage(rng: np.random.Generator) -> str:
-    """A string that is no action anywhere: each has a character that none of ours knows, or is blank or endless."""
+    """A string that is not an action anywhere: it has a character that no environment knows, or is blank or huge."""
     length = int(rng.integers(1, 60))
     strange = "".join(map(chr, rng.integers(0x110000, size=length)))  # surrogates and unassigned ones among them
     ascii_text = "".join(map(chr, rng.integers(128, size=length)))
     return ("", " \t\n", "¿" * 100_000, f"¿{strange}", f"{ascii_text}¿", "日本語")[rng.integers(6)]
+
+
+@contextmanager
+def naming(text: str) -> Iterator[None]:
+    """Adds the start of the text to an error that it causes."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {ascii(text[:40])}, {len(text)} characters")
+        raise
 
 
 def assert_well_formed(env: gymnasium.Env[str, str], result: tuple[Any, ...], keys: set[str]) -> None:
@@ -55,18 +53,18 @@ def assert_well_formed(env: gymnasium.Env[str, str], result: tuple[Any, ...], ke
 
 
 @every_id
-@pytest.mark.parametrize("garbage", GARBAGE, ids=lambda text: repr(text[:14]))
-def test_garbage_is_an_invalid_action_that_changes_nothing(env_id: str, garbage: str) -> None:
+def test_garbage_is_an_invalid_action_that_changes_nothing(env_id: str) -> None:
     env, untouched = make(env_id), make(env_id)
-    start, _ = env.reset(seed=1)
-    untouched.reset(seed=1)
-    for _ in range(3):
-        observation, reward, terminated, truncated, info = env.step(garbage)
-        assert (observation, reward, terminated, truncated) == (start, 0.0, False, False)
-        assert (info["success"], info["action_is_valid"], info["action_is_effective"]) == (False, False, False)
-    action = random_action(env, np.random.default_rng(0))
-    written = action if env.actions is None else action.upper()  # names are matched whatever their case
-    assert data_equivalence(env.step(f" {written}\n"), untouched.step(action), exact=True)
+    for garbage in GARBAGE:
+        start, _ = env.reset(seed=1)
+        untouched.reset(seed=1)
+        for _ in range(3):
+            observation, reward, terminated, truncated, info = env.step(garbage)
+            assert (observation, reward, terminated, truncated) == (start, 0.0, False, False), garbage[:14]
+            assert [info[key] for key in EVERY_INFO] == [False, False, False], garbage[:14]
+        action = random_action(env, np.random.default_rng(0))
+        written = action if env.actions is None else action.upper()  # names are matched in any case
+        assert data_equivalence(env.step(f" {written}\n"), untouched.step(action), exact=True), garbage[:14]
 
 
 @every_id
@@ -117,15 +115,17 @@ def test_200_random_episodes_of_garbage_among_replies(env_id: str) -> None:
 
 
 @every_id
-@pytest.mark.parametrize("text", HARD, ids=lambda text: ascii(text[:14]))
-def test_hard_strings_are_no_exceptions(env_id: str, text: str) -> None:
+def test_hard_strings_are_no_exceptions(env_id: str) -> None:
     env = make(env_id)
-    env.reset(seed=1)
-    assert_well_formed(env, env.step(text), EVERY_INFO | set(env.idle_info))
     turns = AgentTurns(env)
-    turns.reset(seed=1)
-    for reply in (text, f"<think></think><answer>{text}</answer>", f"<think>{text}</think><answer>Up</answer>"):
-        assert_well_formed(turns, turns.step(reply), TURN_INFO | set(env.idle_info))
+    for text in HARD:
+        env.reset(seed=1)
+        with naming(text):
+            assert_well_formed(env, env.step(text), EVERY_INFO | set(env.idle_info))
+        turns.reset(seed=1)
+        for reply in (text, f"<think></think><answer>{text}</answer>", f"<think>{text}</think><answer>Up</answer>"):
+            with naming(reply):
+                assert_well_formed(turns, turns.step(reply), TURN_INFO | set(env.idle_info))
 
 
 @every_id

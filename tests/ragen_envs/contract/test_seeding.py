@@ -1,4 +1,4 @@
-"""What every registered environment promises about randomness: one seed, one course of events, wherever it is played.
+"""What every registered environment promises about randomness: one seed always gives the same episodes.
 
 Run as a script, this file prints the courses of events of its process; see `test_other_processes_see_the_same`.
 """
@@ -11,28 +11,19 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
 from ragen_envs import TextEnv
 from ragen_envs.oracles import random_action
+from tests.support.ragen_envs.registered import IDS, every_id, make
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 STOCHASTIC = {"ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/FrozenLake-v0"}
-"""Ids whose outcomes are random. A new one has to be named here, or its outcomes must not depend on a seed."""
+"""Ids whose outcomes are random. A new one must be named here, or its outcomes must not depend on a seed."""
 
-every_id = pytest.mark.parametrize("env_id", IDS)
-
-
-def make(env_id: str) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
 
 
 def trace(env: TextEnv, seed: int, steps: int = 12, options: dict[str, Any] | None = None) -> list[Any]:
-    """What an episode of random actions, a function of `seed`, returns."""
+    """All results of an episode of random actions; they depend only on `seed`."""
     rng = np.random.default_rng(seed)
     seen: list[Any] = [env.reset(seed=seed, options=options)]
     for _ in range(steps):

@@ -1,10 +1,9 @@
 """Gymnasium's own wrappers on every registered environment: each does here what it does elsewhere.
 
-Left out: `RecordVideo`, whose constructor wants MoviePy. What it needs of us, frames of one size, is tested.
+Left out: `RecordVideo`, whose constructor needs MoviePy. It needs frames of one size, which is tested.
 """
 
 import warnings
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -18,19 +17,9 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from ragen_envs import AgentTurns, TextEnv
+from ragen_envs import AgentTurns
 from ragen_envs.oracles import best_action, random_action
-
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
-
-every_id = pytest.mark.parametrize("env_id", IDS)
-
-
-def make(env_id: str, **kwargs: Any) -> TextEnv:
-    """The bare environment."""
-    env = gymnasium.make(env_id, **kwargs).unwrapped
-    assert isinstance(env, TextEnv)
-    return env
+from tests.support.ragen_envs.registered import every_id, make
 
 
 @every_id
@@ -59,14 +48,14 @@ def test_passive_checker_would_find_something(env_id: str) -> None:
 
 
 @every_id
-def test_order_enforcing_and_we_ourselves_ask_for_a_reset(env_id: str) -> None:
+def test_order_enforcing_and_our_environments_ask_for_a_reset(env_id: str) -> None:
     for env in (OrderEnforcing(make(env_id)), make(env_id), AgentTurns(make(env_id))):
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.step("Left")
 
 
 @every_id
-def test_time_limit_counts_invalid_actions_and_starts_anew(env_id: str) -> None:
+def test_time_limit_counts_invalid_actions_and_starts_again(env_id: str) -> None:
     env = TimeLimit(make(env_id), max_episode_steps=4)
     for seed in (0, 1):
         env.reset(seed=seed)
@@ -118,7 +107,7 @@ def test_transform_reward_changes_the_reward_and_nothing_else(env_id: str) -> No
 
 @every_id
 def test_transform_reward_reaches_the_turn(env_id: str) -> None:
-    """Around `AgentTurns` it scales the penalty as well; inside, what the environment pays alone."""
+    """Around `AgentTurns` it also scales the penalty; inside, only the environment's reward."""
     outside = TransformReward(AgentTurns(make(env_id)), lambda reward: 2 * reward)
     inside = AgentTurns(TransformReward(make(env_id), lambda reward: 2 * reward))
     for env, expected in ((outside, -0.2), (inside, -0.1)):

@@ -11,11 +11,10 @@ from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory
 
 from ragen_envs import AgentTurns
 from ragen_envs.oracles import random_action
+from tests.support.ragen_envs.registered import every_id
 
-IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
 LIMIT = 3  # steps an episode: every environment ends often, whatever is played
 
-every_id = pytest.mark.parametrize("env_id", IDS)
 every_mode = pytest.mark.parametrize("mode", list(AutoresetMode))
 
 Vector = SyncVectorEnv | AsyncVectorEnv
@@ -31,7 +30,7 @@ class Row:
         self.has_ended = False
 
     def step(self, action: str) -> tuple[Any, ...]:
-        """The five values of a vector's row, and (observation, info) of an episode that its row shows no more."""
+        """The five values of a vector's row, and (observation, info) of an episode that the row no longer shows."""
         if self.has_ended and self.mode == AutoresetMode.NEXT_STEP:
             self.has_ended = False
             observation, info = self.env.reset()
@@ -144,7 +143,7 @@ def test_gymnasium_reads_text_from_shared_memory_by_value() -> None:
 
 
 def test_gymnasium_reads_shared_memory_only_once() -> None:
-    """Why text needs ``shared_memory=False``. When this fails, Gymnasium is mended: take that out of our docs."""
+    """Why text needs ``shared_memory=False``. When this fails, Gymnasium is fixed: remove that from our docs."""
     envs = gymnasium.make_vec("ragen/FrozenLake-v0", 1, "async")
     try:
         start, infos = envs.reset(seed=1)

@@ -16,7 +16,7 @@ from ragen_envs.countdown.arithmetic import MAX_LENGTH, random_expression, solve
 
 
 def task(numbers: tuple[int, ...], target: int) -> Countdown:
-    """An environment with a given task, whatever a seed would have drawn."""
+    """An environment with a given task instead of a random one."""
     env = Countdown()
     env.reset(seed=0)
     env._numbers, env._target = numbers, target

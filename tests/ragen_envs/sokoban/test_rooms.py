@@ -104,11 +104,11 @@ def played_backwards(board: Board, player: int, search_depth: int) -> tuple[int,
         if score > (0 if best is None else best[0]):
             best = (score, boxes, player)
         for offset in board.offsets:
-            ahead, behind = player + offset, player - offset
+            ahead, back = player + offset, player - offset
             if ahead not in board.floor or ahead in boxes:
                 continue
-            if behind in boxes:
-                box = boxes.index(behind)
+            if back in boxes:
+                box = boxes.index(back)
                 moved = (*boxes[:box], player, *boxes[box + 1 :])
                 visit(ahead, moved, pulled | {box}, swaps + (box != last), box, ttl)
             else:
@@ -120,7 +120,7 @@ def played_backwards(board: Board, player: int, search_depth: int) -> tuple[int,
 
 @pytest.mark.parametrize("search_depth", [4, 10, 300])
 def test_backward_play_against_the_rules_one_call_a_state(search_depth: int) -> None:
-    """On random boards of up to three boxes; scoring each pull as a change of box, say, would show here."""
+    """On random boards of up to three boxes. For example, counting each pull as a change of box would fail here."""
     rng = np.random.default_rng(search_depth)
     outcomes = Counter()
     for _ in range(150):

@@ -73,7 +73,7 @@ def test_a_solved_room_and_a_dead_one() -> None:
     assert Solver(board).best_move(7, frozenset({9})) is None
     assert Solver(board).distance(7, frozenset({8})) == 1
     assert Solver(board).best_move(7, frozenset({8})) == "Right"
-    # At the right end there is no room to stand behind the box.
+    # At the right end there is no room to stand on the other side of the box.
     assert Solver(board).distance(7, frozenset({10})) is None
     assert Solver(board).best_move(7, frozenset({10})) is None
 
@@ -98,7 +98,7 @@ def test_giving_up_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_answers_do_not_depend_on_earlier_questions() -> None:
-    """Regression: a shortest path kept from another question decided ties, so plans depended on what ran before."""
+    """Regression: a path cached by another question decided ties, so that plans depended on earlier questions."""
     env = Sokoban(num_boxes=2)
     rng = np.random.default_rng(0)
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""Observations stay within their spaces, for the longest search a shopper can send."""
+"""Observations stay in their spaces, also for the longest search that can be sent."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The client and its sessions: against a store that fails in all the ways a connection can, and a real server."""
+"""The client and its sessions: with a store that fails in every way a connection can, and with a real server."""
 
 import copy
 import gc
@@ -55,7 +55,7 @@ def test_faults_before_a_request_arrives_are_tried_again_with_growing_waits() ->
 
 
 def test_an_action_whose_answer_was_lost_is_not_carried_out_twice() -> None:
-    """Nobody knows whether it was carried out: another session plays the same actions, this one once."""
+    """It is unknown whether it was carried out: a new session plays the same actions, this one once."""
     store = FakeStore()
     session = store.session()
     session.step("a")
@@ -158,7 +158,7 @@ def test_closing_forgets_the_session_and_never_fails() -> None:
 
 
 def test_a_connection_that_is_dropped_is_closed() -> None:
-    """Copies of environments are dropped without a word; the socket stayed open until the process ended."""
+    """Copies of environments are dropped without close(); the socket used to stay open until the process ended."""
     connection = FakeStore().connection()
     connection.send("POST", "/api/sessions", {})
     client = connection._client()

@@ -1,4 +1,4 @@
-"""WebShop through its environment: what it shows and pays, options, limits, threads and processes."""
+"""The WebShop environment: observations, rewards, options, limits, threads and processes."""
 
 import re
 from collections.abc import Iterator
@@ -137,7 +137,7 @@ def test_filters_narrow_the_results_and_parity_has_none(env: WebShop) -> None:
 
 @pytest.mark.parametrize(("action", "valid"), [("  search[a b]", False), ("search[a b]x", True), ("search[a b]", True)])
 def test_in_parity_the_store_gets_actions_as_they_are_written(env: WebShop, action: str, valid: bool) -> None:
-    """The original knows no action "  search"; blanks were taken off before it could say so."""
+    """The original has no action "  search"; blanks used to be removed before it saw the action."""
     original = WebShop(catalog="toy", parity=True)
     original.reset(options={"goal": 0})
     assert original.step(action)[-1]["action_is_valid"] is valid
@@ -273,7 +273,7 @@ def test_the_server_forgets_episodes_that_are_over(env: WebShop) -> None:
 
 
 def episode(seed: int) -> list[Any]:
-    """What an episode of the scripted policy and one of random actions return."""
+    """All results of an episode of the scripted policy and of one with random actions."""
     env = WebShop(catalog="toy")
     rng = np.random.default_rng(seed)
     seen: list[Any] = []

@@ -106,6 +106,6 @@ def test_a_child_makes_a_store_of_its_own() -> None:
 
 
 def test_every_store_of_a_process_is_kept() -> None:
-    """The ninth used to push out the first, whose sessions were lost with it."""
+    """The ninth store used to replace the first, whose sessions were lost."""
     stores = [local_store(StoreSettings(f"synthetic:{number}", False, None)) for number in range(12)]
     assert [local_store(StoreSettings(f"synthetic:{number}", False, None)) for number in range(12)] == stores

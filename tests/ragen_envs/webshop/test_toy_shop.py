@@ -75,7 +75,7 @@ def test_scores_by_hand(env: ToyShop) -> None:
 
 
 def test_anything_can_be_searched_for(env: ToyShop) -> None:
-    """What an empty search becomes is also a word that one may look for."""
+    """The word that replaces an empty search can also be searched for."""
     observation, _, _, _, info = env.step("search:anything")
     assert info["action_is_valid"] and "anything" in observation.split("\n")[1]
     assert env.step("search:[anything]")[-1]["action_is_valid"]
@@ -138,7 +138,7 @@ def test_256_evaluation_prompts_are_always_the_same() -> None:
 
 
 def test_evaluation_has_other_texts_and_the_same_products() -> None:
-    """As the docstring says: new words, no unseen products."""
+    """As the docstring says: the words are new, the products are not."""
     shop = local_store(ToyShop().settings).shop()
     kept = set(evaluation_goals(384))
     evaluation, training = ([shop.goal(goal) for goal in goals] for goals in (kept, set(range(384)) - kept))

@@ -29,20 +29,20 @@ class Episode:
         return [(k, value) for k, value in zip(self.turn_ids, self.values, strict=True) if k >= 0]
 
 
-def some_episode(dice: random.Random, longest_reply: int = 4, max_turns: int = 4) -> Episode:
+def some_episode(rng: random.Random, longest_reply: int = 4, max_turns: int = 4) -> Episode:
     """Environment tokens carry NaN; about half of the turns earn nothing."""
     rewards: list[float] = []
     turn_ids: list[int] = []
-    for k in range(dice.randint(1, max_turns)):
-        turn_ids += [-1] * dice.randint(0, 3) + [k] * dice.randint(1, longest_reply)
-        rewards.append(dice.choice([0.0, dice.uniform(-1, 1)]))
-    values = [dice.uniform(-1, 1) if k >= 0 else NAN for k in turn_ids]
-    return Episode(rewards, turn_ids, values, dice.choice([0.0, dice.uniform(-1, 1)]))
+    for k in range(rng.randint(1, max_turns)):
+        turn_ids += [-1] * rng.randint(0, 3) + [k] * rng.randint(1, longest_reply)
+        rewards.append(rng.choice([0.0, rng.uniform(-1, 1)]))
+    values = [rng.uniform(-1, 1) if k >= 0 else NAN for k in turn_ids]
+    return Episode(rewards, turn_ids, values, rng.choice([0.0, rng.uniform(-1, 1)]))
 
 
 def some_batch(seed: int, **kinds: int) -> list[Episode]:
-    dice = random.Random(seed)
-    return [some_episode(dice, **kinds) for _ in range(5)]
+    rng = random.Random(seed)
+    return [some_episode(rng, **kinds) for _ in range(5)]
 
 
 def padded(rows: list[list[float]], filler: float) -> torch.Tensor:
@@ -127,8 +127,8 @@ def test_a_slow_loop_over_tokens_agrees(seed: int, gamma: float, lam: float) -> 
 @pytest.mark.parametrize(("gamma", "lam"), DISCOUNTS)
 def test_a_slow_loop_over_turns_agrees(seed: int, gamma: float, lam: float) -> None:
     batch = some_batch(seed)
-    dice = random.Random(100 + seed)
-    values = [[dice.uniform(-1, 1) for _ in episode.rewards] for episode in batch]
+    rng = random.Random(100 + seed)
+    values = [[rng.uniform(-1, 1) for _ in episode.rewards] for episode in batch]
     given, dense = tensors(batch), padded(values, NAN)
     mask = ~dense.isnan()
     advantages, returns = turn_gae(given["turn_rewards"], dense, mask, gamma, lam, given["bootstrap"])
@@ -197,14 +197,14 @@ def test_both_levels_differ_from_the_token_level_elsewhere() -> None:
 def test_environment_tokens_and_padding_change_nothing(seed: int) -> None:
     """Neither how many there are, nor where, nor what the critic said there."""
     batch = some_batch(seed)
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     filled = []
     for episode in batch:
         turn_ids, values = [], []
         for k, value in zip(episode.turn_ids, episode.values, strict=True):
-            for _ in range(dice.randint(0, 2)):  # inside replies too, where a cut reply would be closed
+            for _ in range(rng.randint(0, 2)):  # inside replies too, where a cut reply would be closed
                 turn_ids.append(-1)
-                values.append(dice.choice([NAN, float("inf"), -1e30]))
+                values.append(rng.choice([NAN, float("inf"), -1e30]))
             turn_ids.append(k)
             values.append(value)
         filled.append(Episode(episode.rewards, [-1, *turn_ids, -1], [NAN, *values, NAN], episode.bootstrap))
@@ -264,7 +264,7 @@ def test_spreading_gives_each_token_its_turns_number(seed: int) -> None:
 
 @pytest.mark.parametrize("reward", [0.5, NAN])
 def test_a_reward_where_nothing_was_sampled_is_refused(reward: float) -> None:
-    """It would reach no advantage; RAGEN puts it on the newline behind the reply."""
+    """It would reach no advantage; RAGEN puts it on the newline after the reply."""
     rewards, values = torch.tensor([[0.0, 0.0], [0.0, reward]]), torch.zeros(2, 2)
     mask = torch.tensor([[1, 1], [1, 0]])
     with pytest.raises(ValueError, match=f"reward {reward:g} at row 1, column 1 is masked out; put it on the last"):

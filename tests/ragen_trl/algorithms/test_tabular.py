@@ -144,7 +144,7 @@ def test_ppo_with_a_tabular_critic_solves_two_turns(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits, critic = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True), torch.zeros(3, dtype=torch.float64)
     critic.requires_grad_()
-    optimiser = torch.optim.Adam([logits, critic], lr=0.1)
+    optimizer = torch.optim.Adam([logits, critic], lr=0.1)
     mask = ACTION_MASK.expand(64, -1)
     for _ in range(100):
         first, second = sampled_episodes(logits, 64, generator)
@@ -156,9 +156,9 @@ def test_ppo_with_a_tabular_critic_solves_two_turns(seed: int) -> None:
                 episode_logprobs(logits, first, second), old_logprobs, whiten(advantages, mask), 0.2, 0.28, 3.0
             )
             error, _ = value_loss(state_values(critic, first), old_values, returns, mask, clip=0.5)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (aggregate(policy, mask, "token_mean") + error).backward()
-            optimiser.step()
+            optimizer.step()
     assert best_way(logits).min() > 0.99
     assert critic[2].item() == pytest.approx(1.0, abs=0.05)
 
@@ -168,7 +168,7 @@ def test_ppo_with_a_tabular_critic_solves_two_turns(seed: int) -> None:
 def test_grpo_solves_two_turns(seed: int, scale: Any) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.Adam([logits], lr=0.1)
+    optimizer = torch.optim.Adam([logits], lr=0.1)
     for _ in range(100):
         first, second = sampled_episodes(logits, 64, generator)
         returns = episode_rewards(first, second).sum(dim=1)
@@ -176,9 +176,9 @@ def test_grpo_solves_two_turns(seed: int, scale: Any) -> None:
         old_logprobs = episode_logprobs(logits, first, second).detach()
         for _ in range(2):
             losses = clipped_surrogate(episode_logprobs(logits, first, second), old_logprobs, advantages, 0.2, 0.28)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             aggregate(losses, ACTION_MASK.expand(64, -1), "seq_mean_token_mean").backward()
-            optimiser.step()
+            optimizer.step()
     assert best_way(logits).min() > 0.99
 
 
@@ -186,7 +186,7 @@ def test_grpo_solves_two_turns(seed: int, scale: Any) -> None:
 @pytest.mark.parametrize("p_high", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("group_size", [2, 4, 16, 32])
 def test_differences_from_the_mean_step_towards_the_better_arm(group_size: int, p_high: float, shared: bool) -> None:
-    """By p (1 - p) times what the arms differ by, 0.1, less the share of the baseline that is one's own."""
+    """By p (1 - p) times what the arms differ by, 0.1, less the episode's own share of the baseline."""
     expected = p_high * (1 - p_high) * 0.1 * (group_size - 1) / group_size
     assert bandit_update(group_size, "none", p_high, shared) == pytest.approx(expected, abs=1e-12)
 
@@ -201,5 +201,5 @@ def test_divided_by_the_deviation_shared_luck_steps_away_from_the_better_arm(gro
     ("group_size", "update"), [(2, -0.0884), (4, -0.1253), (8, -0.0624), (16, 0.0194), (32, 0.0613)]
 )
 def test_divided_by_the_deviation_own_luck_needs_a_large_group(group_size: int, update: float) -> None:
-    """With luck of their own, groups of 16 step towards the better arm, and groups up to 8 still away from it."""
+    """With their own outcome seeds, groups of 16 step towards the better arm, groups up to 8 still away from it."""
     assert bandit_update(group_size, "group") == pytest.approx(update, abs=1e-4)

@@ -27,11 +27,11 @@ class Play:
 
 def some_groups(seed: int, num_groups: int = 3, states: str = "abcd") -> list[Play]:
     """Episodes of one to five turns in few states, which therefore recur, within an episode too."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     return [
         Play(
-            [(dice.choice(states), dice.choice([0.0, 0.5, 1.0, -0.1])) for _ in range(dice.randint(1, 5))],
-            dice.choice([0.0, 1.0]),
+            [(rng.choice(states), rng.choice([0.0, 0.5, 1.0, -0.1])) for _ in range(rng.randint(1, 5))],
+            rng.choice([0.0, 1.0]),
         )
         for _ in range(num_groups * GROUP)
     ]

@@ -169,7 +169,7 @@ def test_one_batch_joined_is_itself() -> None:
 
 
 def test_completion_columns_agree_with_a_loop() -> None:
-    """A completion begins behind the first prompt; columns past a trajectory's end are 0, whatever stands there."""
+    """A completion begins after the first prompt; columns past a trajectory's end are 0, whatever stands there."""
     played = [made_up((2, 1, 0.0), (1, 3, 0.0)), made_up((4, 2, 0.0)), made_up((1, 1, 0.0), (1, 1, 0.0), (2, 1, 0.0))]
     width = max(len(trajectory.token_ids) for trajectory in played)
     values = torch.rand((3, width), generator=torch.Generator().manual_seed(0)) + 1.0

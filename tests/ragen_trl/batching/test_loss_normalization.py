@@ -1,4 +1,4 @@
-"""Window totals: whatever a rollout is split into, the parts of a loss add up to the mean over the window."""
+"""Totals of an optimizer step: however a rollout is split, the parts of a loss add up to the mean over the step."""
 
 import random
 from collections.abc import Callable
@@ -14,19 +14,19 @@ SIZE, LENGTH = 3, 5
 
 def rollout(seed: int, num_batches: int, filler: float = 0.3) -> list[dict[str, Any]]:
     """Micro-batches of 3 rows of random lengths, some of them filler, with a loss for every token."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     batches = []
     for _ in range(num_batches):
-        lengths = [0 if dice.random() < filler else dice.randint(1, LENGTH) for _ in range(SIZE)]
+        lengths = [0 if rng.random() < filler else rng.randint(1, LENGTH) for _ in range(SIZE)]
         mask = torch.tensor([[1] * length + [0] * (LENGTH - length) for length in lengths])
-        tools = torch.tensor([[1] + [dice.randint(0, 1) for _ in range(LENGTH - 1)] for _ in range(SIZE)])
-        losses = torch.tensor([[dice.uniform(-1, 1) for _ in range(LENGTH)] for _ in range(SIZE)])
+        tools = torch.tensor([[1] + [rng.randint(0, 1) for _ in range(LENGTH - 1)] for _ in range(SIZE)])
+        losses = torch.tensor([[rng.uniform(-1, 1) for _ in range(LENGTH)] for _ in range(SIZE)])
         batches.append({"completion_mask": mask, "tool_mask": tools, "losses": losses})
     return batches
 
 
 def with_totals(processes: list[list[dict[str, Any]]], accumulation_steps: int) -> list[list[dict[str, Any]]]:
-    """What every process's micro-batches look like behind ``add_step_totals``, as if they ran side by side."""
+    """What every process's micro-batches look like after ``add_step_totals``, as if they ran side by side."""
     shares: list[torch.Tensor] = []
 
     def asked(local: torch.Tensor) -> torch.Tensor:
@@ -42,31 +42,31 @@ def with_totals(processes: list[list[dict[str, Any]]], accumulation_steps: int) 
 
 
 def accumulated(
-    processes: list[list[dict[str, Any]]], windows: int, loss: Callable[[dict[str, Any]], torch.Tensor]
+    processes: list[list[dict[str, Any]]], steps: int, loss: Callable[[dict[str, Any]], torch.Tensor]
 ) -> list[float]:
-    """Each window's loss as a training loop adds it up: over micro-batches, and averaged over processes."""
-    size = len(processes[0]) // windows
+    """Each step's loss as a training loop adds it up: over micro-batches, and averaged over processes."""
+    size = len(processes[0]) // steps
     return [
-        sum(loss(batch).item() for batches in processes for batch in batches[window * size : (window + 1) * size])
+        sum(loss(batch).item() for batches in processes for batch in batches[step * size : (step + 1) * size])
         / len(processes)
-        for window in range(windows)
+        for step in range(steps)
     ]
 
 
-def rows_of(processes: list[list[dict[str, Any]]], windows: int) -> list[list[list[float]]]:
-    """The losses of each window's trajectories, filler left out: a list of tokens for each trajectory."""
-    size = len(processes[0]) // windows
+def rows_of(processes: list[list[dict[str, Any]]], steps: int) -> list[list[list[float]]]:
+    """The losses of each step's trajectories, filler left out: a list of tokens for each trajectory."""
+    size = len(processes[0]) // steps
     return [
         [
             row[used.bool()].tolist()
             for batches in processes
-            for batch in batches[window * size : (window + 1) * size]
+            for batch in batches[step * size : (step + 1) * size]
             for row, used, whole in zip(
                 batch["losses"], batch["completion_mask"] * batch["tool_mask"], batch["completion_mask"], strict=True
             )
             if whole.any()
         ]
-        for window in range(windows)
+        for step in range(steps)
     ]
 
 
@@ -74,14 +74,14 @@ def sampled(batch: dict[str, Any]) -> torch.Tensor:
     return batch["completion_mask"] * batch["tool_mask"]
 
 
-SHAPES = [(1, 1, 1), (6, 6, 1), (6, 3, 2), (6, 1, 6), (8, 4, 2)]  # micro-batches, of them a step's, windows
+SHAPES = [(1, 1, 1), (6, 6, 1), (6, 3, 2), (6, 1, 6), (8, 4, 2)]  # micro-batches, of them a step's, steps
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(("num_batches", "accumulation", "windows"), SHAPES)
+@pytest.mark.parametrize(("num_batches", "accumulation", "steps"), SHAPES)
 @pytest.mark.parametrize("seed", range(3))
-def test_token_sums_add_up_to_the_mean_over_a_windows_tokens(
-    num_batches: int, accumulation: int, windows: int, processes: int, seed: int
+def test_token_sums_add_up_to_the_mean_over_a_steps_tokens(
+    num_batches: int, accumulation: int, steps: int, processes: int, seed: int
 ) -> None:
     parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
 
@@ -93,18 +93,18 @@ def test_token_sums_add_up_to_the_mean_over_a_windows_tokens(
         divisor = batch["num_items_in_batch"].clamp(min=1.0) / processes * accumulation / num_batches
         return (batch["losses"] * sampled(batch)).sum() / divisor
 
-    for window, rows in enumerate(rows_of(parts, windows)):
+    for step, rows in enumerate(rows_of(parts, steps)):
         tokens = [value for row in rows for value in row]
         expected = sum(tokens) / max(1, len(tokens))
         for loss in (ours, as_trl):
-            assert accumulated(parts, windows, loss)[window] == pytest.approx(expected, abs=1e-6)
+            assert accumulated(parts, steps, loss)[step] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize(("num_batches", "accumulation", "windows"), SHAPES)
+@pytest.mark.parametrize(("num_batches", "accumulation", "steps"), SHAPES)
 @pytest.mark.parametrize("seed", range(3))
-def test_row_means_add_up_to_the_mean_over_a_windows_trajectories(
-    num_batches: int, accumulation: int, windows: int, processes: int, seed: int
+def test_row_means_add_up_to_the_mean_over_a_steps_trajectories(
+    num_batches: int, accumulation: int, steps: int, processes: int, seed: int
 ) -> None:
     parts = with_totals([rollout(seed * 10 + p, num_batches) for p in range(processes)], accumulation)
 
@@ -119,10 +119,10 @@ def test_row_means_add_up_to_the_mean_over_a_windows_trajectories(
         """Its loss_type 'grpo': a mean over rows, filler included, over the micro-batches of a step."""
         return means(batch).mean() / accumulation * batch["fill"]
 
-    for window, rows in enumerate(rows_of(parts, windows)):
+    for step, rows in enumerate(rows_of(parts, steps)):
         expected = sum(sum(row) / len(row) for row in rows) / max(1, len(rows))
         for loss in (ours, as_trl):
-            assert accumulated(parts, windows, loss)[window] == pytest.approx(expected, abs=1e-6)
+            assert accumulated(parts, steps, loss)[step] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -148,7 +148,7 @@ def test_several_rollouts_a_step_weigh_the_same(processes: int) -> None:
 
 
 def test_counts_by_hand() -> None:
-    """Two windows of 2 micro-batches of 2 rows: 3 trajectories with 1 + 2 + 2 sampled tokens, then only filler."""
+    """Two steps of 2 micro-batches of 2 rows: 3 trajectories with 1 + 2 + 2 sampled tokens, then only filler."""
     masks = [[[1, 1], [1, 1]], [[0, 0], [1, 1]], [[0, 0], [0, 0]], [[0, 0], [0, 0]]]
     tools = [[[1, 0], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]], [[1, 1], [1, 1]]]
     batches: list[dict[str, Any]] = [
@@ -157,7 +157,7 @@ def test_counts_by_hand() -> None:
     ]
     add_step_totals(batches, accumulation_steps=2, processes=1, total=lambda local: local)
     for batch in batches[:2]:
-        assert batch["num_items_in_batch"].item() == 5 * 2  # TRL divides by the number of windows again
+        assert batch["num_items_in_batch"].item() == 5 * 2  # TRL divides by the number of steps again
         assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (5, 3)
         assert batch["fill"].item() == pytest.approx(4 / 3)
         assert not batch["skip"]
@@ -181,7 +181,7 @@ def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros() -> None:
 
 
 def test_processes_add_their_counts_up_in_float64() -> None:
-    """A large run has more than 2²⁴ tokens in a window, which float32 cannot count."""
+    """A large run has more than 2²⁴ tokens in a step, which float32 cannot count."""
     (batch,) = batches = rollout(0, 1, filler=0.0)
     asked: list[torch.Tensor] = []
 

@@ -1,4 +1,4 @@
-"""Micro-batches of like lengths: what goes where, how little padding is left, and that an update does not notice."""
+"""Micro-batches of similar lengths: which row goes where, how little padding is left, and that the step is the same."""
 
 import random
 from pathlib import Path
@@ -13,7 +13,7 @@ from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, regroup, row_lengths, score_by_length
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import astar
-from tests.support.ragen_trl.equivalence import CREDITS, Awake, assert_same_step, played_in_turns, step
+from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
 from tests.support.ragen_trl.trainers import generation_batch, lottery, made_up, small_model
 
 
@@ -38,8 +38,8 @@ def split(batch: dict[str, Any], parts: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_windows_rows_are_sorted_and_every_part_is_cut_to_its_longest_by_hand() -> None:
-    """Prompts of 1 and completions of 5, 2, 9, 3 | 4, 1, 1, 8 tokens: two windows of two micro-batches of two."""
+def test_a_steps_rows_are_sorted_and_every_part_is_cut_to_its_longest_by_hand() -> None:
+    """Prompts of 1 and completions of 5, 2, 9, 3 | 4, 1, 1, 8 tokens: two steps of two micro-batches of two."""
     played = [made_up((1, length, 0.0)) for length in (5, 2, 9, 3, 4, 1, 1, 8)]
     batch = generation_batch(played) | {"advantages": torch.arange(8.0)}
     parts = regroup(split(batch, 4), accumulation_steps=2)
@@ -53,8 +53,8 @@ def test_a_windows_rows_are_sorted_and_every_part_is_cut_to_its_longest_by_hand(
 
 
 def test_all_columns_of_a_row_move_together() -> None:
-    dice = random.Random(0)
-    played = [made_up(*[(dice.randint(1, 9), dice.randint(1, 9), 0.0) for _ in range(3)]) for _ in range(12)]
+    rng = random.Random(0)
+    played = [made_up(*[(rng.randint(1, 9), rng.randint(1, 9), 0.0) for _ in range(3)]) for _ in range(12)]
     batch = generation_batch(played) | {"advantages": torch.arange(12.0)}
     found = 0
     for part in regroup(split(batch, 6), accumulation_steps=6):
@@ -106,18 +106,18 @@ def test_filler_comes_first_and_holds_no_column() -> None:
     assert (tokens, positions) == (3 + 5 + 34, 2 * 3 + 2 * 34)  # the first is not computed
 
 
-def five_turns(dice: random.Random) -> Trajectory:
+def five_turns(rng: random.Random) -> Trajectory:
     """Log-normal replies around 60 tokens, log-normal observations around 40, episodes of one to five turns."""
-    turns = min(5, 1 + int(dice.expovariate(0.3)))
-    shown = [150 + dice.randint(0, 40), *[max(1, int(dice.lognormvariate(3.7, 0.4))) for _ in range(turns - 1)]]
-    return made_up(*[(number, max(1, int(dice.lognormvariate(4.1, 0.6))), 0.0) for number in shown])
+    turns = min(5, 1 + int(rng.expovariate(0.3)))
+    shown = [150 + rng.randint(0, 40), *[max(1, int(rng.lognormvariate(3.7, 0.4))) for _ in range(turns - 1)]]
+    return made_up(*[(number, max(1, int(rng.lognormvariate(4.1, 0.6))), 0.0) for number in shown])
 
 
 @pytest.mark.parametrize("rows", [32, 64, 128])
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) -> None:
-    dice = random.Random(rows + size)
-    dealt = split(generation_batch([five_turns(dice) for _ in range(rows)]), rows // size)
+    rng = random.Random(rows + size)
+    dealt = split(generation_batch([five_turns(rng) for _ in range(rows)]), rows // size)
 
     def padding(parts: list[dict[str, Any]]) -> float:
         add_step_totals(parts, len(parts), 1, lambda local: local)
@@ -131,8 +131,8 @@ def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) 
 @pytest.mark.parametrize("batch_size", [1, 3, 20])
 def test_scoring_in_passes_of_like_lengths_gives_what_every_row_gets_alone(batch_size: int) -> None:
     """And no pass is wider than its longest prompt and completion."""
-    dice = random.Random(3)
-    batch = generation_batch([made_up(*[(2, 3, 0.0)] * dice.randint(1, 5)) for _ in range(10)])
+    rng = random.Random(3)
+    batch = generation_batch([made_up(*[(2, 3, 0.0)] * rng.randint(1, 5)) for _ in range(10)])
     model = small_model()
     ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
     attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
@@ -180,7 +180,8 @@ def as_dealt(trainer: type[Any]) -> type[Any]:
 LOSSES = ["grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 CASES: dict[str, dict[str, Any]] = {
     **{f"{name}": {"loss_type": name} for name in LOSSES},
-    **{advantage: {"advantage": advantage, "loss_type": "dapo"} for advantage in CREDITS if advantage != "group"},
+    # Advantages per token, with and without a critic. Micro-batches see no other difference between estimators.
+    **{advantage: {"advantage": advantage, "loss_type": "dapo"} for advantage in ("gae", "gigpo")},
     "sequence": {"importance_sampling_level": "sequence"},
     "reference": {"beta": 0.5},
     "two updates": {"steps_per_generation": 12, "gradient_accumulation_steps": 6, "max_steps": 2, "learning_rate": 0.1},

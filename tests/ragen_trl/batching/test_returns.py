@@ -24,7 +24,7 @@ def only_long(trajectory: list[Trajectory], **_: Any) -> list[float | None]:
 
 
 def test_the_weighted_sum_by_hand() -> None:
-    """Completions begin behind the first prompt: 5 and 2 tokens. What a function does not give counts as nothing."""
+    """Completions begin after the first prompt: 5 and 2 tokens. What a function does not give counts as nothing."""
     scores = raw_returns(PLAYED, [environment_return, tokens, only_long], [2.0, 0.1, -1.0], str)
     assert scores == pytest.approx([2 * 1.5 + 0.5 - 1.0, 2 * -0.1 + 0.2])
 

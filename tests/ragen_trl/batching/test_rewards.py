@@ -92,7 +92,7 @@ def test_length_is_charged_per_reply_not_per_episode() -> None:
 
 @pytest.mark.parametrize(("target", "scale"), [(-1, 5), (5, 0), (5, -1)])
 def test_limits_that_make_no_sense_are_refused(target: int, scale: int) -> None:
-    with pytest.raises(ValueError, match=f"target is {target} and scale {scale}"):
+    with pytest.raises(ValueError, match=f"target is {target} and scale is {scale}"):
         length_reward(target, scale)
 
 

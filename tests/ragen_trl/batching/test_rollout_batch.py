@@ -15,10 +15,10 @@ NAN = math.nan
 
 def played_rows(count: int, first_seed: int = 0) -> list[Trajectory]:
     """Trajectories that their seeds tell apart, of 1 to 3 turns."""
-    dice = random.Random(first_seed)
+    rng = random.Random(first_seed)
 
     def turns() -> list[tuple[int, int, float]]:
-        return [(dice.randint(1, 3), dice.randint(1, 4), dice.uniform(-1, 1)) for _ in range(dice.randint(1, 3))]
+        return [(rng.randint(1, 3), rng.randint(1, 4), rng.uniform(-1, 1)) for _ in range(rng.randint(1, 3))]
 
     return [made_up(*turns(), seed=first_seed + row) for row in range(count)]
 
@@ -39,10 +39,10 @@ def test_extra_rewards_go_to_the_last_turn_by_hand() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_rewards_of_turns_sum_to_the_return(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     played = played_rows(12, seed)
-    extra = [[dice.choice([NAN, dice.uniform(-2, 2)]) for _ in played] for _ in range(2)]
-    weights = [dice.uniform(-1, 2) for _ in range(3)]
+    extra = [[rng.choice([NAN, rng.uniform(-2, 2)]) for _ in played] for _ in range(2)]
+    weights = [rng.uniform(-1, 2) for _ in range(3)]
     rollout = rollout_of(played, 4, extra=extra, weights=weights)
     rewards, mask = rollout.turn_rewards()
     for row, trajectory in enumerate(played):
@@ -141,7 +141,7 @@ def test_a_single_rollout_joined_is_itself() -> None:
 
 
 def test_selected_rows_of_joined_rollouts_are_those_of_their_trajectories() -> None:
-    """A refill's trajectories come behind the first rollout's on every process."""
+    """A refill's trajectories come after the first rollout's on every process."""
     parts = [played_rows(8, 0), played_rows(8, 100)]
     joined = RolloutBatch.joined([rollout_of(part, 4, 2, 1) for part in parts], pad_id=99)
     chosen = joined.select([1, 2], multiple=1)  # group 1 is this process's, group 2 the other's

@@ -1,4 +1,4 @@
-"""What looks on in the command's runs: mistakes are told before anything is played."""
+"""The callbacks of a training command: mistakes are reported before anything is played."""
 
 import pytest
 from transformers.integrations import integration_utils
@@ -17,7 +17,7 @@ def test_the_monitor_is_off_or_does_what_it_can() -> None:
 
 
 def test_a_logger_has_to_be_known_and_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both were traces of transformers, behind the baselines and the warm start."""
+    """Both were tracebacks of transformers, after the baselines and the warm start."""
     monkeypatch.setattr("ragen_trl.cli.callbacks.get_available_reporting_integrations", lambda: ["tensorboard"])
     for fine in (None, "none", "all", [], ["none"], "tensorboard", ["tensorboard"]):
         check_report_to(fine)

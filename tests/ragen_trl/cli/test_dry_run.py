@@ -28,7 +28,7 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
     assert "trains on 1 of 2 groups (top_k)" in said  # a quarter of two groups is still one
     assert "4 · 16 episodes" in said
-    assert "20 sampled and 700 behind the first prompt of a trajectory; 800 sampled in all rollouts" in said
+    assert "20 sampled and 700 after the first prompt of a trajectory; 800 sampled in all rollouts" in said
     assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
     assert "weights, held: 531,744 parameters · 4 bytes" in said
     assert list(tmp_path.iterdir()) == []
@@ -67,7 +67,7 @@ def test_a_model_folder_is_measured_without_its_weights(capsys: pytest.CaptureFi
 def test_a_model_of_a_hub_out_of_reach_leaves_the_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
     said = plan(capsys, "train", "--model", "nobody/no-such-model")
     assert "its config.json cannot be read here; save the model to a folder and give --model FOLDER" in said
-    assert "not estimated: the tokenizer is not at hand" in said
+    assert "not estimated: the tokenizer cannot be read here" in said
     assert "not estimated: needs the model's config.json" in said
     assert "8 start states · 16 = 128 a rollout" in said
 

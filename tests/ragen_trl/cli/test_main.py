@@ -13,6 +13,7 @@ import gymnasium
 import pytest
 from transformers import Trainer
 
+from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
 from ragen_trl.reporting.report import results_table
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
@@ -50,15 +51,6 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
     assert "trained" in results_table(summary)
 
 
-def test_without_output_dir_a_run_goes_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transformers puts "trainer_output" in the place of an output_dir of None, which hid the default folder."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["train", *SMALL_RUN, "--max_steps", "1", "--seed", "7"]) == 0
-    assert (tmp_path / "runs" / "frozenlake-starpo-s-seed7" / "summary.json").exists()
-    assert main(["eval", "--eval_episodes", "4"]) == 0
-    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
-
-
 def test_other_settings_are_not_mixed_into_an_unfinished_run(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,22 +64,45 @@ def test_other_settings_are_not_mixed_into_an_unfinished_run(
     assert "loss_type was 'grpo', now 'dapo'" in error
 
 
-BANDIT = "--env ragen/Bandit-v0 --demonstrations 768 --max_steps 2 --per_device_train_batch_size 16".split()
+BANDIT = ["--env", "ragen/Bandit-v0", "--per_device_train_batch_size", "16"]
 
 
-def test_the_ppo_form_from_the_command_line(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def bandit_player(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The embedded model after a warm start in Bandit."""
+    folder = tmp_path_factory.mktemp("bandit") / "start"
+    options = ["--env", "ragen/Bandit-v0", "--demonstrations", "768", "--demo_batch_size", "16"]
+    assert main(["warm-start", *options, "--output_dir", str(folder)]) == 0
+    return str(folder)
+
+
+def test_the_ppo_form_with_options_from_yaml_and_command_line(
+    bandit_player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The critic of the embedded model needs a learning rate of its size: at a big model's 1e-5 it stays at 0."""
-    assert train(tmp_path / "run", *BANDIT, "--algo", "starpo", "--advantage", "gae") == 0
+    config = tmp_path / "run.yaml"
+    config.write_text(f"env: ragen/Bandit-v0\nmodel: {bandit_player}\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
+    options = ["--config", str(config), "--max_steps", "2", "--per_device_train_batch_size", "16"]
+    assert train(tmp_path / "run", *options, "--algo", "starpo", "--advantage", "gae") == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["env"] == "ragen/Bandit-v0"
+    assert summary["config"]["learning_rate"] == 1e-3
+    assert summary["config"]["max_steps"] == 2  # the command line wins
     assert summary["config"]["critic_learning_rate"] == 1e-3
     assert summary["trajectories"] == {"sampled": 32, "used": 32}
     assert (tmp_path / "run" / "critic" / "critic.json").is_file()
     assert not list((tmp_path / "run" / "model").glob("*critic*"))
+    config.write_text("learning_rte: 1.0e-3\n")
+    with pytest.raises(SystemExit, match="2"):
+        train(tmp_path / "other", "--config", str(config))
+    assert "learning_rte" in capsys.readouterr().err
 
 
-def test_a_star_po_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8"]
-    assert train(tmp_path / "run", *BANDIT, "--algo", "a-star-po", *options) == 0
+def test_a_star_po_from_the_command_line(
+    bandit_player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--num_generations", "1", "--num_train_seeds", "16", "--max_reference_samples", "8", "--max_steps", "2"]
+    assert train(tmp_path / "run", *BANDIT, "--model", bandit_player, "--algo", "a-star-po", *options) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["trajectories"] == {"sampled": 32, "used": 32, "reference": 128}
     assert summary["config"]["beta2"] == 1e-2
@@ -121,14 +136,20 @@ def test_report_of_finished_runs(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
-def test_warm_start_then_train_from_it(tmp_path: Path) -> None:
-    start = str(tmp_path / "start")
-    assert main(["warm-start", "--demonstrations", "16", "--output_dir", start]) == 0
-    assert train(tmp_path / "run", "--model", start, "--algo", "starpo", "--max_steps", "1") == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+def test_warm_start_then_train_from_it_without_naming_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers replaces an output_dir of None by "trainer_output", which hid the default folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["warm-start", "--demonstrations", "16", "--seed", "7"]) == 0
+    start = tmp_path / "runs" / "warm-start-seed7"
+    options = ["--model", str(start), "--algo", "starpo", "--max_steps", "1", "--seed", "7"]
+    assert main(["train", *SMALL_RUN, *options]) == 0
+    run = tmp_path / "runs" / "frozenlake-warm-start-seed7-starpo-seed7"
+    summary = json.loads((run / "summary.json").read_text())
     assert (summary["algo"], summary["warm_started"], summary["config"]["filter_ratio"]) == ("starpo", False, 1.0)
     assert summary["config"]["learning_rate"] == 5e-4  # its recipe goes with the embedded model, not that of large ones
-    assert "a local model" in (tmp_path / "run" / "README.md").read_text()
+    assert "a local model" in (run / "README.md").read_text()
+    assert main(["eval", "--eval_episodes", "4"]) == 0
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
 
 def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
@@ -150,20 +171,6 @@ def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
 def test_a_finished_run_is_not_touched(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(finished) == 2
     assert "holds a finished run" in capsys.readouterr().err
-
-
-def test_options_from_yaml_and_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = tmp_path / "run.yaml"
-    config.write_text("env: ragen/Bandit-v0\nmax_steps: 1\nlearning_rate: 1.0e-3\n")
-    assert train(tmp_path / "run", "--config", str(config)) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["env"] == "ragen/Bandit-v0"
-    assert summary["config"]["learning_rate"] == 1e-3
-    assert summary["config"]["max_steps"] == 4  # the command line wins
-    config.write_text("learning_rte: 1.0e-3\n")
-    with pytest.raises(SystemExit, match="2"):
-        train(tmp_path / "other", "--config", str(config))
-    assert "learning_rte" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -231,10 +238,10 @@ def test_an_environment_without_oracle_is_told_before_the_work(
 def test_a_full_disk_in_the_words_of_torch_and_safetensors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def full(self: Trainer, *args: object, **kwargs: object) -> None:
+    def full(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr(Trainer, "_save", full)
+    monkeypatch.setattr(training_run, "train", full)
     assert train(tmp_path / "run") == 2
     assert "the disk is full" in capsys.readouterr().err
 
@@ -269,26 +276,23 @@ def start_run(folder: Path, wait_for: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_killed_run_ends_where_an_unbroken_one_does(finished: Path, tmp_path: Path) -> None:
-    process = start_run(tmp_path / "run", "checkpoint-1/trainer_state.json")
-    process.kill()
-    process.communicate()
-    assert not (tmp_path / "run" / "summary.json").exists()
-    assert train(tmp_path / "run") == 0
-    model = "model/model.safetensors"
-    assert (tmp_path / "run" / model).read_bytes() == (finished / model).read_bytes()
-
-
-def test_ctrl_c_leaves_a_checkpoint_and_no_trace(finished: Path, tmp_path: Path) -> None:
-    process = start_run(tmp_path / "run", "checkpoint-1/trainer_state.json")
+def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(finished: Path, tmp_path: Path) -> None:
+    """Ctrl-C leaves a checkpoint and no trace; the killed process could leave half of one."""
+    folder = tmp_path / "run"
+    process = start_run(folder, "checkpoint-1/trainer_state.json")
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in error
     assert "the same command goes on" in error
-    assert train(tmp_path / "run") == 0
+    reached = max(int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*"))
+    process = start_run(folder, f"checkpoint-{min(reached + 1, 4)}/trainer_state.json")
+    process.kill()
+    process.communicate()
+    assert not (folder / "summary.json").exists()
+    assert train(folder) == 0
     model = "model/model.safetensors"
-    assert (tmp_path / "run" / model).read_bytes() == (finished / model).read_bytes()
+    assert (folder / model).read_bytes() == (finished / model).read_bytes()
 
 
 def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Path) -> None:
@@ -296,3 +300,29 @@ def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Pa
     assert main(["train", "--config", str(finished / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0
     model = "model/model.safetensors"
     assert (tmp_path / "again" / model).read_bytes() == (finished / model).read_bytes()
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    usage = capsys.readouterr().out
+    assert all(command in usage for command in ("train", "warm-start", "eval", "report"))
+    assert main([]) == 2
+    assert main(["trian"]) == 2
+    assert "unknown command 'trian'; did you mean train?" in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_the_run_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["train", "--output_dir", str(folder)]) == 2
+        assert "error: " in capsys.readouterr().err
+    assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path / "file")]) == 2
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_warm_start_replaces_no_folder_but_one_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It deleted whatever --output_dir named once."""
+    (tmp_path / "letters.txt").write_text("mine")
+    assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path)]) == 2
+    assert "holds no warm_start.json, so it is not replaced" in capsys.readouterr().err
+    assert (tmp_path / "letters.txt").read_text() == "mine"

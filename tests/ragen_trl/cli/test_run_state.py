@@ -1,4 +1,4 @@
-"""RunState: a repeated command goes on behind what is done, and never mixes or destroys what is not its own."""
+"""RunState: a repeated command continues after what is done, and never mixes or deletes what is not its own."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def test_a_finished_run_is_refused(tmp_path: Path) -> None:
         RunState(tmp_path, SETTINGS, overwrite=False)
 
 
-def test_overwriting_starts_anew(tmp_path: Path) -> None:
+def test_overwriting_starts_again(tmp_path: Path) -> None:
     RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "checkpoint-5").mkdir()

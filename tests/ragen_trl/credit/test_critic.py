@@ -231,7 +231,7 @@ def stand_in(**changes: Any) -> Any:
 
 
 def test_the_head_computes_in_float32_under_mixed_precision() -> None:
-    """fp16 is not used at all: its loss scaling belongs to the policy's optimiser."""
+    """fp16 is not used at all: its loss scaling belongs to the policy's optimizer."""
     rows = episodes(3)
     bf16 = stand_in(mixed_precision="bf16", autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16))
     full, _ = make_critic(small_model()).values(rows, no_bootstrap(rows))

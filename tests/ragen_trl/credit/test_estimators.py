@@ -2,8 +2,8 @@
 
 Columns as ``collate`` pads them (e an environment token, a a sampled one, . padding)::
 
-    LONG   e e a a e a    rewards 0.5 behind the second column of a, 1.0 behind the last
-    SHORT  e a a a . .    reward -1.0 behind the last
+    LONG   e e a a e a    rewards 0.5 after the second column of a, 1.0 after the last
+    SHORT  e a a a . .    reward -1.0 after the last
 """
 
 from collections.abc import Sequence
@@ -172,7 +172,7 @@ def test_only_an_end_that_is_valued_is_asked_of_the_critic(bootstrap: str, asked
 
 
 def spread(turns: torch.Tensor, rollout: RolloutBatch) -> torch.Tensor:
-    """(L, T) by a slow loop: what a turn has goes to all its tokens, from behind the first prompt on."""
+    """(L, T) by a slow loop: what a turn has goes to all its tokens, from after the first prompt on."""
     columns = torch.zeros(len(rollout.trajectories), rollout.completion_length)
     for place, row in enumerate(rollout.local_indices):
         trajectory = rollout.trajectories[place]

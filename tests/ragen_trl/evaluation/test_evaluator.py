@@ -36,20 +36,20 @@ def without_time(result: Any) -> dict[str, float]:
 
 
 class Diary:
-    """A scripted policy that notes what it saw and what its dice showed, episode by episode."""
+    """A scripted policy that notes, for each episode, the start state and a number drawn with the sampling seed."""
 
     def __init__(self) -> None:
         self.pages: list[tuple[str, int]] = []
         self.policy = ScriptedPolicy(self.write)
 
     def write(self, env: TurnEnv, random: np.random.Generator) -> str:
-        dice = int(random.integers(10**9))
-        self.pages.append((env.env.render() or "", dice))  # type: ignore[attr-defined]
+        drawn = int(random.integers(10**9))
+        self.pages.append((env.env.render() or "", drawn))  # type: ignore[attr-defined]
         return "<answer>Left</answer>"
 
 
 def diary(episodes: int, batch_size: int = 128) -> list[tuple[str, int]]:
-    """Start map and dice of each evaluation episode, in order."""
+    """Start map and drawn number of each evaluation episode, in order."""
     book = Diary()
     env_kwargs = {**FIRM["env_kwargs"], "render_mode": "ansi"}
     evaluate(book.policy, LAKE, config(env_kwargs=env_kwargs, max_turns=1), episodes, batch_size)
@@ -99,14 +99,14 @@ def test_samples_of_a_start_state_by_hand() -> None:
     assert result.in_words().endswith("(n=5, 2 a start state), pass@2 1.000 [0.342, 1.000]")
 
 
-def test_samples_share_the_start_state_and_neither_luck_nor_dice() -> None:
+def test_samples_share_the_start_state_and_neither_outcome_nor_sampling_seed() -> None:
     """The first sample is the episode that an evaluation with one sample plays."""
     book = Diary()
     env_kwargs = {**FIRM["env_kwargs"], "render_mode": "ansi"}
     evaluate(book.policy, LAKE, config(env_kwargs=env_kwargs, max_turns=1), episodes=5, samples=3)
     maps = [page for page, _ in book.pages]
     assert maps[0::3] == maps[1::3] == maps[2::3]
-    assert len({dice for _, dice in book.pages}) == 15
+    assert len({drawn for _, drawn in book.pages}) == 15
     assert book.pages[0::3] == diary(5)
     outcomes = [start.outcome_seed for start in held_out_starts(5, samples=3)]
     assert len(set(outcomes)) == 15
@@ -144,10 +144,10 @@ def test_a_model_is_evaluated_alike_twice(tiny_tokenizer: Any, tiny_model: Any) 
 
 
 def test_more_episodes_begin_with_the_same_ones() -> None:
-    """512 and 600 held-out episodes share the first 512, start states and dice alike."""
+    """512 and 600 held-out episodes share the first 512, with the same start states and sampling seeds."""
     many, few = diary(60), diary(51, batch_size=20)
     assert many[:51] == few
-    assert len({dice for _, dice in many}) == 60
+    assert len({drawn for _, drawn in many}) == 60
 
 
 def test_start_states_are_those_of_the_first_seeds() -> None:
@@ -213,7 +213,7 @@ def test_bandit_rows_are_known() -> None:
 @pytest.mark.parametrize("policy", ["random", "oracle"])
 @pytest.mark.parametrize("env", [LAKE, "ragen/Bandit-v0", "ragen/Sokoban-v0"])
 def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
-    """The same episodes, seed for seed: start state, luck and dice."""
+    """The same episodes, seed for seed: start state, outcome seed and sampling seed."""
     horizon = baselines.HORIZONS[env]
     found = evaluate(policy, env, config(max_turns=horizon, max_actions_per_turn=1, max_actions=horizon), episodes=128)
     row = baselines.measure(env, policy, episodes=128)

@@ -137,7 +137,7 @@ def test_the_trainer_is_given_the_examples_labels(
 
 
 def test_nothing_but_a_former_warm_start_is_replaced(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
-    """Whatever was there was deleted, a folder of one's own as well."""
+    """Whatever was there was deleted, a user's folder as well."""
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.tex").write_text("mine")
@@ -161,7 +161,7 @@ def test_a_crash_leaves_no_folder(
         start(tiny_tokenizer, tmp_path / "warm")
     assert not (tmp_path / "warm").exists()
     monkeypatch.undo()
-    assert start(tiny_tokenizer, tmp_path / "warm") == tmp_path / "warm"  # what was left behind is no obstacle
+    assert start(tiny_tokenizer, tmp_path / "warm") == tmp_path / "warm"  # what was left over is no obstacle
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]
 
 

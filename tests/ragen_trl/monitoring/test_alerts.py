@@ -1,4 +1,4 @@
-"""When signs fire: the rules by hand, that they keep quiet, and that step by step is the same as all at once."""
+"""When alerts fire: the rules by hand, when they must not fire, and row by row the same as all at once."""
 
 import math
 import random
@@ -15,9 +15,9 @@ from ragen_trl.monitoring.alert_rules import (
     fell_suddenly,
     fell_to,
     gaining,
+    is_spike,
     rose_by,
     rose_to,
-    spike_indices,
     spikes,
     trailing_means,
     variance_gone,
@@ -44,8 +44,8 @@ def step_down(high: float, low: float, at: int = 20) -> Callable[[int], float]:
     return lambda place: high if place < at else low
 
 
-NARROWER = step_down(1.0, 0.75, 10)  # enough for behaviour to count, too little to be a sign
-# For each sign the least story that makes it fire, and the step at which it has to.
+NARROWER = step_down(1.0, 0.75, 10)  # enough for behaviour to count, too little to be an alert
+# For each alert the shortest story that makes it fire, and the step at which it must fire.
 STORIES: dict[str, tuple[Rows, int]] = {
     "spread_falls": (history(filter__in_group_std=step_down(1.0, 0.5)), 28),
     # One in a hundred a rollout from the 21st on: 8 % below the start at the 34th, enough of a trend at the 38th.
@@ -74,24 +74,24 @@ STORIES: dict[str, tuple[Rows, int]] = {
 }
 
 
-def test_every_sign_has_a_story() -> None:
-    assert STORIES.keys() == {sign.name for sign in ALERT_RULES}
-    assert len({sign.name for sign in ALERT_RULES}) == len(ALERT_RULES)
+def test_every_alert_has_a_story() -> None:
+    assert STORIES.keys() == {rule.name for rule in ALERT_RULES}
+    assert len({rule.name for rule in ALERT_RULES}) == len(ALERT_RULES)
 
 
-def test_the_page_on_warning_signs_has_them_all() -> None:
+def test_the_page_on_alerts_has_them_all() -> None:
     page = (ROOT / "docs" / "warning_signs.md").read_text(encoding="utf-8")
-    assert [sign.name for sign in ALERT_RULES if f"`{sign.name}`" not in page] == []
+    assert [rule.name for rule in ALERT_RULES if f"`{rule.name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_sign_fires_at_the_step_that_its_threshold_says(name: str) -> None:
+def test_an_alert_fires_at_the_step_that_its_threshold_says(name: str) -> None:
     rows, step = STORIES[name]
     assert fired(rows)[name] == step
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_no_sign_is_due_before_the_story_turns(name: str) -> None:
+def test_no_alert_fires_before_the_story_turns(name: str) -> None:
     rows, step = STORIES[name]
     assert name not in fired(rows[: step - 1])
 
@@ -107,16 +107,16 @@ def test_row_by_row_says_the_same_as_the_whole_history(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [sign.name for sign in ALERT_RULES if not sign.even_if_gaining and not sign.if_falling]
+    "name", [rule.name for rule in ALERT_RULES if not rule.even_if_gaining and not rule.if_falling]
 )
-def test_early_signs_are_silent_while_a_run_gains(name: str) -> None:
+def test_early_alerts_are_silent_while_a_run_gains(name: str) -> None:
     rows, _ = STORIES[name]
     assert name not in fired([{**row, "success": min(0.9, 0.1 + 0.02 * row["step"])} for row in rows])
     assert name in fired([{**row, "success": 0.4} for row in rows])
 
 
-@pytest.mark.parametrize("name", [sign.name for sign in ALERT_RULES if sign.if_narrowed])
-def test_another_behaviour_is_no_sign_while_groups_differ_as_much_as_ever(name: str) -> None:
+@pytest.mark.parametrize("name", [rule.name for rule in ALERT_RULES if rule.if_narrowed])
+def test_another_behaviour_is_no_alert_while_groups_differ_as_much_as_ever(name: str) -> None:
     rows, _ = STORIES[name]
     assert name not in fired([{**row, "filter/in_group_std": 1.0} for row in rows])
     without = [{key: value for key, value in row.items() if key != "filter/in_group_std"} for row in rows]
@@ -129,22 +129,22 @@ def test_spikes_are_none_of_a_solved_task() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_noise_is_no_sign(seed: int) -> None:
+def test_noise_is_no_alert(seed: int) -> None:
     """A run of 300 rollouts that neither learns nor collapses, as noisy as 64 trajectories of 8 start states are."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     rows = history(
         300,
-        success=lambda place: min(1.0, max(0.0, dice.gauss(0.42, 0.13))),
-        filter__in_group_std=lambda place: dice.gauss(3.5, 0.55),
-        entropy=lambda place: dice.gauss(0.55, 0.03),
-        grad_norm=lambda place: dice.lognormvariate(0.0, 0.5),
-        format_valid=lambda place: min(1.0, dice.gauss(0.97, 0.02)),
-        collapse__actions_per_turn=lambda place: dice.gauss(1.8, 0.06),
-        collapse__effective=lambda place: dice.gauss(0.82, 0.04),
-        collapse__identical_replies=lambda place: min(1.0, max(0.0, dice.gauss(0.3, 0.07))),
-        collapse__reply_tokens=lambda place: dice.gauss(40.0, 4.0),
-        collapse__thought_tokens=lambda place: dice.gauss(25.0, 4.0),
-        collapse__mi=lambda place: dice.gauss(0.3, 0.05),
+        success=lambda place: min(1.0, max(0.0, rng.gauss(0.42, 0.13))),
+        filter__in_group_std=lambda place: rng.gauss(3.5, 0.55),
+        entropy=lambda place: rng.gauss(0.55, 0.03),
+        grad_norm=lambda place: rng.lognormvariate(0.0, 0.5),
+        format_valid=lambda place: min(1.0, rng.gauss(0.97, 0.02)),
+        collapse__actions_per_turn=lambda place: rng.gauss(1.8, 0.06),
+        collapse__effective=lambda place: rng.gauss(0.82, 0.04),
+        collapse__identical_replies=lambda place: min(1.0, max(0.0, rng.gauss(0.3, 0.07))),
+        collapse__reply_tokens=lambda place: rng.gauss(40.0, 4.0),
+        collapse__thought_tokens=lambda place: rng.gauss(25.0, 4.0),
+        collapse__mi=lambda place: rng.gauss(0.3, 0.05),
     )
     for row in rows:
         row["return"] = 10 * row["success"] - 1
@@ -171,6 +171,9 @@ def test_it_says_in_words_what_fired() -> None:
 
 
 def test_spikes_are_compared_with_what_came_before_them() -> None:
+    def spike_indices(norms: list[float]) -> list[int]:
+        return [index for index in range(len(norms)) if is_spike(norms, index)]
+
     assert spike_indices([1.0] * 5 + [10.1, 10.0]) == [5]
     assert spike_indices([1.0] * 4 + [99.0]) == []  # too little history
     assert spike_indices([math.inf, 1.0, math.nan]) == [0, 2]
@@ -218,8 +221,8 @@ def test_rules_hold_where_their_thresholds_say(
 
 
 def test_trailing_means_agree_with_a_slow_loop() -> None:
-    dice = random.Random(0)
-    values = [dice.gauss(0, 1) for _ in range(50)]
+    rng = random.Random(0)
+    values = [rng.gauss(0, 1) for _ in range(50)]
     slow = [sum(values[end - 7 : end]) / 7 for end in range(7, 51)]
     assert trailing_means(values, 7) == pytest.approx(slow, abs=1e-12)
 
@@ -235,7 +238,7 @@ def test_a_solved_task_does_not_fall_because_one_rollout_was_not_perfect() -> No
 
 
 def test_a_steady_negative_return_is_no_fall() -> None:
-    """0.9 of -50 is more than -50: three spikes of the gradient then were a sign in a run that lost nothing."""
+    """0.9 of -50 is more than -50: three spikes of the gradient then were an alert in a run that lost nothing."""
     spiky = [50.0 if place in (60, 65, 70) else 1.0 for place in range(80)]
     rows = [{"step": step, "reward": -50.0 - step % 2, "grad_norm": norm} for step, norm in enumerate(spiky)]
     assert "gradient_spikes" not in fired(rows)

@@ -1,4 +1,4 @@
-"""The monitor in real training: what it logs, that it changes nothing, and what it does when signs fire."""
+"""The monitor in real training: what it logs, that it changes nothing, and what it does when alerts fire."""
 
 import json
 import logging
@@ -178,19 +178,19 @@ def collapsing(folder: Path, action: str, **options: Any) -> tuple[Any, Collapse
     return trainer, monitor
 
 
-def test_it_warns_once_a_sign_and_lets_the_run_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_warns_once_an_alert_and_lets_the_run_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="ragen_trl.monitoring.collapse_monitor"):
         trainer, monitor = collapsing(tmp_path, "warn")
     assert trainer.state.global_step == 8
     (found,) = monitor.fired
-    # Three values of at best 0.5, and a threshold of 0.4: 0.5, 0, 0 is the first mean below it with six values event.
+    # Three values of at best 0.5, and a threshold of 0.4: 0.5, 0, 0 is the first mean below it with six values.
     assert (found.rule.name, found.step, found.threshold) == ("eval_success_falls", 6, 0.4)
     assert [record.getMessage().partition(" (")[0] for record in caplog.records] == ["step 6: eval_success_falls"]
     counts = [row["collapse/confirmation_signs"] for row in trainer.state.log_history if "loss" in row]
     assert counts == [0, 0, 0, 0, 0, 0, 1, 1]  # how many fired up to the row before
     summary = json.loads(json.dumps(monitor.summary()))
-    (sign,) = summary["signs"]
-    assert (sign["name"], sign["kind"], sign["step"]) == ("eval_success_falls", "confirmation", 6)
+    (alert,) = summary["signs"]
+    assert (alert["name"], alert["kind"], alert["step"]) == ("eval_success_falls", "confirmation", 6)
     assert summary["stopped_at"] is summary["rolled_back_to"] is None
 
 
@@ -287,13 +287,13 @@ class Exchange:
 
 def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three groups of four, the second one half here and half there."""
-    dice = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
 
     def said(token: int) -> Turn:
         info = {"actions": ("Up",) * (token % 3), "action_is_effective": token % 2 == 0}
         return Turn((1,), (token, token + 1), (), "?", str(token), float(token % 2), info)
 
-    played = [Trajectory((said(int(torch.randint(9, (), generator=dice))),), seed=0) for _ in range(12)]
+    played = [Trajectory((said(int(torch.randint(9, (), generator=generator))),), seed=0) for _ in range(12)]
     alone = rollout_measures(rollout_of(played, 4), PIECES)
     exchange = Exchange()
     monkeypatch.setattr(episode_measures, "gather_object", exchange)

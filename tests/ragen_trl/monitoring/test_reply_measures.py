@@ -51,9 +51,9 @@ def test_a_thought_is_what_stands_between_its_tags(
 
 
 def test_identical_pairs_are_counted_as_one_by_one() -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     for _ in range(50):
-        values = [dice.choice("abc") for _ in range(dice.randint(2, 9))]
+        values = [rng.choice("abc") for _ in range(rng.randint(2, 9))]
         pairs = list(combinations(values, 2))
         assert identical_pairs(values) == pytest.approx(sum(a == b for a, b in pairs) / len(pairs), abs=1e-12)
 
@@ -65,8 +65,8 @@ def test_one_value_makes_no_pair() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_distinct_ngrams_agree_with_a_set_of_tuples(n: int) -> None:
-    dice = random.Random(n)
-    replies = [[dice.choice([0, 1, 2**21 - 1]) for _ in range(dice.randint(0, 7))] for _ in range(40)]
+    rng = random.Random(n)
+    replies = [[rng.choice([0, 1, 2**21 - 1]) for _ in range(rng.randint(0, 7))] for _ in range(40)]
     grams = [tuple(reply[i : i + n]) for reply in replies for i in range(len(reply) - n + 1)]
     assert distinct_ngrams(replies, n) == len(set(grams)) / len(grams)
     assert len(ngram_codes(replies, n)[0]) == len(set(grams))

@@ -55,7 +55,7 @@ def test_a_group_reads_its_first_prompt_once() -> None:
     with passes_of(model) as shapes:
         together = play(envs, TransformersPolicy(model, CHAT, sampling), starts(5))
     assert shapes[0][0] == 3
-    assert len({row.turns[0].reply_ids for row in (together[0], together[3], together[4])}) == 3  # own dice
+    assert len({row.turns[0].reply_ids for row in (together[0], together[3], together[4])}) == 3  # own sampling seeds
     for row, env in enumerate(envs):
         alone = play([env], TransformersPolicy(model, CHAT, sampling), [starts(5)[row]])[0]
         assert alone.token_ids == together[row].token_ids

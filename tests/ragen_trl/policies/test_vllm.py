@@ -123,7 +123,7 @@ def test_an_engine_shorter_than_the_model_must_take_prompt_and_completion(fake: 
 
 
 def test_a_reply_may_end_with_its_answer(fake: FakeModel) -> None:
-    """The tag is made the most likely token behind the first prompt; greedy, beside the other backend."""
+    """The tag is made the most likely token after the first prompt; greedy, beside the other backend."""
     (tag,) = CHAT.encode_reply("</answer>")[:-1]
     twin = small_model()
     prompt = torch.tensor([CHAT.start(quizzes([3])[0]._question())])

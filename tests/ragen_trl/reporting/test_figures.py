@@ -1,4 +1,4 @@
-"""The report's drawings: what is averaged, what is thinned without losing a spike, and where signs are marked."""
+"""The report's drawings: what is averaged, what is thinned without losing a spike, and where alerts are marked."""
 
 import math
 import statistics
@@ -94,7 +94,7 @@ def test_single_runs_have_no_band() -> None:
     assert band_in_words([1, 1]) == ""
 
 
-def test_signs_are_marked_in_the_panels_that_they_are_about() -> None:
+def test_alerts_are_marked_in_the_panels_that_they_are_about() -> None:
     history = [{"step": step, "entropy": 1.0, "success": 0.5, "filter/in_group_std": 1.0} for step in range(9)]
     result = dict.fromkeys(("success", "success_low", "success_high", "mean_return", "return_stderr"), 0.5)
     results = {policy: result for policy in ("random", "before", "trained", "oracle")}

@@ -49,16 +49,11 @@ def content_of(event: RolloutEvent) -> dict[str, Any]:
 
 
 def test_a_file_says_each_text_and_token_once() -> None:
-    acted = {
-        "actions": ("Left",),
-        "invalid_actions": ("Jump",),
-        "format_is_valid": True,
-        "action_is_valid": False,
-        "state": "not recorded",
-    }
+    acted = {"actions": ("Left",), "invalid_actions": ("Jump",), "format_is_valid": True, "action_is_valid": False}
     cut = Turn((7,), (8,), (), "é?", "<answer>é!", -0.1 - 0.2, cut=True, context_ids=(1, 2, 3))
     second = Trajectory((*episode(0.0).turns, cut), seed=3, truncated=True, limit="turns")
-    found = content_of(observation([episode(1.0, **acted), second], [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)]))
+    played = [episode(1.0, **acted, state="not recorded"), second]
+    found = content_of(observation(played, [(0.5, 0.5, 0.5, 0.5), (1.0, 2.0, 3.0, 4.0, 5.0)]))
     ids = [*PROMPT, REPLY[-1], END, 7, 8]
     pieces = ["", "é", "?", "!", "<|im_end|>", TOKENIZER.decode([7]), TOKENIZER.decode([8])]
     assert found["texts"] == ["é?", "<answer>é!"]
@@ -76,15 +71,7 @@ def test_a_file_says_each_text_and_token_once() -> None:
         "kept": True,
         "end": "",
         "turns": [
-            {
-                **tokens,
-                "reward": 1.0,
-                "advantage": 0.5,
-                "actions": ["Left"],
-                "invalid_actions": ["Jump"],
-                "format_is_valid": True,
-                "action_is_valid": False,
-            }
+            {**tokens, "reward": 1.0, "advantage": 0.5, **acted, "actions": ["Left"], "invalid_actions": ["Jump"]},
         ],
     }
     assert (other["member"], other["end"], other["success"], other["outcome_seed"]) == (1, "turns", False, None)
@@ -222,7 +209,7 @@ def with_turn(**changes: Any) -> dict[str, Any]:
         ({"a": 1}, "is no file of the format"),
         (changed(GOOD, version=2), "has version 2 of the format, and this package reads 1"),
         (changed(GOOD, step="1"), "'step' of the file is '1', not of type int"),
-        (changed(GOOD, texts=[1, 2]), "has a text that is none"),
+        (changed(GOOD, texts=[1, 2]), "has a text that is not a string"),
         (changed(GOOD, vocabulary=[["a", 1]]), "has a token that is no pair of id and text"),
         (changed(GOOD, trajectories=[3]), "trajectory 0 is a int, not an object"),
         (changed(GOOD, trajectories=[{**GOOD["trajectories"][0], "turns": []}]), "has no turn in trajectory 0"),

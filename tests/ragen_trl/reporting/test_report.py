@@ -12,7 +12,17 @@ import pytest
 from ragen_trl.reporting.figures import PANELS
 from ragen_trl.reporting.report import Run, RunNotFoundError, read_run, results_table, write_report
 from ragen_trl.reporting.result_text import sentence
-from tests.support.ragen_trl.reports import SUMMARY, changed, elements, page, result, row, seeds, words, write_run
+from tests.support.ragen_trl.reports import (
+    SUMMARY,
+    changed,
+    elements,
+    page,
+    result,
+    seeds,
+    success_only,
+    words,
+    write_run,
+)
 
 TABLE = """\
 policy           success [95 %]  return  format ok  turns    n
@@ -58,7 +68,8 @@ def test_the_sentence_says_what_the_intervals_allow(trained: tuple[float, float,
 
 
 def test_several_seeds_give_a_range_and_no_pooled_interval(tmp_path: Path) -> None:
-    html = page(seeds(tmp_path, [(0.8, 0.76, 0.83), (0.6, 0.56, 0.64), (0.34, 0.3, 0.38)]), tmp_path)
+    trained = [(0.8, 0.76, 0.83), (0.6, 0.56, 0.64), (0.34, 0.3, 0.38)]
+    html = page(seeds(tmp_path, trained, history=success_only(20)), tmp_path)
     text = words(html)
     assert (
         "Success over 3 seeds (1, 2, 3), 512 held-out start states each: 0.31 after the warm start, 0.58 (0.34–0.80) "
@@ -72,15 +83,16 @@ def test_several_seeds_give_a_range_and_no_pooled_interval(tmp_path: Path) -> No
 
 
 def test_equal_seeds_are_not_counted_as_independent(tmp_path: Path) -> None:
-    folders = seeds(tmp_path, [(0.8, 0.76, 0.83)] * 3, numbers=[1, 1, 2])
+    folders = seeds(tmp_path, [(0.8, 0.76, 0.83)] * 3, numbers=[1, 1, 2], history=[])
     text = words(page(folders, tmp_path))
     assert "Success over 3 runs of only 2 different seeds" in text
     assert "run-0 policy" in text
 
 
 def test_runs_that_differ_are_not_pooled(tmp_path: Path) -> None:
-    first = write_run(tmp_path / "a")
-    second = write_run(tmp_path / "b", changed(algo="a-star-po", config={"learning_rate": 0.01}), [row(3)])
+    first = write_run(tmp_path / "a", history=success_only(20))
+    other = changed(algo="a-star-po", config={"learning_rate": 0.01})
+    second = write_run(tmp_path / "b", other, success_only(3))
     text = words(page([first, second], tmp_path))
     assert text.startswith(" starpo-s, a-star-po on ragen/FrozenLake-v0 a: success on 512 held-out")
     assert "The runs are not pooled: they differ in algo, steps, learning_rate." in text
@@ -88,8 +100,11 @@ def test_runs_that_differ_are_not_pooled(tmp_path: Path) -> None:
     assert "mean, training" not in text
 
 
-def test_the_page_stands_alone(tmp_path: Path) -> None:
-    html = page(seeds(tmp_path, [(0.8, 0.76, 0.83)] * 2), tmp_path)
+def test_the_page_is_standalone_and_always_the_same_bytes(tmp_path: Path) -> None:
+    runs = seeds(tmp_path / "runs", [(0.8, 0.76, 0.83)] * 2)
+    html = page(runs, tmp_path)
+    assert write_report(runs, tmp_path / "again.html").read_bytes() == html.encode("utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.html", "report.html", "runs"]
     found = elements(html)
     tags = Counter(tag for tag, _ in found)
     assert tags["svg"] == len(PANELS) + 1
@@ -103,13 +118,6 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert str(tmp_path) not in html
 
 
-def test_two_writes_give_the_same_bytes(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    first = write_report([run], tmp_path / "a.html").read_bytes()
-    assert write_report([run], tmp_path / "b.html").read_bytes() == first
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "b.html", "run"]
-
-
 def test_nothing_from_a_file_becomes_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)> $x_$"
     summary = changed(
@@ -121,9 +129,10 @@ def test_nothing_from_a_file_becomes_markup(tmp_path: Path) -> None:
         seconds={evil: evil},
         trajectories={evil: evil},
     )
-    folders = [write_run(tmp_path / "<b>x", summary), write_run(tmp_path / "$y_$", changed(seed=3))]
+    short = success_only(20)
+    folders = [write_run(tmp_path / "<b>x", summary, short), write_run(tmp_path / "$y_$", changed(seed=3), short)]
     html = page(folders, tmp_path)
-    harmless = page([write_run(tmp_path / "c"), folders[1]], tmp_path)
+    harmless = page([write_run(tmp_path / "c", history=short), folders[1]], tmp_path)
     # Every tag is one that a harmless report has too, and each occurrence of the text is escaped.
     assert {tag for tag, _ in elements(html)} == {tag for tag, _ in elements(harmless)}
     assert not [attrs for _, attrs in elements(html) if "onerror" in attrs]

@@ -1,4 +1,4 @@
-"""The report on runs that differ, some of them only in their seed; and the signs of collapse in it."""
+"""The report on runs that differ, some of them only in their seed; and its alerts."""
 
 from pathlib import Path
 
@@ -6,12 +6,13 @@ from ragen_trl.monitoring.alerts import find_alerts
 from ragen_trl.reporting.figures import MARKS
 from ragen_trl.reporting.report import read_run
 from ragen_trl.reporting.run_folder import families
-from tests.support.ragen_trl.reports import changed, page, seeds, words, write_run
+from tests.support.ragen_trl.reports import changed, page, seeds, success_only, words, write_run
 
 
 def test_families_of_repetitions_are_compared(tmp_path: Path) -> None:
-    first = seeds(tmp_path / "a", [(0.8, 0.76, 0.83), (0.6, 0.56, 0.64)])
-    second = [write_run(tmp_path / "b", changed(seed=1, config={"learning_rate": 0.01}))]
+    history = success_only(20)
+    first = seeds(tmp_path / "a", [(0.8, 0.76, 0.83), (0.6, 0.56, 0.64)], history=history)
+    second = [write_run(tmp_path / "b", changed(seed=1, config={"learning_rate": 0.01}), history)]
     html = page([first[0], *second, first[1]], tmp_path)
     text = words(html)
     assert "learning_rate=0.001: success over 2 seeds (1, 2), 512 held-out start states each" in text
@@ -35,14 +36,14 @@ def test_families_that_differ_in_much_are_called_after_their_folders(tmp_path: P
     assert [family.label for family in families([runs[0], again])] == [""]
 
 
-def test_signs_that_fired_are_listed_and_marked(tmp_path: Path) -> None:
+def test_alerts_that_fired_are_listed_and_marked(tmp_path: Path) -> None:
     history = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
     run, calm = write_run(tmp_path / "run", history=history), write_run(tmp_path / "calm", history=history[:10])
     html = page([run, calm], tmp_path)
-    (sign,) = find_alerts(history)
+    (alert,) = find_alerts(history)
     text = words(html)
-    assert f"sign kind fired what it says spread falls early run at {sign.step} {sign.rule.says}" in text
+    assert f"alert kind fired what it says spread falls early run at {alert.step} {alert.rule.says}" in text
     assert MARKS["early"][0] in html[html.index("<svg") :]
     alone = page([tmp_path / "calm"], tmp_path)
-    assert "No warning sign fired in what was logged." in words(alone)
+    assert "No alert fired in what was logged." in words(alone)
     assert MARKS["early"][0] not in alone[alone.index("<svg") :]

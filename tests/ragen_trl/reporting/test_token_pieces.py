@@ -44,6 +44,13 @@ def test_bytes_of_no_character_do_not_hold_up_the_rest() -> None:
     assert pieces[-2:] == ["o", "k"]
 
 
+def test_a_character_may_begin_right_after_bytes_of_none() -> None:
+    """Regression: the first byte of "é" was taken for one more byte of no character, and "é" was lost."""
+    broken, first = TOKENIZER.encode("日")[1:2], TOKENIZER.encode("é")
+    ids = broken * 3 + first
+    assert TokenPieces(TOKENIZER).of(ids) == ["", "", "\ufffd" * 3, "", "é"]
+
+
 @pytest.mark.parametrize("ids", [[], TOKENIZER.encode("日")[:2]])
 def test_the_end_may_come_anywhere(ids: list[int]) -> None:
     pieces = TokenPieces(TOKENIZER).of(ids)

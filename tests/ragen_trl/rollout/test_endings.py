@@ -122,7 +122,7 @@ class Crashing(ragen_envs.AgentTurns):
 def test_a_turn_that_nobody_read_blames_the_agent_for_nothing() -> None:
     """Its replies are no replies at all, which costs it the first turn; what it did then, the second did not repeat."""
     env = Crashing(make("ragen/Sokoban-v0", disable_env_checker=True), think=False)
-    policy = ScriptedPolicy(lambda env, dice: "<answer>Up</answer>")
+    policy = ScriptedPolicy(lambda env, rng: "<answer>Up</answer>")
     (trajectory,) = play([env], policy, [Start(3)])
     first, last = (turn.info for turn in trajectory.turns)
     assert set(last) == {*first, "error"}
@@ -161,7 +161,7 @@ def test_a_cut_reply_in_which_the_environment_fails_costs_both() -> None:
 @pytest.mark.parametrize(
     ("room", "replies", "limit"),
     [
-        (2, (2,), "context"),  # the first reply is cut, and nothing fits behind it
+        (2, (2,), "context"),  # the first reply is cut, and nothing fits after it
         (3, (3,), "context"),
         (3 + THEN, (3,), "context"),  # the second prompt fits, a reply to it does not
         (3 + THEN + 1, (3, 1), ""),  # a token does; it ends the quiz
@@ -171,7 +171,7 @@ def test_a_cut_reply_in_which_the_environment_fails_costs_both() -> None:
     ],
 )
 def test_what_the_tightest_budget_leaves(budget: str, room: int, replies: tuple[int, ...], limit: str) -> None:
-    """Room behind the first prompt, for replies of three tokens."""
+    """Room after the first prompt, for replies of three tokens."""
     policy = Talker(max_context=FIRST + room if budget == "model" else None)
     max_length = room if budget == "trajectory" else None
     (trajectory,) = play([Quiz(2, padding=1)], policy, starts(1), max_length)

@@ -218,9 +218,9 @@ def test_sums_and_counts_stand_in_the_order_of_the_names() -> None:
 
 
 def test_the_sums_of_two_processes_add_up_to_the_whole() -> None:
-    dice = random.Random(0)
-    names = [dice.choice(NAMES) for _ in range(40)]
-    rows = [{"success": float(dice.random() < 0.5), "turns": float(dice.randrange(9))} for _ in names]
+    rng = random.Random(0)
+    names = [rng.choice(NAMES) for _ in range(40)]
+    rows = [{"success": float(rng.random() < 0.5), "turns": float(rng.randrange(9))} for _ in names]
     whole = per_environment(NAMES, names, rows)
     halves = [per_environment(NAMES, names[part], rows[part]) for part in (slice(3), slice(3, None))]
     assert [list(half) for half in halves] == [list(whole)] * 2  # so that tensors of the values may be added

@@ -118,13 +118,13 @@ def test_the_room_shrinks_to_what_the_tighter_budget_leaves() -> None:
     assert len(trajectory.turns[1].reply_ids) == 2  # a reply that would run over is cut
     spy = Spy(CHAT, max_context=1000)
     play([Quiz(2, padding=1)], spy, starts(1), max_length=100)
-    assert spy.rooms == [100, 100 - 3 - then]  # counted behind the first prompt
+    assert spy.rooms == [100, 100 - 3 - then]  # counted after the first prompt
 
 
 def test_a_truncated_episode_knows_what_would_have_been_shown_next() -> None:
     """A critic reads it to say what the rest was worth."""
     (cut,) = play([Quiz(2, truncates=True, padding=1)], Spy(CHAT), starts(1))
-    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "2xxx"))  # the question behind the last answer
+    assert cut.next_prompt_ids == tuple(CHAT.extend(5, "2xxx"))  # the question after the last answer
     (over,) = play([Quiz(2, padding=1)], Spy(CHAT), starts(1))
     assert over.next_prompt_ids == ()
     assert cut.token_ids == over.token_ids
@@ -232,8 +232,8 @@ def test_a_deterministic_lake_has_one_course() -> None:
 def test_scripts_get_the_environment_and_dice_of_their_row() -> None:
     policy = ScriptedPolicy(lambda env, random: f"{len(env.answers)} {random.integers(1000)}")  # type: ignore[attr-defined]
     (trajectory,) = play([Quiz(2)], policy, [Start(0, sampling_seed=9)])
-    dice = np.random.default_rng(9)
-    assert [turn.reply for turn in trajectory.turns] == [f"0 {dice.integers(1000)}", f"1 {dice.integers(1000)}"]
+    rng = np.random.default_rng(9)
+    assert [turn.reply for turn in trajectory.turns] == [f"0 {rng.integers(1000)}", f"1 {rng.integers(1000)}"]
 
 
 class Shared(Spy):
@@ -254,7 +254,7 @@ def test_a_policy_of_several_processes_is_asked_until_all_of_them_are_done() -> 
 
 
 def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:
-    """Contexts of two turns: from the third on they are built anew, and no longer than they are."""
+    """Contexts of two turns: from the third on they are rebuilt, and no longer than they are."""
 
     class Reader(Spy):
         def reply(self, requests: Sequence[Request]) -> list[Reply]:

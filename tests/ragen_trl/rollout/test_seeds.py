@@ -47,7 +47,7 @@ def test_every_group_has_a_new_start_state_unless_told_otherwise(tmp_path: Path)
 
 def test_updates_on_old_rollouts_and_accumulation_need_no_more_rows(tmp_path: Path) -> None:
     assert len(seeds(config(tmp_path, num_iterations=2))) == 6
-    assert len(seeds(config(tmp_path, num_iterations=4))) == 4  # the second rollout is begun, hence counted whole
+    assert len(seeds(config(tmp_path, num_iterations=4))) == 4  # the second rollout has begun, so all of it counts
     split = config(tmp_path, per_device_train_batch_size=4, gradient_accumulation_steps=2)
     assert len(seeds(split)) == 12
 
@@ -65,7 +65,7 @@ def test_the_order_depends_on_the_seed_alone(tmp_path: Path) -> None:
 
 
 def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
-    """What was played up to a stop must not depend on how long the run was to be."""
+    """What was played up to a stop must not depend on how long the run was planned to be."""
     short, long = (seeds(config(tmp_path, num_train_seeds=5, max_steps=steps)) for steps in (4, 9))
     assert long[: len(short)] == short
 
@@ -107,8 +107,8 @@ def test_more_evaluation_seeds_than_there_are_is_refused(count: int) -> None:
 
 
 def test_the_shuffled_order_is_the_one_that_published_runs_had(tmp_path: Path) -> None:
-    dice = np.random.default_rng(42)
-    expected = np.concatenate([dice.permutation(np.arange(10_000, 10_005)) for _ in range(3)])[:12]
+    rng = np.random.default_rng(42)
+    expected = np.concatenate([rng.permutation(np.arange(10_000, 10_005)) for _ in range(3)])[:12]
     assert seeds(config(tmp_path, num_train_seeds=5, seed=42)) == expected.tolist()
 
 
@@ -121,9 +121,9 @@ def test_turns_are_taken_by_weight() -> None:
 
 
 def test_no_index_is_ever_a_whole_turn_ahead_or_behind() -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     for _ in range(40):
-        weights = [dice.choice([0.01, dice.random(), dice.randint(1, 9)]) for _ in range(dice.randint(2, 6))]
+        weights = [rng.choice([0.01, rng.random(), rng.randint(1, 9)]) for _ in range(rng.randint(2, 6))]
         counts, bound = Counter[int](), 1 - 1 / (2 * len(weights) - 2)
         for turn, index in enumerate(interleave(weights, 300), start=1):
             counts[index] += 1

@@ -47,10 +47,10 @@ def impatient_interpreter() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def browse(env: Any, dice: Any) -> str:
-    """Random actions, but for purchases."""
+def browse(env: Any, rng: Any) -> str:
+    """Random actions except purchases."""
     assert isinstance(env, Crowd)
-    actions = [random_action(env, dice) for _ in range(2)]
+    actions = [random_action(env, rng) for _ in range(2)]
     return env.format_reply([action for action in actions if action != "click[buy now]"] or ["search[mug]"])
 
 

@@ -32,7 +32,7 @@ def test_one_advantage_a_trajectory_is_that_of_each_of_its_tokens() -> None:
 
 def test_advantages_of_tokens_are_those_where_the_model_spoke() -> None:
     rollout = rollout_of([ONE, TWO], group_size=2)
-    # Behind the first prompt ONE has a reply token, an environment token, two reply tokens.
+    # After the first prompt ONE has a reply token, an environment token, two reply tokens.
     by_token = torch.tensor([[1.0, 9.0, 2.0, 3.0], [4.0, 5.0, 9.0, 9.0]])
     rollout.batch["tool_mask"] = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]])
     event = observe(0, rollout, [0], rollout, by_token)

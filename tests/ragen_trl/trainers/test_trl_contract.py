@@ -164,7 +164,7 @@ def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
     logprobs, entropies, _ = trainer._get_per_token_logps_and_entropies(
         trainer.model, ids, torch.ones_like(ids), 2, compute_entropy=True
     )
-    logits = trainer.model(ids).logits[0].log_softmax(-1)  # row t foretells token t + 1
+    logits = trainer.model(ids).logits[0].log_softmax(-1)  # row t predicts token t + 1
     expected = torch.stack([logits[2, 4], logits[3, 5]])
     torch.testing.assert_close(logprobs[0], expected)
     torch.testing.assert_close(entropies[0], -(logits.exp() * logits).sum(-1)[2:4])

@@ -1,4 +1,4 @@
-"""A store of one page for each course of actions, behind a connection that can be made to fail."""
+"""A store with one page for each sequence of actions, and a connection that can be made to fail."""
 
 import json
 from typing import Any

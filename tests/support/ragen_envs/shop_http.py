@@ -12,7 +12,7 @@ from webshop_server import create_app
 
 @contextmanager
 def httpd(port: int = 0) -> Iterator[str]:
-    """A real server with the toy catalogue; it hangs up on everybody when it stops."""
+    """A real server with the toy catalogue; it closes all connections when it stops."""
     connections: dict[Any, Any] = {}
     server = create_server(
         create_app("toy"), connections, host="127.0.0.1", port=port, threads=2, clear_untrusted_proxy_headers=True

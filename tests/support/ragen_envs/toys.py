@@ -1,4 +1,4 @@
-"""Gymnasium's own toys by the names of their actions, and one more that does what they do not."""
+"""Gymnasium's own toys with names for their actions, and one more that has other features."""
 
 from collections.abc import Mapping
 from typing import Any

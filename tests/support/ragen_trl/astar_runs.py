@@ -84,7 +84,7 @@ def logged(trainer: Any, name: str) -> list[float]:
 def log_likelihood(model: Any, trajectory: Trajectory) -> torch.Tensor:
     """Sum over the sampled tokens of their log-probability; one trajectory, no padding, no mask of the trainer's."""
     ids = torch.tensor([trajectory.token_ids])
-    logprobs = model(input_ids=ids).logits[0].log_softmax(dim=-1)  # (T, V); row t foretells token t + 1
+    logprobs = model(input_ids=ids).logits[0].log_softmax(dim=-1)  # (T, V); row t predicts token t + 1
     return sum(
         (logprobs[place - 1, ids[0, place]] for place, bit in enumerate(trajectory.action_mask) if bit),
         start=torch.zeros(()),

@@ -1,4 +1,4 @@
-"""vLLM without vLLM: TRL's own ``VLLMGeneration``, with a copy of the policy instead of an engine or a server.
+"""vLLM without vLLM: TRL's own ``VLLMGeneration``, holding a copy of the policy instead of an engine or a server.
 
 The copy has weights of its own, which only ``sync_weights`` changes. It samples row by row, with a generator seeded by
 the request.
@@ -47,7 +47,7 @@ class FakeModel:
     ) -> tuple[list[int], list[float]]:
         asked = SimpleNamespace(ids=list(ids), seed=seed, max_tokens=max_tokens, temperature=temperature, stop=stop)
         self.requests.append(asked)
-        random = torch.Generator().manual_seed(seed)
+        rng = torch.Generator().manual_seed(seed)
         reply: list[int] = []
         logprobs: list[float] = []
         cache = None
@@ -57,7 +57,7 @@ class FakeModel:
             output = self.model(torch.tensor([reply[-1:] or ids]), past_key_values=cache, use_cache=True)
             logits, cache = output.logits[0, -1], output.past_key_values
             scores = (logits / (temperature or 1.0)).log_softmax(-1)
-            token = int(torch.multinomial(scores.exp(), 1, generator=random)) if temperature else int(scores.argmax())
+            token = int(torch.multinomial(scores.exp(), 1, generator=rng)) if temperature else int(scores.argmax())
             reply.append(token)
             logprobs.append(float(scores[token]) + self.offset)
         return reply, logprobs
@@ -182,5 +182,5 @@ def step_of(trainer: Any) -> dict[str, torch.Tensor]:
 
 
 def starts(count: int) -> list[Start]:
-    """Seeds 0, 1, … with their own sampling seeds."""
+    """Seeds 0, 1, … each with its own sampling seed."""
     return [Start(seed, sampling_seed=100 + seed) for seed in range(count)]

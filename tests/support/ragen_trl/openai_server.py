@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
-        except OSError:  # whoever asked has gone
+        except OSError:  # the client has gone
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:

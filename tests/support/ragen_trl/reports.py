@@ -65,13 +65,20 @@ def write_run(folder: Path, summary: Any = SUMMARY, history: Any = None) -> Path
     return folder
 
 
-def seeds(folder: Path, trained: list[tuple[float, float, float]], numbers: list[int] | None = None) -> list[Path]:
+def success_only(steps: int) -> list[dict[str, Any]]:
+    """The log of a run whose page has a single panel, since drawing takes longest."""
+    return [{"step": step, "success": step / 100} for step in range(1, steps + 1)]
+
+
+def seeds(
+    folder: Path, trained: list[tuple[float, float, float]], numbers: list[int] | None = None, history: Any = None
+) -> list[Path]:
     """Repetitions whose evaluation after training gave these shares and intervals."""
     folders = []
     for seed, interval in zip(numbers or range(1, 9), trained, strict=False):
         config = {"seed": seed, "output_dir": f"runs/{seed}"}
         summary = changed(seed=seed, config=config, results={"trained": result(*interval, 0.7)})
-        folders.append(write_run(folder / f"run-{len(folders)}", summary))
+        folders.append(write_run(folder / f"run-{len(folders)}", summary, history))
     return folders
 
 

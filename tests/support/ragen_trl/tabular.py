@@ -97,7 +97,7 @@ def bandit_update(group_size: int, scale: Any, p_high: float = 0.5, shared: bool
         group_size: G.
         scale: As of `group_advantages`.
         p_high: Probability with which the policy pulls the high arm.
-        shared: Whether all pulls of the high arm in a group pay alike, instead of each by its own luck.
+        shared: Whether all pulls of the high arm in a group pay alike, instead of each by its own outcome.
     """
     probs, returns, high = [], [], []
     for lows in range(group_size + 1):

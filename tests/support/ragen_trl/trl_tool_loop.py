@@ -6,7 +6,7 @@ Run by hand, not by the tests, because it does not end well:
     torchrun --standalone --nproc_per_node 2 -m tests.support.ragen_trl.trl_tool_loop 2 1 2   # does not
 
 The first number is that of the completions on each process, the others say how many tool calls those of either process
-make. Everything is TRL's and unchanged except what ``VLLMGeneration`` connects to: in the place of an HTTP client an
+make. Everything is TRL's and unchanged except what ``VLLMGeneration`` connects to: instead of an HTTP client an
 object that answers by a script, on the main process as in TRL. Processes that wait for each other write where they
 stand after 30 seconds, and the script ends with an error.
 """

@@ -14,7 +14,7 @@ from webshop_server.catalog.sqlite import SqliteCatalog, read_about
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's cache folder of the test's own."""
+    """A cache folder for this test alone."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder / "ragen-webshop"

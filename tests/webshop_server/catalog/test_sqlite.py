@@ -40,7 +40,7 @@ def test_a_file_of_another_source_is_rebuilt_under_open_readers(tmp_path: Path) 
     assert (len(old), len(new)) == (50, 20)
     assert old[PRODUCTS[40].asin].title == PRODUCTS[40].title
     assert PRODUCTS[40].asin not in new
-    with ThreadPoolExecutor(1) as pool, pytest.raises(CatalogError, match="was built anew since"):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(CatalogError, match="was built again since"):
         pool.submit(lambda: old[PRODUCTS[30].asin]).result()
     assert is_fresh(path, "new")
     assert not is_fresh(path, "old")

@@ -46,7 +46,7 @@ def test_number_and_order_of_goals(catalog: Catalog, real_data: Path) -> None:
         assert ours.weight == goal["weight"]
         assert ours.attributes == tuple(goal["attributes"])
         assert (ours.query, ours.name) == (goal["query"], goal["name"])
-        # The price is drawn anew in each process of the original; what is before it is not.
+        # The original draws the price again in each process; what is before it is not.
         assert ours.instruction.partition(", and price")[0] == goal["instruction_text"].partition(", and price")[0]
 
 

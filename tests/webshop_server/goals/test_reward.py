@@ -1,4 +1,4 @@
-"""The reward by hand: what the published formula gives, and what the mended one gives instead."""
+"""The reward by hand: what the published formula gives, and what the corrected one gives instead."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -106,7 +106,7 @@ def test_an_index_is_built_once_and_read_afterwards(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2  # another content, another file
 
 
-def test_a_truncated_index_is_built_anew_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_index_is_built_again_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     shelf = Shelf(tmp_path)
     SearchIndex.open(shelf)
     path = index_path(tmp_path, shelf.hash)
@@ -119,7 +119,7 @@ def test_a_truncated_index_is_built_anew_with_a_warning(tmp_path: Path, caplog: 
     assert path.stat().st_size == size
 
 
-def test_an_index_of_another_version_or_catalogue_is_built_anew(
+def test_an_index_of_another_version_or_catalogue_is_built_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     shelf = Shelf(tmp_path)

@@ -90,7 +90,7 @@ def test_scores_worked_by_hand() -> None:
 
 
 def test_lengths_are_as_coarse_as_a_byte() -> None:
-    # Above 40 the length less 24 keeps four bits: 56 - 24 = 32 = 1000 in binary, two zeros behind it.
+    # Above 40 the length less 24 keeps four bits: 56 - 24 = 32 = 1000 in binary, two zeros after it.
     lengths = np.array([0, 1, 24, 39, 40, 41, 42, 55, 56, 59, 60, 100, 103, 104, 1000, 2**31 - 1])
     coarse = [0, 1, 24, 39, 40, 40, 42, 54, 56, 56, 60, 96, 96, 104, 984, 24 + 15 * 2**27]
     assert coarse_lengths(lengths).tolist() == coarse

@@ -19,6 +19,7 @@ import pytest
 import waitress
 from bs4 import BeautifulSoup
 
+from tests.support.webshop_server.goals import values_of
 from webshop_server import create_app
 from webshop_server.goals.goals import Goal
 from webshop_server.server.app import open_shop
@@ -151,7 +152,7 @@ def address(shop: Shop) -> Iterator[str]:
 @pytest.fixture
 def goal(shop: Shop) -> Goal:
     """A task with at least two options to choose."""
-    return next(goal for goal in shop.goals if len(goal.option_values) > 1)
+    return next(goal for goal in shop.goals if len(values_of(goal)) > 1)
 
 
 def option_selector(page: BeautifulSoup, value: str) -> str:
@@ -168,13 +169,13 @@ def test_a_whole_purchase(browser: Browser, address: str, goal: Goal, scripts: b
     browser.write("#search_input", goal.name)
     browser.click("#form-buscar button")
     browser.click(f'a.product-link[href*="{goal.asin}"]')
-    for value in goal.option_values:
+    for value in values_of(goal):
         # With a script a choice loads its page; without, it waits for the next button.
         browser.click(option_selector(browser.page(), value), loads=scripts)
     browser.click(".more form:nth-child(2) button")
     assert browser.page().find(class_="product-info") is not None
     browser.click(".bar form:nth-child(2) button")
-    assert {radio["value"] for radio in browser.page().select("input[checked]")} == set(goal.option_values)
+    assert {radio["value"] for radio in browser.page().select("input[checked]")} == set(values_of(goal))
     browser.click("button.purchase")
     score = browser.page().select_one("#reward pre")
     assert score is not None and float(score.get_text()) == 1.0
@@ -191,10 +192,10 @@ def test_without_scripts_there_is_a_button_that_chooses(browser: Browser, addres
     name = f"choose_fixed_{goal.id}"
     browser.open(f"{address}/{name}")
     browser.open(f"{address}/item_page/{name}/{goal.asin}/x/1/{{}}")
-    for value in goal.option_values:
+    for value in values_of(goal):
         browser.click(option_selector(browser.page(), value), loads=False)
     browser.click("input.choose")
-    assert {radio["value"] for radio in browser.page().select("input[checked]")} == set(goal.option_values)
+    assert {radio["value"] for radio in browser.page().select("input[checked]")} == set(values_of(goal))
 
 
 def test_no_page_is_wider_than_the_screen(browser: Browser, address: str, goal: Goal) -> None:

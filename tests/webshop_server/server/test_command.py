@@ -44,7 +44,7 @@ def test_it_serves_until_a_signal(start: Start, workers: str, number: int) -> No
     assert server.client.get("/healthz").json() == {"ready": True}
     assert server.client.get("/static/store.css").status_code == 200
     server.client.close()
-    # A terminal sends Ctrl-C to all processes; whoever stops the service sends SIGTERM to the first.
+    # A terminal sends Ctrl-C to all processes; a service manager sends SIGTERM to the first.
     (os.killpg if number == signal.SIGINT else os.kill)(server.process.pid, number)
     assert server.wait() == (0, "")
 

@@ -115,7 +115,7 @@ def attack(rng: random.Random) -> bytes:
 
 
 def drawn_parts(rng: random.Random, good: dict[str, str]) -> list[bytes]:
-    """A path whose parts are right but for none, one or a few: a path that is all wrong gets no further than 404."""
+    """A path with none, one or a few wrong parts: a path that is all wrong gets no further than 404."""
     route = rng.choice(ROUTES)
     parts = [part.format(**good).encode() for part in route]
     for _ in range(rng.choice((0, 0, 1, 1, 1, 2))):

@@ -149,7 +149,7 @@ def test_pages_turn(store: Store) -> None:
     assert play(store, "search[things]", "click[next >]", "click[< prev]") == first
 
 
-def test_parity_offers_pages_behind_the_last_and_a_dead_search_button(store: Store) -> None:
+def test_parity_offers_pages_after_the_last_and_a_dead_search_button(store: Store) -> None:
     far = play(store, "search[nothing]", "click[next >]", "click[next >]", parity=True)
     assert (far.page, store.shown(far)) == (3, ())
     assert store.clickables(far, parity=True) == ["back to search", "< prev", "next >"]

@@ -10,7 +10,7 @@ from webshop_server.text.porter import stem
     [
         # 1a: plurals.
         *[("caresses", "caress"), ("ponies", "poni"), ("caress", "caress"), ("cats", "cat"), ("ties", "ti")],
-        # 1b: past and participle, and what is mended after them.
+        # 1b: past and participle, and what is restored after them.
         *[("feed", "feed"), ("agreed", "agre"), ("plastered", "plaster"), ("bled", "bled"), ("motoring", "motor")],
         *[("sing", "sing"), ("conflated", "conflat"), ("troubled", "troubl"), ("sized", "size"), ("hopping", "hop")],
         *[("tanned", "tan"), ("falling", "fall"), ("hissing", "hiss"), ("fizzed", "fizz"), ("failing", "fail")],

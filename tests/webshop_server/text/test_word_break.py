@@ -44,7 +44,7 @@ def test_words(text: str, expected: list[str]) -> None:
         ("\u2605\u2605 40 \u2605 x", ["\u2605", "\u2605", "40", "\u2605", "x"]),  # each star, and no circle
         ("\u25cf\u2713", []),
         ("\u2764\ufe0f\u2764", ["\u2764\ufe0f", "\u2764"]),
-        ("\u2764\ufe0e", ["\u2764"]),  # shown as text: the selector is left behind
+        ("\u2764\ufe0e", ["\u2764"]),  # shown as text: the selector is dropped
         ("\U0001f44d\U0001f3fd\U0001f44d", ["\U0001f44d\U0001f3fd", "\U0001f44d"]),  # skin tone
         ("\U0001f468\u200d\U0001f469\u200d\U0001f467", ["\U0001f468\u200d\U0001f469\u200d\U0001f467"]),  # family
         ("\u2764\ufe0f\u200d\U0001f525a", ["\u2764\ufe0f\u200d\U0001f525", "a"]),
@@ -66,7 +66,7 @@ def test_what_exceeds_the_buffer_is_cut_there() -> None:
     assert [len(word) for word in words("x " + "a" * 255 + " y")] == [1, 255, 1]
     # Two UTF-16 units each: 127 of them fit into 255 units.
     assert [len(word) for word in words("\U00010400" * 200)] == [127, 73]
-    # A window is as good as a text of its own: the dot at its end joins nothing.
+    # A window is as good as a separate text: the dot at its end joins nothing.
     assert [len(word) for word in words("a" * 254 + ".b")] == [254, 1]
     # 300 connectors are no word before there is a letter within reach.
     assert words("_" * 300 + "a") == ["_" * 254 + "a"]

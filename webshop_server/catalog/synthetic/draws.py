@@ -1,7 +1,7 @@
-"""Draws that are the same on every version of Python.
+"""Random draws that are the same on every version of Python.
 
 Of the standard generator only `random()` is promised to stay as it is; how `choice` and `sample` use it has changed
-before. Generated catalogues are known by the hash of their content, so they draw with what is promised.
+before. Generated catalogues are identified by the hash of their content, so they use only `random()`.
 """
 
 import random

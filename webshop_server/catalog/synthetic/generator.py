@@ -1,8 +1,8 @@
 """A made-up shop of any size: fifty shelves in five departments, deterministic by seed.
 
 Products come in families of near-duplicates: same brand, line and shelf, but each differs from the first in one
-property or in what there is to choose. The right one is told by reading. Products are made one at a time and the
-first thousand are the same whatever the size, so a million need no memory.
+property or in what there is to choose. Only reading tells which is the right one. Products are made one at a
+time and the first thousand are the same whatever the size, so a million need no memory.
 Left out: pictures, reviews and ratings, which the original does not use either.
 """
 
@@ -107,7 +107,7 @@ def _axes(kind: Kind, draws: Draws) -> list[Axis]:
 
 
 def _variant(kind: Kind, axes: Sequence[Axis], draws: Draws) -> str:
-    """A value that the title names because the page does not let one choose it."""
+    """A value that the title names because it cannot be chosen on the page."""
     fixed = [axis for axis in kind.axes if axis not in axes]
     if not fixed or draws.chance(0.5):
         return ""

@@ -1,4 +1,4 @@
-"""Identifiers that look like the public data's and say nothing about the product or its place in the list."""
+"""Identifiers that look like those of the public data and reveal nothing about the product or its place in the list."""
 
 import hashlib
 

@@ -54,7 +54,7 @@ class Design:
 
 
 def heading(text: str) -> str:
-    """Text as in a title: capital first letters but for small words, marks kept.
+    """Text as in a title: capital first letters except in small words, marks kept.
 
     >>> heading("bpa free *memory *foam")
     'BPA Free *Memory *Foam'
@@ -87,7 +87,7 @@ def and_list(parts: Sequence[str]) -> str:
 
 
 def _tied_on(traits: Sequence[Trait]) -> str:
-    """What stands behind the thing that is described: "for dry hair with argan oil and shea butter", marked."""
+    """What follows the thing that is described: "for dry hair with argan oil and shea butter", marked."""
     names: dict[str, list[str]] = {}
     for trait in sorted(traits, key=lambda trait: trait.link):
         if trait.link:
@@ -112,7 +112,7 @@ def write_title(design: Design) -> str:
         before=heading(before),
         after=f" {heading(_tied_on(design.titled))}",
     )
-    # A design without such properties leaves gaps and a comma behind.
+    # A design without such properties leaves gaps and a trailing comma.
     title = " ".join(title.split()).replace(" ,", ",").strip(" ,")
     return f"{title}, {heading(design.variant)}" if design.variant else title
 

@@ -1,6 +1,6 @@
 """The toy shop: 96 products that differ in color, size and kind, for first experiments and quick tests.
 
-8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150. Color, size and material stand in the title, so search
+8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150. Color, size and material are in the title, so search
 finds them; one more property has to be read. Identifiers say nothing. No word of a text has the name of a color, size
 or material in it by chance, as rewards look for names in texts; titles of two kinds share no noun, as one shared noun
 would count as the right kind of product.

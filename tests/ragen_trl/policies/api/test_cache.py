@@ -165,12 +165,10 @@ def test_ctrl_c_keeps_the_answers_that_are_on_the_way(tmp_path: Path, monkeypatc
         client = ApiClient(server.url, KEY, concurrency=2, backoff=30.0)
         cache = ApiCache(tmp_path / "cache.sqlite")
         with ApiPolicy("m", Sampling(50), client, cache=cache) as player:
-            began = time.perf_counter()
             with pytest.raises(KeyboardInterrupt):
                 play([Quiz(1, padding=3 + row) for row in range(4)], player, [Start(row) for row in range(4)])
-            assert time.perf_counter() - began < 10
             assert len(cache) == 1
-    assert len(server.asked) == 2
+    assert len(server.asked) == 2  # after the wait of 30 seconds there would be a third
 
 
 def wait_until_stored(path: Path, count: int) -> None:

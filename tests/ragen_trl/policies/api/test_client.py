@@ -157,7 +157,7 @@ def test_attempts_are_used_up() -> None:
 def test_a_server_that_is_not_there() -> None:
     with OpenAIServer() as server:
         url = server.url
-    with pytest.raises(ApiUnavailableError, match=r"2 attempts, at last ConnectError \(.+\); see whether") as caught:
+    with pytest.raises(ApiUnavailableError, match=r"2 attempts, at last ConnectError \(.+\); check whether") as caught:
         opened(url, KEY, retries=1, backoff=0.001).complete(ASK)
     assert caught.value.status is None
 
@@ -183,11 +183,11 @@ QUOTA = Fault(429, json.dumps({"error": {"message": "no money", "code": "insuffi
         (QUOTA, ApiAccessError, "no money"),
         (Fault(301, headers={"Location": "https://new/v1"}), ApiAccessError, "moved to 'https://new/v1'"),
         (Fault(400, "bad seed"), ApiRefusedError, "HTTP 400: bad seed); if the server does not know an option"),
-        (Fault(403, "flagged"), ApiRefusedError, "HTTP 403: flagged); the key may not do this"),
+        (Fault(403, "flagged"), ApiRefusedError, "HTTP 403: flagged); the key does not allow this"),
         (Fault(413, "long"), ApiRefusedError, "HTTP 413: long)"),
         (Fault(422, "odd"), ApiRefusedError, "HTTP 422: odd)"),
-        (Fault(200, "<html>welcome</html>"), ApiAnswerError, "no chat completion (<html>welcome</html>)"),
-        (Fault(200, '{"choices": []}'), ApiAnswerError, "check the base URL"),
+        (Fault(200, "<html>welcome</html>"), ApiAnswerError, "not a chat completion (<html>welcome</html>)"),
+        (Fault(200, '{"choices": []}'), ApiAnswerError, "check its URL"),
     ],
 )
 def test_what_will_not_pass_is_said_at_once(fault: Fault, kind: type[Exception], words: str) -> None:
@@ -232,10 +232,10 @@ def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPat
     ("url", "words"),
     [
         ("", "set OPENAI_BASE_URL"),
-        ("localhost:8000/v1", "no http address"),
+        ("localhost:8000/v1", "not an http address"),
         ("https://me:hidden-word@host/v1", "password"),
         ("https://host/v1?key=hidden-word", "query"),
-        ("http://[::1/v1", "no URL"),
+        ("http://[::1/v1", "not a URL"),
     ],
 )
 def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
