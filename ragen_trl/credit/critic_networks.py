@@ -121,6 +121,7 @@ class SeparateNetwork(ValueNetwork):
             nn.init.zeros_(head.bias)
         head.float()
         if gradient_checkpointing:
+            # The name that all supported releases of Transformers know; the newest ones call it deprecated.
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.model = model.to(device).requires_grad_(True)
         self.backbone, self.head = model.base_model, head
