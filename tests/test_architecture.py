@@ -151,9 +151,8 @@ def test_trainers_use_only_public_names_of_the_environments(trees: dict[Path, as
 def test_trajectories_and_rollouts_import_no_torch(root: Path, trees: dict[Path, ast.Module]) -> None:
     for name in TORCH_FREE:
         path = Path("ragen_trl", *name.split(".")).with_suffix(".py")
-        if path in trees:
-            assert "torch" not in {top(module) for module, _ in imports(trees[path])}, path
-            assert fresh(root, f"import sys, ragen_trl.{name}; print('torch' in sys.modules)") == "False", path
+        assert "torch" not in {top(module) for module, _ in imports(trees[path])}, path
+        assert fresh(root, f"import sys, ragen_trl.{name}; print('torch' in sys.modules)") == "False", path
 
 
 @pytest.mark.parametrize("package", ORDER)
@@ -168,8 +167,8 @@ def test_packages_import_only_what_stands_before_them(trees: dict[Path, ast.Modu
             for module, names in imports(tree):
                 parts = module.split(".")
                 if parts[0] == package:
-                    used = [parts[1]] if len(parts) > 1 else [name for name in names if name in order]
-                    offenders += [f"{path}: {name}" for name in used if order[name] > order[mine]]
+                    used = [parts[1]] if len(parts) > 1 else list(names)  # what is no module there comes from the top
+                    offenders += [f"{path}: {name}" for name in used if order.get(name, len(order)) > order[mine]]
     assert offenders == []
 
 
@@ -250,6 +249,19 @@ def test_modules_say_what_they_are_in_name_and_docstring(trees: dict[Path, ast.M
     assert offenders == []
 
 
+def test_files_that_code_names_are_there(root: Path, sources: list[Path]) -> None:
+    """In backticks, as ``module.py`` or ``folder/module.py``, in docstrings and comments."""
+    there, me = {Path("/", path) for path in sources}, Path(__file__).stem
+    offenders = [
+        f"{path}: {name}"
+        for path in sources
+        if path.suffix == ".py" and path.parts[0] in (*PACKAGES, "benchmarks", "examples", "tests") and path.stem != me
+        for name in re.findall(r"`([\w/]+\.py)(?:: \w+)?`", (root / path).read_text(encoding="utf-8"))
+        if not any(str(file).endswith(f"/{name}") for file in there)
+    ]
+    assert offenders == []
+
+
 def test_files_name_no_machine_and_no_unfinished_work(root: Path, sources: list[Path]) -> None:
     # Written in pieces, or this file would be its own offender.
     forbidden = {
@@ -271,18 +283,14 @@ def test_files_name_no_machine_and_no_unfinished_work(root: Path, sources: list[
     ("package", "without"), [("ragen_envs", HEAVY), ("ragen_trl", {"torch", "transformers", "trl"})]
 )
 def test_importing_a_package_loads_nothing_heavy(root: Path, package: str, without: set[str]) -> None:
-    if not (root / package / "__init__.py").exists():
-        pytest.skip(f"{package} does not exist yet")
     loaded = fresh(root, f"import sys, {package}; print(*sorted(set({sorted(without)}) & sys.modules.keys()))")
     assert loaded == ""
 
 
 def test_importing_the_trainers_is_quick(root: Path) -> None:
-    if not (root / "ragen_trl" / "__init__.py").exists():
-        pytest.skip("ragen_trl does not exist yet")
     code = (
-        "import gymnasium, numpy, time; start = time.perf_counter(); import ragen_trl; "
-        "print(time.perf_counter() - start)"
+        "import time; start = time.process_time(); import gymnasium, numpy; between = time.process_time(); "
+        "import ragen_trl; print((time.process_time() - between) / (between - start))"
     )
-    # Aim: half a second on top of Gymnasium. The bound leaves room for a busy machine; the best of three counts.
-    assert min(float(fresh(root, code)) for _ in range(3)) < 1.5
+    # In terms of what importing Gymnasium takes in the same process, so that a slow machine makes no difference.
+    assert float(fresh(root, code)) < 0.5

@@ -1,7 +1,7 @@
 """One measurement of benchmarks/train_step.py, in a process of its own, so that it holds no memory of another run.
 
 Trajectories are made up, not played. The time begins where a rollout ends and goes on to the end of the update
-(scores of a reference, the critic's fit, forward, backward and the optimiser). Lengths vary as those of episodes do;
+(scores of a reference, the critic's fit, forward, backward and the optimizer). Lengths vary as those of episodes do;
 tokens and returns are random.
 """
 

@@ -172,7 +172,7 @@ class Reference:
 
     @contextmanager
     def _swapped(self) -> Iterator[None]:
-        """Put the copied weights into the policy's parameters, the very objects that optimisers and DDP hold."""
+        """Put the copied weights into the policy's parameters, the very objects that optimizers and DDP hold."""
         assert self._weights is not None
         own = [(name, self._policy.get_parameter(name)) for name in self._weights]
         self._weights = {name: _aligned(name, self._weights[name], parameter) for name, parameter in own}

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.play import MannerOptions, PlayOptions, TaskOptions, option_names
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_pool import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
@@ -262,7 +262,7 @@ def value_key(
     others = {
         name: value
         for name, value in played.items()
-        if name not in own and name not in _ELSEWHERE and value != getattr(type(args), name)
+        if name not in own and name not in _ELSEWHERE and value != getattr(PlayOptions, name)
     }
     return ValueKey(
         **{

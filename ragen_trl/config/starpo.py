@@ -179,7 +179,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     @property
     def num_rollouts(self) -> int:
-        """Rollout batches in ``max_steps`` optimiser steps."""
+        """Rollout batches in ``max_steps`` optimizer steps."""
         return math.ceil(self.max_steps / self.steps_per_rollout)
 
 

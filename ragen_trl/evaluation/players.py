@@ -31,7 +31,7 @@ from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
-from ragen_trl.policies.model_support import check_model
+from ragen_trl.policies.model_support import check_model, commit_of
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm import VLLMPolicy
@@ -268,7 +268,7 @@ def fingerprint(name: str) -> str:
     """Identifies the weights behind a name: the SHA-256 of a folder's files, or the hub's commit."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        return f"{name}@{getattr(model_config(name), '_commit_hash', None)}"
+        return f"{name}@{commit_of(name)}"
     digest = hashlib.sha256()
     for path in sorted({path for pattern in _FILES for path in folder.glob(pattern)}):
         with path.open("rb") as file:

@@ -9,8 +9,11 @@ import inspect
 import json
 from pathlib import Path
 
+from huggingface_hub import try_to_load_from_cache
 from peft import PeftModel
 from transformers import AutoConfig, PreTrainedModel
+from transformers.utils import CONFIG_NAME
+from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.errors import UserError
 
@@ -116,3 +119,9 @@ def check_model(name: str) -> None:
             f"{name!r} is neither a folder here nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}); check the spelling and the connection"
         ) from error
+
+
+def commit_of(name: str) -> str | None:
+    """The hub's commit of a model whose configuration is in the local cache; ``None`` if it is not."""
+    found = try_to_load_from_cache(name, CONFIG_NAME)
+    return extract_commit_hash(found if isinstance(found, str) else None, None)

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 MOVED = {
+    "accumulation": "batching.loss_normalization",
     "astar_po_config": "config.astar_po",
     "astar_po_trainer": "astar_po.trainer",
     "batch": "batching.batch",
@@ -37,6 +38,7 @@ RENAMED = {
     "Fired": "Alert",
     "Observation": "RolloutEvent",
     "Outline": "TrajectorySummary",
+    "add_window_totals": "add_step_totals",
     "find_signs": "find_alerts",
 }
 """Classes and functions: old name → new name."""
@@ -96,6 +98,26 @@ def former_attribute(old: str, new: str) -> Any:
     return property(read, doc=f"The former name of ``{new}``.")
 
 
+def alias_methods(kind: type, former: Mapping[str, str]) -> None:
+    """Makes a class answer to its methods' former names, and lets a subclass still override them by these.
+
+    Called for each class as it is defined. A class that defines a method under its former name gets it under the
+    present one as well, with a warning; one that defines it under the present name gets the former one, too, which
+    ``super()`` in old subclasses finds.
+
+    Args:
+        kind: The class.
+        former: Old name, new name.
+    """
+    for old, new in former.items():
+        own = vars(kind)
+        if old in own and new not in own:
+            _warn_once(old, new)
+            setattr(kind, new, own[old])
+        elif new in own and old not in own:
+            setattr(kind, old, own[new])
+
+
 class FormerKeys(dict[str, Any]):
     """A mapping that can be read by its old keys as well.
 
@@ -113,6 +135,13 @@ class FormerKeys(dict[str, Any]):
             raise KeyError(key)
         _warn_once(key, self._former[key])
         return self[self._former[key]]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(self._former.get(str(key), key))
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """As of any mapping, for former keys, too."""
+        return self[key] if key in self else default
 
 
 _warned: set[str] = set()

@@ -49,7 +49,15 @@ from trl.trainer.utils import RepeatSampler, use_adapter
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.micro_batches import score_by_length
 from ragen_trl.policies.vllm_engines import unchanged_base
+from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trajectory import Trajectory
+
+FORMER_HOOKS = {
+    "_before_training": "before_training",
+    "_load_beside": "load_algorithm_state",
+    "_save_beside": "save_algorithm_state",
+}
+"""Hooks by their names of version 0.1, under which subclasses may still define and call them."""
 
 
 class Scores(NamedTuple):
@@ -81,6 +89,10 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        alias_methods(cls, FORMER_HOOKS)
 
     def __init__(self, **options: Any) -> None:
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
@@ -323,6 +335,9 @@ class TRLAdapter(GRPOTrainer, ABC):
     def forget_sent_weights(self) -> None:
         """Make the next `send_weights` send the present weights, whichever vLLM has."""
         self._last_loaded_step = -1
+
+
+alias_methods(TRLAdapter, FORMER_HOOKS)
 
 
 def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:

@@ -105,14 +105,14 @@ def test_gradients_and_optimiser_do_not_notice(kind: str) -> None:
     for with_reference in (False, True):
         policy = policy_of(kind).eval()
         reference = Reference(policy)
-        optimiser = torch.optim.AdamW([value for value in policy.parameters() if value.requires_grad], lr=0.01)
+        optimizer = torch.optim.AdamW([value for value in policy.parameters() if value.requires_grad], lr=0.01)
         for _ in range(2):
             loss = policy(input_ids=IDS).logits.logsumexp(-1).mean()
             if with_reference:
                 reference_logits(reference)
             loss.backward()
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             if with_reference:
                 reference.reanchor()
         results.append(logits(policy))

@@ -1,5 +1,7 @@
 """The four hooks of a trainer, each overridden alone as a user would: what they are given, and that it counts."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer, TrajectoryTrainer
+from tests.support.project import ROOT
 from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient, logged
 from tests.support.ragen_trl.equivalence import assert_same_step
 from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
@@ -218,3 +221,49 @@ def test_hooks_of_astar_po_may_be_overridden_one_by_one(tmp_path: Path) -> None:
     whole = step_of(astar(tmp_path / "whole", draws(), **STEP))
     half = step_of(astar(tmp_path / "half", draws(), trainer=Halved, **STEP))
     assert_same_step(whole, {name: 2 * value for name, value in half.items()})
+
+
+class Former(StarPOTrainer):
+    """A trainer written for version 0.1, whose hooks of a checkpoint had other names."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.told: list[tuple[str, str]] = []
+        super().__init__(*args, **kwargs)
+
+    def _before_training(self) -> None:
+        super()._before_training()
+        self.told.append(("before", ""))
+
+    def _save_beside(self, checkpoint: Path) -> None:
+        super()._save_beside(checkpoint)
+        self.told.append(("save", checkpoint.name))
+
+    def _load_beside(self, checkpoint: Path) -> None:
+        super()._load_beside(checkpoint)
+        self.told.append(("load", checkpoint.name))
+
+
+def test_hooks_under_their_former_names_are_called_and_reach_the_present_ones(tmp_path: Path) -> None:
+    """They were documented; a subclass that overrides them must not lose its state without a word."""
+    options: dict[str, Any] = {"advantage": "gae", "save_strategy": "steps", "save_steps": 1, "max_steps": 1}
+    first = small_trainer(tmp_path, lottery(), trainer=Former, **options)
+    first.train()
+    assert first.told == [("before", ""), ("save", "checkpoint-1")]  # type: ignore[attr-defined]
+    assert (tmp_path / "checkpoint-1" / "critic").is_dir()
+    second = small_trainer(tmp_path, lottery(), trainer=Former, **{**options, "max_steps": 2})
+    second.train(resume_from_checkpoint=True)
+    told = [("load", "checkpoint-1"), ("before", ""), ("save", "checkpoint-2")]
+    assert second.told == told  # type: ignore[attr-defined]
+
+
+def test_a_hook_under_its_former_name_is_warned_of_once() -> None:
+    code = (
+        "import warnings; warnings.simplefilter('always')\n"
+        "from ragen_trl import StarPOTrainer\n"
+        "class A(StarPOTrainer):\n    def _save_beside(self, checkpoint): pass\n"
+        "class B(StarPOTrainer):\n    def _save_beside(self, checkpoint): pass\n"
+        "class C(StarPOTrainer):\n    def save_algorithm_state(self, folder): pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("_save_beside is now save_algorithm_state") == 1

@@ -78,7 +78,7 @@ def test_group_shares_start_state_and_not_outcomes(tmp_path: Path) -> None:
 
 
 def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
-    """All returns equal: with weight decay and momentum in the optimiser, an update of zeros would still move it."""
+    """All returns equal: with weight decay and momentum in the optimizer, an update of zeros would still move it."""
     trainer = small_trainer(
         tmp_path, lottery(win=0.0), config=StarPOSConfig, weight_decay=0.5, learning_rate=0.1, max_steps=2
     )

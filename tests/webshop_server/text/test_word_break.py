@@ -76,9 +76,13 @@ def test_what_exceeds_the_buffer_is_cut_there() -> None:
     "unit", ["_", "_\u0300", "\u200d", "\U0001f1e6", "#\u0300", "a'", '\u05d0"', "\u2605\u200d\ufe0f", "ab.", "\u2139"]
 )
 def test_no_text_takes_more_than_linear_time(unit: str) -> None:
-    start = time.perf_counter()
-    words(unit * 30_000)
-    assert time.perf_counter() - start < 2  # quadratic would be a minute
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        words(unit * count)
+        return time.process_time() - start
+
+    # Eight times as much takes eight times as long, where quadratic would take 64 times.
+    assert min(seconds(16_000) for _ in range(3)) < 24 * min(seconds(2_000) for _ in range(3))
 
 
 def test_classes_keep_the_length_and_know_every_code_point() -> None:
