@@ -170,4 +170,5 @@ class RolloutBatch:
 
     outlines = former_attribute("outlines", "summaries")
     owners = former_attribute("owners", "ranks")
+    process = former_attribute("process", "rank")
     rows = former_attribute("rows", "local_indices")

@@ -18,7 +18,7 @@ from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, 
 from ragen_trl.system.terminal import heading
 
 _PACKAGE = Path(__file__).parents[1]
-_TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, CriticOptions, ("config/starpo", "StarPOConfig"))
+_TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, ("config/starpo", "StarPOConfig"), CriticOptions)
 # Classes in the order of the page; if the module imports torch, as module and name. Of an option that several classes
 # have, the first one counts.
 _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
@@ -206,7 +206,9 @@ def _grouped(command: str) -> Iterator[tuple[str, list[Option]]]:
             dict(groups)[title].append(left.pop(option.name))
     if page.rest and left:
         first = 2 if command == "train" else 1
-        groups.insert(first, (page.rest, [option for name, option in left.items() if _concerns(command, name, own)]))
+        rest = [option for name, option in left.items() if _concerns(command, name, own)]
+        rest.sort(key=lambda option: option.name != "advantage")  # first, as it decides which of the others are read
+        groups.insert(first, (page.rest, rest))
     yield from (group for group in groups if group[1])
 
 
@@ -237,10 +239,14 @@ def _read_options(path: Path, name: str) -> Iterator[Option]:
     for node in found.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
             given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-            if "metadata" in given:
-                text = _value(given["metadata"])["help"]
-                kind = _KINDS.get(ast.unparse(node.annotation).removesuffix(" | None"), "VALUE")
-                yield Option(node.target.id, kind, _shown(given.get("default")), text)
+            if ast.unparse(node.value.func) == "option":  # `config.play.option`
+                default, text = node.value.args[0], _value(node.value.args[1])
+            elif "metadata" in given:
+                default, text = given.get("default"), _value(given["metadata"])["help"]
+            else:
+                continue
+            kind = _KINDS.get(ast.unparse(node.annotation).removesuffix(" | None"), "VALUE")
+            yield Option(node.target.id, kind, _shown(default), text)
 
 
 _KINDS = {

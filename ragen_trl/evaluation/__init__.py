@@ -5,3 +5,16 @@
 
 Imports: `policies`, `rollout`, `config` and `system`; no trainer. Imported by: `reporting` and `cli`.
 """
+
+from typing import Any
+
+__all__ = ["evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: what only needs a light module of this package loads no other.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ragen_trl.evaluation.evaluator import evaluate
+
+    return evaluate

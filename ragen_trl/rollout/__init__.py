@@ -6,3 +6,16 @@ between rollouts. `tasks`, `seeds` and `start_states` say which start states are
 
 Imports: `trajectory`, `config` and `system`. Every package from `policies` on may import it.
 """
+
+from typing import Any
+
+__all__ = ["play"]
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: what only needs a light module of this package loads no other.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ragen_trl.rollout.loop import play
+
+    return play

@@ -33,6 +33,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
+from ragen_trl.system.old_names import former_arguments
 from ragen_trl.trajectory import Trajectory
 
 # Seconds to wait before an environment that could not be reset is replaced. A server may be back by then.
@@ -47,6 +48,7 @@ class EnvResetError(UserError, RuntimeError):
     """Neither an environment nor the new ones that replaced it could start an episode."""
 
 
+@former_arguments(stepper="executor")
 def play(
     envs: Sequence[TurnEnv],
     policy: Policy,

@@ -4,14 +4,17 @@ A path such as ``ragen_trl.tiny_model`` becomes a stand-in for the module's new 
 ``__all__`` of version 0.1 showed is kept, and what a checkpoint's ``training_args.bin`` names.
 """
 
+import functools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MOVED = {
     "accumulation": "batching.loss_normalization",
@@ -52,9 +55,12 @@ class _StandIn(ModuleType):
         self.__dict__["_target"] = target
 
     def __getattr__(self, name: str) -> Any:
+        target = import_module(self._target)
+        if name == "__all__":
+            return [each for each in vars(target) if not each.startswith("_")]
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(import_module(self._target), new_name(name) or name)
+        return getattr(target, new_name(name) or name)
 
 
 class _OldPaths(MetaPathFinder, Loader):
@@ -92,10 +98,30 @@ def former_attribute(old: str, new: str) -> Any:
     """A property under an old name, for class bodies."""
 
     def read(self: Any) -> Any:
-        _warn_once(old, new)
+        _warn_once(old, new, level=3)
         return getattr(self, new)
 
     return property(read, doc=f"The former name of ``{new}``.")
+
+
+def former_arguments(**former: str) -> Callable[[F], F]:
+    """A decorator: the function also takes arguments by their former names.
+
+    Args:
+        former: Old name, new name.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*args: Any, **given: Any) -> Any:
+            for old in former.keys() & given.keys():
+                _warn_once(old, former[old], level=3)
+                given[former[old]] = given.pop(old)
+            return function(*args, **given)
+
+        return called  # type: ignore[return-value]
+
+    return decorate
 
 
 def alias_methods(kind: type, former: Mapping[str, str]) -> None:
@@ -133,7 +159,7 @@ class FormerKeys(dict[str, Any]):
     def __missing__(self, key: str) -> Any:
         if key not in self._former:
             raise KeyError(key)
-        _warn_once(key, self._former[key])
+        _warn_once(key, self._former[key], level=3)
         return self[self._former[key]]
 
     def __contains__(self, key: object) -> bool:
@@ -147,7 +173,8 @@ class FormerKeys(dict[str, Any]):
 _warned: set[str] = set()
 
 
-def _warn_once(old: str, new: str) -> None:
+def _warn_once(old: str, new: str, level: int = 4) -> None:
+    """Warns at the line of the user, ``level`` frames up."""
     if old not in _warned:
         _warned.add(old)
-        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=4)
+        warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=level)

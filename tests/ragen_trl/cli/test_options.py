@@ -37,6 +37,14 @@ def test_the_help_page_says_what_the_dataclasses_say(command: str) -> None:
     """It reads their source, so that torch need not be loaded."""
     described = options_of(command)
     assert {name for name, _ in described} <= set(CLASSES)
+    # Each option that a class declares itself is there; fields without help are no options.
+    declared = {
+        option.name
+        for kind in (CLASSES[name] for name in TRAINING)
+        for option in fields(kind)
+        if option.name in kind.__dict__.get("__annotations__", {}) and "help" in option.metadata
+    }
+    assert declared <= {option.name for _, option in described}
     for name, option in described:
         found = {one.name: one for one in fields(CLASSES[name])}[option.name]
         assert option.help == found.metadata["help"]

@@ -21,6 +21,7 @@ SHOWN = {
     "ragen_trl.batch": ("collate", "completion_columns"),
     "ragen_trl.collapse_signs": ("drop_step", "find_signs"),
     "ragen_trl.config": ("StarPOConfig", "StarPOSConfig"),
+    "ragen_trl.evaluation": ("evaluate",),
     "ragen_trl.filtering": ("group_std",),
     "ragen_trl.gae": ("spread_over_turns",),
     "ragen_trl.imitation": ("WarmStartConfig", "warm_start"),
@@ -29,6 +30,7 @@ SHOWN = {
     "ragen_trl.memory_estimate": ("MemoryUse", "memory_lines", "peak_bytes", "shape_of"),
     "ragen_trl.observers": ("Observation",),
     "ragen_trl.pass_at_k": ("pass_at_k",),
+    "ragen_trl.rollout": ("play",),
     "ragen_trl.tiny_model": ("build_tiny_model", "build_tiny_tokenizer"),
 }
 FROM_CHECKPOINTS = ("ragen_trl.astar_po_config", "AStarPOConfig")
@@ -61,6 +63,12 @@ def test_an_old_path_and_an_old_name_warn_once() -> None:
         "signs.find_signs; signs.find_signs\n"
         "from ragen_trl import Experience\n"
         "from ragen_trl import Experience\n"
+        "from ragen_trl.gae import *; token_gae\n"
+        "from ragen_trl.system.old_names import FormerKeys, former_arguments, former_attribute\n"
+        "class A:\n    new = 1\n    old = former_attribute('old', 'new')\n"
+        "A().old; A().old\n"
+        "FormerKeys({'now': 1}, {'then': 'now'})['then']\n"
+        "assert former_arguments(before='after')(lambda after: after)(before=2) == 2\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -69,6 +77,10 @@ def test_an_old_path_and_an_old_name_warn_once() -> None:
         "ragen_trl.collapse_signs is now ragen_trl.monitoring.alerts",
         "find_signs is now find_alerts",
         "Experience is now RolloutBatch",
+        "ragen_trl.gae is now ragen_trl.algorithms.gae",
+        "old is now new",
+        "then is now now",
+        "before is now after",
     ]
     assert all(line.startswith("<string>:") for line in said)
 
