@@ -2,8 +2,8 @@
 
 Names resolve on first use (PEP 562), so that ``import ragen_trl`` costs nothing and the torch-free modules
 (``trajectory``, ``rollout``) can be used without loading torch, transformers or TRL. The packages, in the order in
-which data passes and imports go, after ``system``: ``config``, ``algorithms``, ``rollout``, ``policies``,
-``batching``, ``credit``, ``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring``, ``reporting``, ``cli``.
+which data passes and imports go, after ``system``: ``config``, ``algorithms``, ``rollout``, ``policies``, ``batching``,
+``credit``, ``trainers``, ``astar_po``, ``imitation``, ``evaluation``, ``monitoring``, ``reporting``, ``cli``.
 """
 
 from importlib import import_module
