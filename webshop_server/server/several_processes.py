@@ -26,12 +26,13 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
-from gunicorn.http import message  # type: ignore[import-untyped]
 from gunicorn.http.errors import (  # type: ignore[import-untyped]
     InvalidHeader,
     ParseException,
     UnsupportedTransferCoding,
 )
+from gunicorn.http.message import Request  # type: ignore[import-untyped]
+from gunicorn.http.parser import RequestParser  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
 
 from webshop_server.server.metrics import Metrics, shared_table
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE = 120  # seconds that a connection may be idle
 _REQUEST_SECONDS = 3.0  # that a request may take to arrive, since it holds a thread meanwhile
-_LONGEST_LINE = 1 << 16  # bytes; the longest search of the form, all emoji, makes an address of 12,000
+_LONGEST_HEAD = 1 << 18  # bytes of a request's address, and of its headers together; waitress's limit
+_MOST_HEADERS = 1 << 15  # as many as gunicorn can be told to take
 
 
 def serve_with_workers(
@@ -106,6 +108,16 @@ def _read(stream: Any) -> tuple[bytes, int]:
         return b"", 1
 
 
+class _Request(Request):  # type: ignore[misc]
+    """Gunicorn's reader of requests, with other limits. Its own are a length and a number, so it would hold 8 GiB."""
+
+    def parse(self, unreader: Any) -> bytes:
+        """Reads address and headers; returns what came after them."""
+        self.limit_request_line = self.max_buffer_headers = _LONGEST_HEAD
+        rest: bytes = super().parse(unreader)
+        return rest
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """The application and its settings, as gunicorn wants them."""
 
@@ -114,7 +126,7 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
     ) -> None:
         self._app, self._serving, self._sessions, self._metrics = app, serving, sessions, metrics
         self._descriptor = os.dup(listener.fileno())  # gunicorn closes the one that it is given
-        message.MAX_REQUEST_LINE = _LONGEST_LINE  # 8190 otherwise, whatever `limit_request_line` says
+        RequestParser.mesg_class = _Request
         super().__init__()
 
     def load_config(self) -> None:
@@ -127,7 +139,10 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "worker_connections": CONNECTIONS,
             "keepalive": _KEEP_ALIVE,
             "graceful_timeout": int(STOP_SECONDS),
-            "limit_request_line": _LONGEST_LINE,
+            "limit_request_fields": _MOST_HEADERS,
+            "limit_request_field_size": _LONGEST_HEAD,
+            "http_parser": "python",  # the other one, where it is installed, has its own limits
+            "forwarded_allow_ips": "",  # no header says which address was asked, or by whom
             "loglevel": "error",
             "control_socket_disable": True,
             "pre_fork": self._choose_row,
