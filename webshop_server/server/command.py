@@ -6,6 +6,7 @@ them, replaces one that dies and hands out the connections (`several_processes.p
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,13 @@ from webshop_server.server.metrics import Metrics
 from webshop_server.server.one_process import serve_alone
 from webshop_server.server.serving import MakeApp, ServeError, Serving, bind
 from webshop_server.server.sessions import DEFAULT_MAX_SESSIONS, DEFAULT_TTL, Sessions, SessionStore, Tokens
+
+# Environment variables that gunicorn takes as settings, some of them when it is imported. The store's settings are the
+# options of its command, so these must not change them.
+_READ_BY_GUNICORN = (
+    *("FORWARDED_ALLOW_IPS", "GUNICORN_CMD_ARGS", "GUNICORN_FD", "GUNICORN_PID", "LISTEN_FDS", "LISTEN_PID"),
+    *("NOTIFY_SOCKET", "PORT", "SCRIPT_NAME", "SENDFILE", "WEB_CONCURRENCY"),
+)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -125,6 +133,8 @@ def serve(serving: Serving, make_app: MakeApp, ready: Callable[[str], None]) -> 
         elif sys.platform == "win32":
             raise ServeError("several workers need a system with fork; use --workers 1")
         else:
+            for name in _READ_BY_GUNICORN:
+                os.environ.pop(name, None)
             from webshop_server.server.several_processes import serve_with_workers  # gunicorn needs fork to load
 
             serve_with_workers(serving, make_app, listener, lambda: ready(address))

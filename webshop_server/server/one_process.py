@@ -76,7 +76,6 @@ def serve_alone(serving: Serving, make_app: MakeApp, listener: socket.socket, re
             connection_limit=CONNECTIONS,
             max_request_body_size=_MAX_REQUEST,
             asyncore_use_poll=True,
-            asyncore_loop_timeout=_TICK,
             ident="webshop",
         )
     except OSError as error:
@@ -87,7 +86,7 @@ def serve_alone(serving: Serving, make_app: MakeApp, listener: socket.socket, re
         if metrics.stopping:
             raise SystemExit(0)  # waitress takes it as the end of its loop
         metrics.stopping = True
-        threading.Thread(target=_end_when_idle, args=(metrics,), daemon=True).start()
+        threading.Thread(target=_end_when_idle, args=(metrics, server.pull_trigger), daemon=True).start()
 
     before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
@@ -99,10 +98,11 @@ def serve_alone(serving: Serving, make_app: MakeApp, listener: socket.socket, re
         server.close()
 
 
-def _end_when_idle(metrics: Metrics) -> None:
-    """Waits until no request is under way, and then interrupts the main thread."""
+def _end_when_idle(metrics: Metrics, wake: Callable[[], None]) -> None:
+    """Waits until no request is under way, then interrupts the main thread, and wakes it where it waits for bytes."""
     idle, deadline = 0, time.monotonic() + STOP_SECONDS
     while idle < _IDLE_TICKS and time.monotonic() < deadline:
         time.sleep(_TICK)
         idle = 0 if metrics.in_flight else idle + 1
     interrupt_main()
+    wake()

@@ -3,7 +3,8 @@
 The application is made once, before the first worker is forked. So what is wrong with it is found in one place, the
 workers share its memory, and a replacement is there at once. Sessions lie in an SQLite file that all workers open
 (`shared_sessions.py`), so it does not matter which worker served a session before. Gunicorn replaces a worker that
-dies. Its clients see a broken connection and may ask again. Where the parent dies, the workers stop.
+dies, also while it starts, until too many die in a short time. Its clients see a broken connection and may ask again.
+Where the parent dies, the workers stop.
 
 A thread of gunicorn's reads a request, where waitress reads it before a thread has it. So a client that stops in the
 middle of a request holds a thread; `_Worker` ends that after a few seconds. A server that strangers reach needs a
@@ -16,6 +17,7 @@ import secrets
 import shutil
 import signal
 import socket
+import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -26,16 +28,18 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask
 from gunicorn.app.base import BaseApplication  # type: ignore[import-untyped]
 from gunicorn.arbiter import Arbiter  # type: ignore[import-untyped]
-from gunicorn.http import message  # type: ignore[import-untyped]
+from gunicorn.errors import HaltServer  # type: ignore[import-untyped]
 from gunicorn.http.errors import (  # type: ignore[import-untyped]
     InvalidHeader,
     ParseException,
     UnsupportedTransferCoding,
 )
+from gunicorn.http.message import Request  # type: ignore[import-untyped]
+from gunicorn.http.parser import RequestParser  # type: ignore[import-untyped]
 from gunicorn.workers.gthread import TConn, ThreadWorker  # type: ignore[import-untyped]
 
 from webshop_server.server.metrics import Metrics, shared_table
-from webshop_server.server.serving import CONNECTIONS, STOP_SECONDS, STOP_SIGNALS, MakeApp, Serving
+from webshop_server.server.serving import CONNECTIONS, STOP_SECONDS, STOP_SIGNALS, MakeApp, ServeError, Serving
 from webshop_server.server.sessions import Tokens
 from webshop_server.server.shared_sessions import SharedSessions
 from webshop_server.server.validation import MAX_BODY
@@ -43,9 +47,12 @@ from webshop_server.server.validation import MAX_BODY
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+_MOST_DEATHS, _DEATHS_SECONDS = 5, 20.0
+_PAUSE = 0.5  # seconds from a start to the next one, unless nothing died since
 _KEEP_ALIVE = 120  # seconds that a connection may be idle
 _REQUEST_SECONDS = 3.0  # that a request may take to arrive, since it holds a thread meanwhile
-_LONGEST_LINE = 1 << 16  # bytes; the longest search of the form, all emoji, makes an address of 12,000
+_LONGEST_HEAD = 1 << 18  # bytes of a request's address, and of its headers together; waitress's limit
+_MOST_HEADERS = 1 << 15  # as many as gunicorn can be told to take
 
 
 def serve_with_workers(
@@ -60,14 +67,16 @@ def serve_with_workers(
         ready: Called once the workers are there.
 
     Raises:
+        ServeError: If the file of the sessions cannot be made, or workers die too often.
         Exception: What `make_app` raises.
     """
     folder, parent = Path(tempfile.mkdtemp(prefix="webshop-")), os.getpid()
     try:
         sessions: SharedSessions[Any] = SharedSessions(folder / "sessions.sqlite", serving.max_sessions, serving.ttl)
+        _make_file(sessions)
         metrics = Metrics(shared_table(serving.workers))
         app = make_app(sessions, Tokens(secrets.token_bytes(32)), metrics)
-        _Parent(_Gunicorn(app, serving, listener, sessions, metrics), ready).run()
+        _Parent(_Gunicorn(app, serving, listener, metrics), ready).run()
     except SystemExit as end:
         if os.getpid() != parent or end.code:
             raise
@@ -75,6 +84,18 @@ def serve_with_workers(
         # A worker ends through here, too. It leaves the folder to the parent, unless that is dead.
         if os.getpid() == parent or os.getppid() != parent:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make_file(sessions: SharedSessions[Any]) -> None:
+    """Makes the file of the sessions. Workers that made it at the same time could find it locked.
+
+    It is closed again, because SQLite does not allow to use it after a fork. Each worker opens it at its first use.
+    """
+    try:
+        sessions.open()
+    except sqlite3.Error as error:
+        raise ServeError(f"the file of the sessions cannot be made: {error}; set TMPDIR to another folder") from error
+    sessions.close()
 
 
 def with_whole_bodies(inner: "WSGIApplication") -> "WSGIApplication":
@@ -106,15 +127,23 @@ def _read(stream: Any) -> tuple[bytes, int]:
         return b"", 1
 
 
+class _Request(Request):  # type: ignore[misc]
+    """Gunicorn's reader of requests, with other limits. Its own are a length and a number, so it would hold 8 GiB."""
+
+    def parse(self, unreader: Any) -> bytes:
+        """Reads address and headers; returns what came after them."""
+        self.limit_request_line = self.max_buffer_headers = _LONGEST_HEAD
+        rest: bytes = super().parse(unreader)
+        return rest
+
+
 class _Gunicorn(BaseApplication):  # type: ignore[misc]
     """The application and its settings, as gunicorn wants them."""
 
-    def __init__(
-        self, app: Flask, serving: Serving, listener: socket.socket, sessions: SharedSessions[Any], metrics: Metrics
-    ) -> None:
-        self._app, self._serving, self._sessions, self._metrics = app, serving, sessions, metrics
+    def __init__(self, app: Flask, serving: Serving, listener: socket.socket, metrics: Metrics) -> None:
+        self._app, self._serving, self._metrics = app, serving, metrics
         self._descriptor = os.dup(listener.fileno())  # gunicorn closes the one that it is given
-        message.MAX_REQUEST_LINE = _LONGEST_LINE  # 8190 otherwise, whatever `limit_request_line` says
+        RequestParser.mesg_class = _Request
         super().__init__()
 
     def load_config(self) -> None:
@@ -127,11 +156,14 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
             "worker_connections": CONNECTIONS,
             "keepalive": _KEEP_ALIVE,
             "graceful_timeout": int(STOP_SECONDS),
-            "limit_request_line": _LONGEST_LINE,
+            "limit_request_fields": _MOST_HEADERS,
+            "limit_request_field_size": _LONGEST_HEAD,
+            "http_parser": "python",  # the other one, where it is installed, has its own limits
+            "forwarded_allow_ips": "",  # no header says which address was asked, or by whom
             "loglevel": "error",
             "control_socket_disable": True,
             "pre_fork": self._choose_row,
-            "post_fork": self._open,
+            "post_fork": self._begin,
         }.items():
             self.cfg.set(name, value)
 
@@ -144,9 +176,11 @@ class _Gunicorn(BaseApplication):  # type: ignore[misc]
         taken = {other.row for other in arbiter.WORKERS.values()}
         worker.row = next(row for row in range(self._serving.workers) if row not in taken)
 
-    def _open(self, arbiter: Arbiter, worker: "_Worker") -> None:
+    def _begin(self, arbiter: Arbiter, worker: "_Worker") -> None:
+        """Begins a worker's life: counts in its row, and ends at a signal that comes before it serves."""
         self._metrics.use_row(worker.row)
-        self._sessions.open()
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
 
 
 class _Parent(Arbiter):  # type: ignore[misc]
@@ -154,17 +188,55 @@ class _Parent(Arbiter):  # type: ignore[misc]
 
     SIGNALS = STOP_SIGNALS
     handle_int = Arbiter.handle_term
+    # Gunicorn ends the server where a worker exits with one of these. No status is negative, so such a death is like
+    # any other.
+    WORKER_BOOT_ERROR = APP_LOAD_ERROR = -1
 
     def __init__(self, application: _Gunicorn, ready: Callable[[], None]) -> None:
         super().__init__(application)
         self._ready: Callable[[], None] | None = ready
+        self._living = 0  # workers after the last look
+        self._deaths: list[float] = []  # when, of late
+        self._started = -_PAUSE
 
     def manage_workers(self) -> None:
-        """Starts the workers that are missing."""
-        super().manage_workers()
-        if self._ready is not None:
+        """Starts the workers that are missing, a little later where one died just after a start.
+
+        Gunicorn calls it when a worker has died, and once a second.
+
+        Raises:
+            HaltServer: If workers die too often.
+        """
+        now = time.monotonic()
+        self._note(self._living - len(self.WORKERS), now)
+        if len(self.WORKERS) < self.num_workers and now - self._started >= _PAUSE:
+            self._started = now
+            try:
+                super().manage_workers()
+            except OSError as error:  # no room for another process
+                self.log.error("A worker cannot be started: %s", error)
+                self._note(1, now)
+        self._living = len(self.WORKERS)
+        if self._ready is not None and self._living == self.num_workers:
             self._ready()
             self._ready = None
+
+    def _note(self, deaths: int, now: float) -> None:
+        self._deaths = [*(death for death in self._deaths if now - death < _DEATHS_SECONDS), *[now] * deaths]
+        if len(self._deaths) > _MOST_DEATHS:
+            raise HaltServer(f"workers died {len(self._deaths)} times in {_DEATHS_SECONDS:.0f} seconds; giving up")
+
+    def halt(self, reason: str | None = None, exit_status: int = 0) -> None:
+        """Stops the workers and ends.
+
+        Raises:
+            SystemExit: After a signal.
+            ServeError: If there is a reason.
+        """
+        if reason is None:
+            super().halt()
+        self.stop()
+        raise ServeError(reason)
 
 
 class _Worker(ThreadWorker):  # type: ignore[misc]

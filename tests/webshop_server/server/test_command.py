@@ -49,6 +49,24 @@ def test_it_serves_until_a_signal(start: Start, workers: str, number: int) -> No
     assert server.wait() == (0, "")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it counts as Linux does")
+def test_an_idle_server_sleeps_and_stops_soon_all_the_same(start: Start) -> None:
+    """Waitress makes a whole number of its time to wait: 0.05 seconds became 0, and it kept a core busy."""
+    server = start()
+
+    def worked() -> int:
+        """Hundredths of a second of processor time, in user and system mode."""
+        fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")")[1].split()
+        return int(fields[11]) + int(fields[12])
+
+    before = worked()
+    time.sleep(1.0)
+    assert worked() - before <= 10
+    began = time.monotonic()
+    assert server.stop() == (0, "")
+    assert time.monotonic() - began < 0.9  # it looks at the connections once a second
+
+
 def test_goals_are_revealed_where_that_is_wanted(start: Start) -> None:
     server = start("--reveal-goals")
     server.client.get("/fixed_0")

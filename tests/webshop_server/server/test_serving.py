@@ -11,10 +11,27 @@ import pytest
 
 from tests.support.webshop_server.running import COMMAND, WORKERS, Server, running
 
+# What gunicorn reads from the environment. None of it is an option of the command, so none may count.
+ENVIRONMENT = {
+    "FORWARDED_ALLOW_IPS": "*",
+    "GUNICORN_CMD_ARGS": "--workers 5 --forwarded-allow-ips *",
+    "GUNICORN_PID": "1",
+    "LISTEN_FDS": "many",
+    "NOTIFY_SOCKET": "no/socket",
+    "PORT": "many",
+    "SCRIPT_NAME": "/store",
+    "SENDFILE": "no",
+    "WEB_CONCURRENCY": "many",
+}
+
 
 @pytest.fixture(scope="module", params=["1", WORKERS])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with running("--workers", request.param) as server:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in ENVIRONMENT.items():
+                patch.setenv(name, value)
+            server = stack.enter_context(running("--workers", request.param))
         yield server
         status, said = server.stop()
         assert status == 0
@@ -79,6 +96,41 @@ def test_hostile_bytes_are_no_fault_of_the_server(server: Server, request_: byte
     status = server.send(request_)[0]
     assert status == 0 or 200 <= status < 500
     assert server.send(b"GET /healthz HTTP/1.0\r\n\r\n")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("SCRIPT_NAME: /x",),
+        ("SCRIPT_NAME: /",),
+        ("SCRIPT_NAME: /healthz",),
+        ("PATH_INFO: /x", "REMOTE_USER: x"),
+        ("X-Forwarded-Proto: https", "X-Forwarded-Ssl: off"),
+        ("X-Forwarded-For: 1.2.3.4", "X-Forwarded-Prefix: /x", "Forwarded: for=1.2.3.4;proto=https"),
+    ],
+)
+def test_headers_of_a_proxy_do_not_count(server: Server, headers: tuple[str, ...]) -> None:
+    """Gunicorn trusts clients on the same machine: it answered 500, 404 and 400."""
+    request = "\r\n".join(("GET /healthz HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""))
+    status, _, body = server.send(request.encode())
+    assert (status, json.loads(body)) == (200, {"ready": True})
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "".join(f"X-{number}: {number}\r\n" for number in range(5000)),  # gunicorn takes 100
+        f"X: {'a' * 200_000}\r\n",  # and 8190 bytes of each
+        f"Cookie: {'a' * 100_000}\r\nReferer: {'b' * 100_000}\r\n",
+    ],
+)
+def test_headers_of_less_than_256_kib_are_taken(server: Server, headers: str) -> None:
+    assert server.send(f"GET /healthz HTTP/1.0\r\n{headers}\r\n".encode())[0] == 200
+
+
+@pytest.mark.parametrize("headers", [f"X: {'a' * 270_000}\r\n", f"X: {'a' * 900}\r\n" * 300, "a_:\r\n" * 100_000])
+def test_headers_of_more_than_256_kib_are_refused(server: Server, headers: str) -> None:
+    assert server.send(f"GET /healthz HTTP/1.0\r\n{headers}\r\n".encode())[0] in (0, 431)  # 0: closed while it sends
 
 
 def test_a_body_that_breaks_off_makes_no_session(server: Server) -> None:
