@@ -239,6 +239,7 @@ def _read_options(path: Path, name: str) -> Iterator[Option]:
     for node in found.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
             given = {keyword.arg: keyword.value for keyword in node.value.keywords}
+            default: ast.expr | None
             if ast.unparse(node.value.func) == "option":  # `config.play.option`
                 default, text = node.value.args[0], _value(node.value.args[1])
             elif "metadata" in given:
