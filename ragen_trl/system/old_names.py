@@ -138,7 +138,7 @@ def alias_methods(kind: type, former: Mapping[str, str]) -> None:
     for old, new in former.items():
         own = vars(kind)
         if old in own and new not in own:
-            _warn_once(old, new)
+            _warn_once(old, new, level=5)  # past ``__init_subclass__`` and `abc`
             setattr(kind, new, own[old])
         elif new in own and old not in own:
             setattr(kind, old, own[new])
