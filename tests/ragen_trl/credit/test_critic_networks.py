@@ -64,6 +64,8 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+# PEFT's advice on adapters of tied embeddings, which one of these policies has on purpose.
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_a_policy_with_an_adapter_does_not_notice_the_critic(settings: dict[str, Any], training: bool) -> None:
