@@ -25,7 +25,7 @@ from ragen_trl.trajectory import Trajectory
 _UNSEEN_LIMITS = ("context", "env")
 
 
-def unknown_advantage(args: StarPOConfig) -> NotImplementedError:
+def _unknown_advantage(args: StarPOConfig) -> NotImplementedError:
     """The error for a name in ``config.validation.ADVANTAGES`` that no estimator here computes."""
     return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
 
@@ -65,7 +65,7 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
     elif args.advantage == "mt_grpo":
         turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
     else:
-        raise unknown_advantage(args)
+        raise _unknown_advantage(args)
     if not rollout.trajectories:
         return turns.new_zeros((0, rollout.completion_length))
     turn_ids = collate(rollout.trajectories, pad_id=0)["turn_ids"].to(turns.device)
@@ -133,7 +133,7 @@ def critic_credit(
         )
         advantages, targets = spread_over_turns(by_turn, turn_ids), spread_over_turns(targets, turn_ids)
     else:
-        raise unknown_advantage(args)
+        raise _unknown_advantage(args)
     mask = starts if args.advantage == "turn_gae" else action_mask
     return CriticCredit(advantages, targets, mask, action_mask)
 
