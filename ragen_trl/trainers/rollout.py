@@ -166,8 +166,8 @@ class RolloutTrainer(TRLAdapter):
         longest = self.args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
-    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
-        """Play the rows and let TRL score what was played."""
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> tuple[RolloutBatch, dict[str, Any]]:
+        """Play the rows and let TRL score what was played: the rollout, and TRL's generation batch."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
         envs = self._envs.take([self._tasks.specs[task] for task in tasks])
@@ -189,7 +189,7 @@ class RolloutTrainer(TRLAdapter):
         everyone = gather_object(summaries)
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
-        return RolloutBatch(
+        rollout = RolloutBatch(
             trajectories=played,
             rank=self.accelerator.process_index,
             ranks=tuple(row // len(rows) for row in range(len(everyone))),
@@ -197,8 +197,9 @@ class RolloutTrainer(TRLAdapter):
             weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
-            batch=batch,
+            pad_id=self.tokenizer.pad_token_id,
         )
+        return rollout, batch
 
     def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
         """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""

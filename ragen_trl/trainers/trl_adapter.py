@@ -176,6 +176,8 @@ class TRLAdapter(GRPOTrainer, ABC):
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Have TRL pad what was played and call the reward functions.
 
+        In training it scores nothing: its old and reference log-probabilities are 0.
+
         Args:
             rows: The dataset rows that were played.
             played: One trajectory each.
@@ -191,11 +193,12 @@ class TRLAdapter(GRPOTrainer, ABC):
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
             for row, trajectory in zip(rows, played, strict=True)
         ]
-        self._scoring = scoring = _Scoring(played)
+        self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
+        self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), scoring.rewards
+            return super()._generate_and_score_completions(shown), self._scoring.rewards
         finally:
-            self._scoring = None
+            self._scoring, self.vllm_importance_sampling_correction = None, corrects
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -229,6 +232,8 @@ class TRLAdapter(GRPOTrainer, ABC):
         batch_size: int | None = None,
         **options: Any,
     ) -> Any:
+        if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         score = partial(super()._get_per_token_logps_and_entropies, model, **options)
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
