@@ -30,6 +30,7 @@ from ragen_trl.credit.critic_networks import (
     check_critic,
     write_critic,
 )
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.trajectory import Trajectory, Turn
 
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
@@ -263,6 +264,12 @@ class Critic:
             sums += torch.stack([loss.detach(), clipped * part["mask"].sum() / count])
         self._sum_gradients()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters, self._max_grad_norm)
+        if not bool(torch.isfinite(norm)):  # the same on all processes, as their gradients were summed
+            self._optimizer.zero_grad(set_to_none=True)
+            raise NotFiniteError(
+                f"the norm of the critic's gradient is {norm.item()}; its step was not taken, and no weight has changed. "
+                "Resume from the last checkpoint with a lower critic_learning_rate, or a lower max_grad_norm"
+            )
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return torch.cat([self._total(sums), norm.reshape(1)])
