@@ -47,12 +47,12 @@ class SlotCache(Cache):
     def reserve(self, length: int) -> None:
         """Make room for contexts of ``length`` tokens.
 
-        The cache grows by at least a quarter. Attention reads all slots for every token, and next to that the copies
-        and the empty slots cost little.
+        The cache grows by at least an eighth. Attention reads all slots for every token, and next to that the copies
+        cost little; empty slots are memory.
         """
         if length + 1 <= self.capacity:
             return
-        wanted = max(length + 1, self.capacity * 5 // 4)
+        wanted = max(length + 1, self.capacity * 9 // 8)
         self.capacity = -(-wanted // _MARGIN) * _MARGIN
         self._replace(self._enlarged)
 
@@ -62,7 +62,7 @@ class SlotCache(Cache):
         self._replace(self._enlarged)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. Without rows it is empty."""
+        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots."""
         self.num_rows = len(rows)
         if not rows:
             self._keys, self._values, self.capacity = [], [], 0

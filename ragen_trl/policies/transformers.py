@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 # The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
 _TOKENS_OF_A_PASS = 512
 # Bounds of one pass: tokens with their padding, and numbers of the attention mask, which has a row of slots for each.
-MOST_TOKENS = 8192
-MOST_OF_A_MASK = MOST_TOKENS * 4096
+MOST_TOKENS = 4096
+MOST_OF_A_MASK = MOST_TOKENS * 8192
 
 
 @dataclass(eq=False)
@@ -214,8 +214,8 @@ class TransformersPolicy(Policy):
         piece = most if len(rows) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
-            read = [[each[columns] for each in lists] for lists in (ids, slots, positions)]
-            logits = self._forward(first, self._tensor(read[0]), *read[1:], max(each[-1] for each in read[2]) + 1)
+            read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
+            logits = self._forward(first, self._tensor(read), places, known, 1 + max(each[-1] for each in known))
         return logits
 
     def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
