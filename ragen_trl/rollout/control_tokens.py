@@ -13,6 +13,7 @@ token, or fail.
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
-# A private character of Unicode. Around a number it is the new name of a control token, or the place of a hidden one.
-_MARK = "\uf51b"
-_HIDDEN = re.compile(f"{_MARK}h([0-9]+){_MARK}")
+_PRIVATE = "\uf51b"  # a character of Unicode's private area, which no template looks at
 # Added tokens that are not special, but in brackets, like Qwen3's <tool_call>. Others are words and lines.
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
@@ -57,22 +56,24 @@ class ControlTokens:
         unknown = {tokenizer.unk_token_id}  # stands for any text that has no other token
         self._counted = frozenset(token_id for text, token_id in control.items() if text not in TAGS) - unknown
         self._any = re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
+        # Begins the name of a control token and the mark of a hidden one. Nobody can write it who does not know it.
+        self._secret = _PRIVATE + secrets.token_hex(8)
+        self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
         self._copy: Tokenizer | None = None
 
     def hide(self, text: str, is_reply: bool = False) -> str:
         """The text with a mark instead of each control token; the same text if it has none.
 
         Args:
-            text: A message. The private character that marks are made of is taken out of it.
+            text: A message.
             is_reply: Whether it is a reply, in which the tags of the reply format are its format.
         """
-        text = text.replace(_MARK, "")
         shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
 
         def hidden(found: "re.Match[str]") -> str:
             if found[0] in TAGS and any(begin <= found.start() < end for begin, end in shown):
                 return found[0]
-            return f"{_MARK}h{self._places[found[0]]}{_MARK}"
+            return f"{self._secret}h{self._places[found[0]]}{_PRIVATE}"
 
         return self._any.sub(hidden, text)
 
@@ -88,7 +89,7 @@ class ControlTokens:
             written: How many control tokens the template writes, if that is known. More of them mean that the
                 tokenizer found some in a spelling that `hide` does not know (``＜s＞`` under NFKC).
         """
-        if _MARK not in text:
+        if self._secret not in text:
             ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
             if written is None or self.count(ids) == written:
                 return ids
@@ -97,11 +98,11 @@ class ControlTokens:
         if self._copy is None:
             self._copy = self._renamed()
         renamed = self._any.sub(lambda found: self._name(found[0]), text)
-        shown = _HIDDEN.sub(lambda found: self._texts[int(found[1])], renamed)
+        shown = self._hidden.sub(lambda found: self._texts[int(found[1])], renamed)
         return list(self._copy.encode(shown, add_special_tokens=False).ids)
 
     def _name(self, text: str) -> str:
-        return f"{_MARK}{self._places[text]}{_MARK}"
+        return f"{self._secret}n{self._places[text]}{_PRIVATE}"
 
     def _renamed(self) -> "Tokenizer":
         """A copy of the Rust tokenizer in which a control token has a name that no text contains."""
@@ -124,7 +125,7 @@ class ControlTokens:
 
     def _spelled(self, text: str) -> Iterator[int]:
         """Pieces apart, for a tokenizer in Python: what was hidden, character by character."""
-        for place, piece in enumerate(_HIDDEN.split(text)):
+        for place, piece in enumerate(self._hidden.split(text)):
             for part in self._texts[int(piece)] if place % 2 else [piece]:
                 yield from self._tokenizer(part, add_special_tokens=False)["input_ids"]
 
