@@ -1,8 +1,8 @@
 """Defaults of the commands, as data: the recipe of the embedded tiny model, and RAGEN's limits for every other model.
 
 The recipe makes games easier, so that a model of half a million parameters can learn them. Any other model plays what
-RAGEN plays, unless the user asks for something else. Both only replace defaults. An option given on the command line or in a YAML file wins, and the run's
-``summary.json`` records the values that were used.
+RAGEN plays, unless the user asks for something else. Both only replace defaults. A preset (``presets.py``), a YAML file
+and the command line win, in this order, and the run's ``summary.json`` records the values that were used.
 """
 
 import json
@@ -74,7 +74,7 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 
 
 def is_embedded(model: str | None) -> bool:
-    """Whether this is the embedded model: no model is named, or the folder holds one trained from it, or its adapter."""
+    """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:
         return True
     folder = Path(model).expanduser()
