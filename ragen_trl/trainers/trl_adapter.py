@@ -93,6 +93,7 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    importance_sampling_level: str
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
