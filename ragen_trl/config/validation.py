@@ -87,7 +87,8 @@ def check_values(args: Options) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
-    for name in ("critic_warmup_steps", "critic_lr_warmup_rollouts", "max_refills", "step_weight", "entropy_coef", "epsilon"):
+    of_critic = ("critic_warmup_steps", "critic_lr_warmup_rollouts")
+    for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon"):
         if getattr(args, name) < 0:
             raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
     for name in ("temperature", "critic_learning_rate"):

@@ -55,7 +55,11 @@ def _normalised(groups: torch.Tensor) -> torch.Tensor:
 
 
 def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
-    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO)."""
+    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO).
+
+    MT-GRPO's outcome is the reward of an episode's last turn, with those of extra functions; the rewards of the turns
+    before it are the turns' own. So everything that was paid counts once.
+    """
     rewards, mask = rollout.turn_rewards()
     size = rollout.group_size
     if args.advantage == "gigpo":
@@ -63,7 +67,10 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
     elif args.advantage == "mt_grpo":
-        turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+        earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
+        earlier[:, -1:] = False
+        outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
+        turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
     else:
         raise _unknown_advantage(args)
     if not rollout.trajectories:

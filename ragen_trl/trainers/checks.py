@@ -20,8 +20,8 @@ class HookError(UserError, ValueError):
 
 _AFTER_NOT_FINITE = (
     "the step was not taken and no weight has changed. Resume from the last checkpoint with a lower learning_rate, or "
-    "with bf16 or float32 if you train in fp16; a ratio that overflows wants fewer updates on a rollout (num_iterations, "
-    "steps_per_generation) or a lower delta; advantages of your own want a clamp"
+    "in bf16 or float32 if you train in fp16. Against ratios that overflow make fewer updates on a rollout "
+    "(num_iterations, steps_per_generation) or lower delta; clamp advantages of your own"
 )
 
 

@@ -14,8 +14,8 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
   ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
-  before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one
-  mean over the micro-batch's tokens in ``_metrics``;
+  before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
+  tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
 - ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
   gradients, or without one;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
@@ -93,6 +93,7 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    importance_sampling_level: str
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -1,4 +1,4 @@
-"""The terms of TRL's loss as this package calls it, against gradients worked out by hand: KL, masks, GSPO, the bonus."""
+"""The terms of TRL's loss as this package calls it, against gradients worked out by hand."""
 
 import math
 from pathlib import Path
@@ -130,7 +130,7 @@ def test_rows_that_are_parts_of_trajectories_may_as_well(tmp_path: Path, gap: fl
 
 
 def sequence_ratios() -> list[float]:
-    """s of each row: exp of the mean of log π − log π_old over its sampled tokens, (0.3 − 0.1) / 2 and (0.2 − 0.1) / 2."""
+    """GSPO's ratio of each row: the means of log π − log π_old are (0.3 − 0.1) / 2 and (0.2 − 0.1) / 2."""
     return [math.exp(0.1), math.exp(0.05)]
 
 
@@ -173,7 +173,7 @@ def test_gspo_of_equal_advantages_is_trls(
 
 
 def test_gspo_clips_by_the_ratio_of_the_sequence_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ε = 0.06: row 1 (ratio 1.105) is above it, row 2 (1.051) is not. Of four tokens one is clipped: A > 0 in row 1."""
+    """ε = 0.06: the ratio of the first row is 1.105, of the second 1.051. One token of four has A > 0 in the first."""
     logp = double(LOGP).requires_grad_()
     options = {"importance_sampling_level": "sequence", "epsilon": 0.06, "epsilon_high": 0.06}
     trainer = trainer_of(tmp_path, monkeypatch, logp, **options)
