@@ -212,7 +212,12 @@ class Shop:
             "effective": episode.effective,
             "task_score": parts.total if parts else 0.0,
             "success": parts.success if parts else False,
-            "available_actions": {"has_search_bar": self.store.has_search_bar(state), "clickables": clickables},
+            "available_actions": {
+                "has_search_bar": self.store.has_search_bar(state),
+                "clickables": clickables,
+                "has_filters": not rules.parity and self.store.can_filter(state),
+                "buyable": [] if rules.parity else self.store.buyable(state),
+            },
         }
         if parts is not None:
             answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
@@ -225,7 +230,7 @@ def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> s
     Args:
         state: The page.
         clickables: What can be clicked.
-        parity: Whether there are no filters.
+        parity: Whether there are no filters, and nothing can be bought by its identifier.
 
     Returns:
         A line break and the line; "" where nothing is possible.
@@ -236,5 +241,5 @@ def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> s
     actions = ["search[<words>]"] if state.kind == "start" else []
     actions += [f"click[{target}]" for target in clickables if target != SEARCH]
     if state.kind == "results" and not parity:
-        actions.append("filter[<condition>]")
+        actions += ["filter[<condition>]", "buy[<id>]"]
     return "\nAvailable actions: " + ", ".join(actions) if actions else ""
