@@ -244,7 +244,7 @@ def at_paper_scale(task: Task, model: str) -> Task:
 
 
 def _evaluation_at_paper_scale(task: Task, evaluation: Evaluation) -> Evaluation:
-    """What is trained on is evaluated as it is trained on; other environments in RAGEN's form, too, not the small one."""
+    """What is trained on is evaluated as it is trained on; other environments in RAGEN's form, not the small one."""
     trained_on = evaluation.env == task.env
     small = task.env_kwargs if trained_on else ENVIRONMENTS.get(evaluation.env, {}).get("env_kwargs", {})
     own = {name: value for name, value in evaluation.env_kwargs.items() if small.get(name) != value}

@@ -2,10 +2,10 @@
 
 Two kinds of options decide that. *The task* is the keyword arguments of the environment, the limits of turns and
 actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
-a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model or
-RAGEN's limits; else the limits are those that the model recorded in another environment. *The manner* is how a model is spoken to: with or
-without a thought, lengths, system prompt, forced prefix. These options depend on the model, wherever it plays. Options
-of the command line and of the YAML file override all of these.
+a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model
+or RAGEN's limits; else the limits are those that the model recorded in another environment. *The manner* is how a
+model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on the model,
+wherever it plays. Options of the command line and of the YAML file override all of these.
 
 Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
 """

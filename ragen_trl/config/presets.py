@@ -24,12 +24,12 @@ class Values:
     Attributes:
         source: Where it says so, and how the values were converted if they were.
         options: Name → value.
-        env: They hold in this environment only; unset: in all.
+        envs: They hold in these environments only; empty: in all.
     """
 
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    env: str | None = None
+    envs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,17 @@ class Preset:
     values: tuple[Values, ...]
 
 
-# One-shot environments and WebShop have limits of their own in RAGEN.
-_LIMITS = tuple(Values("RAGEN's code, config/envs.yaml", limits, env) for env, limits in RAGEN.items())
+_LAKE, _SHOP, _TOY_SHOP = "ragen/FrozenLake-v0", "ragen/WebShop-v0", "ragen/ToyShop-v0"
+_ONE_SHOT = ("ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/Countdown-v0")
+# Some environments have limits of their own, and RAGEN's lake slips.
+_LIMITS = (
+    Values("RAGEN's code, config/envs.yaml", RAGEN[_ONE_SHOT[0]], _ONE_SHOT),
+    Values("RAGEN's code, config/_6_webshop.yaml", RAGEN[_SHOP], (_SHOP,)),
+    Values("ToyShop's report", RAGEN[_TOY_SHOP], (_TOY_SHOP,)),
+    Values("RAGEN's code, config/envs.yaml", {"env_kwargs": {"frozen_prob": 0.8, "is_slippery": True}}, (_LAKE,)),
+)
 _RAGEN_PAPER = Values(
-    "RAGEN's paper, experimental settings: 8 start states · 16 trajectories a rollout, evaluated on 256 at T = 0.5",
+    "RAGEN's paper, experimental settings: 8 start states · 16 trajectories a rollout",
     {
         "advantage": "gae",
         "num_generations": 16,
@@ -57,9 +64,10 @@ _RAGEN_PAPER = Values(
         "max_turns": 5,
         "max_actions_per_turn": 5,
         "max_actions": 10,
-        "eval_episodes": 256,
-        "eval_temperature": 0.5,
     },
+)
+_EVALUATED = Values(
+    "RAGEN's paper: evaluated on 256 prompts at T = 0.5", {"eval_episodes": 256, "eval_temperature": 0.5}
 )
 _RAGEN_CODE = Values(
     "RAGEN's code, config/base.yaml",
@@ -89,6 +97,7 @@ PRESETS: dict[str, Preset] = {
                 "algo": "starpo", "beta": 0.001, "epsilon_high": 0.2, "filter_ratio": 1.0,
             }),
             _RAGEN_PAPER,
+            _EVALUATED,
             Values("RAGEN's paper: 200 rollouts, four updates of 32 trajectories each", {
                 **_FOUR_UPDATES, "max_steps": 800,
             }),
@@ -104,6 +113,7 @@ PRESETS: dict[str, Preset] = {
                 "algo": "starpo-s", "filter_ratio": 0.25, "filter_strategy": "top_k", "beta": 0.0, "epsilon_high": 0.28,
             }),
             _RAGEN_PAPER,
+            _EVALUATED,
             Values("RAGEN's paper: 200 rollouts; the kept quarter is one update of 32 trajectories", {
                 "gradient_accumulation_steps": 32, "max_steps": 200,
             }),
@@ -115,27 +125,28 @@ PRESETS: dict[str, Preset] = {
     "ragen2": Preset(
         "RAGEN-2's PPO with its filter (arXiv 2604.06268, Qwen2.5-3B): FrozenLake does not slip there.",
         (
-            Values("RAGEN-2's code, run_main_table_diff_algo.sh: PPO with top-p 0.9, 400 rollouts, four updates each", {
-                "algo": "starpo-s", "filter_strategy": "top_p", "filter_ratio": 0.9, **_FOUR_UPDATES, "max_steps": 1600,
+            Values("RAGEN-2's code, run_main_table_diff_algo.sh: PPO, top-p 0.9, 400 rollouts of four updates", {
+                "algo": "starpo-s", "filter_strategy": "top_p", "filter_ratio": 0.9, "max_steps": 1600, **_FOUR_UPDATES,
             }),
             _RAGEN_PAPER,
             _RAGEN_CODE,
             Values("RAGEN-2's code, config/base.yaml", {
-                "beta": 0.0, "epsilon_high": 0.28, "max_actions_per_turn": 2, "eval_episodes": 512,
+                "beta": 0.0, "epsilon_high": 0.28, "max_actions_per_turn": 2,
+                "eval_episodes": 512, "eval_temperature": 0.5,
             }),
             _VERL,
             *_LIMITS,
             Values("RAGEN-2's code, config/_3_frozen_lake.yaml", {
                 "env_kwargs": {"frozen_prob": 0.9, "is_slippery": False, "coordinates": True},
-            }, "ragen/FrozenLake-v0"),
-            Values("RAGEN-2's code, tag CoordSokoban", {"env_kwargs": {"coordinates": True}}, "ragen/Sokoban-v0"),
+            }, (_LAKE,)),
+            Values("RAGEN-2's code, tag CoordSokoban", {"env_kwargs": {"coordinates": True}}, ("ragen/Sokoban-v0",)),
         ),
     ),
     "gigpo-webshop": Preset(
         "GiGPO in WebShop (arXiv 2505.10978, Qwen2.5-1.5B-Instruct: success 67.4 %).",
         (
             Values("verl-agent, run_webshop.sh: 16 start states · 8 trajectories, 150 rollouts, updates of 64", {
-                "env": "ragen/WebShop-v0",
+                "env": _SHOP,
                 "algo": "starpo",
                 "advantage": "gigpo",
                 "num_generations": 8,
@@ -157,6 +168,7 @@ PRESETS: dict[str, Preset] = {
             Values("verl-agent's defaults, ppo_trainer.yaml", {
                 **_VERL_ACTOR, "epsilon_high": 0.2, "entropy_coef": 0.001,
             }),
+            Values("WebShop's own score, for the purchase alone", {"env_kwargs": {"reward": "fixed"}}, (_SHOP,)),
             Values("RAGEN's code, config/_6_webshop.yaml; verl-agent shows the last two turns only", {
                 "max_completion_length": 15_000,
             }),
@@ -187,11 +199,14 @@ PRESETS: dict[str, Preset] = {
         "weighted imitation in which the reward had no effect.",
         (
             Values("report, table: β 0.3 of weights and V*, here of both terms, in rewards from 0 to 1", {
-                "env": "ragen/WebShop-v0", "algo": "a-star-po", "beta1": 0.3, "beta2": 0.3, "return_range": 1.0,
+                "env": _SHOP, "algo": "a-star-po", "beta1": 0.3, "beta2": 0.3, "return_range": 1.0,
             }),
             Values("report, table: KL 0.03 a token, learning rate 3e-7, 100 updates", {
                 "kl_coef": 0.03, "learning_rate": 3e-7, "max_steps": 100,
             }),
+            Values("report: a reward on the way to the purchase; here the tiered one", {
+                "env_kwargs": {"reward": "tiered"},
+            }, (_SHOP,)),
             Values("report's code: one trajectory an update, 10 turns of one action", {
                 "num_generations": 1,
                 "per_device_train_batch_size": 1,
@@ -207,7 +222,7 @@ PRESETS: dict[str, Preset] = {
         "replies down without a bound.",
         (
             Values("report, table: temperature 6 multiplies advantages, which in A*-PO is β = 1/6 of both terms", {
-                "env": "ragen/ToyShop-v0", "algo": "a-star-po", "beta1": 1 / 6, "beta2": 1 / 6, "return_range": 1.0,
+                "env": _TOY_SHOP, "algo": "a-star-po", "beta1": 1 / 6, "beta2": 1 / 6, "return_range": 1.0,
             }),
             Values("report, table: KL 0.05 a token, learning rate 3e-5, 300 updates of 2 start states · 4", {
                 "kl_coef": 0.05,
@@ -234,5 +249,5 @@ def preset_options(name: str, env: str | None = None) -> dict[str, Any]:
         >>> preset_options("starpo-s", "ragen/Bandit-v0")["max_actions"], preset_options("starpo-s")["max_actions"]
         (1, 10)
     """
-    chosen = [values for values in PRESETS[name].values if values.env in (None, env)]
+    chosen = [values for values in PRESETS[name].values if not values.envs or env in values.envs]
     return {option: value for values in chosen for option, value in values.options.items()}
