@@ -130,6 +130,9 @@ def _check_stepping(args: Options) -> None:
             f"env_timeout is {timeout} and env_workers 0, but only a step in another thread can be given up; set "
             "env_workers to 1 or more"
         )
+    size = args.rollout_batch_size
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise ValueError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
 
 
 def check_combinations(args: Options) -> None:

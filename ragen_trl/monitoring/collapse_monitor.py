@@ -153,7 +153,10 @@ class CollapseMonitor(TrainerCallback):
     def on_rollout(self, event: RolloutEvent) -> None:
         """Measure a rollout of whole trajectories; called by the trainers of this package."""
         began = time.perf_counter()
-        self._log(rollout_measures(event.rollout, self._pieces))
+        found = rollout_measures(event.rollout, self._pieces)
+        if not self.trainer.args.think:
+            found.pop("thought_tokens", None)  # a tag that was sampled by chance is no thought
+        self._log(found)
         self._spent("seconds", began)
         if self._due(event.step):
             self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
