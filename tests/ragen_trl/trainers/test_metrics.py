@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, shown_advantages
+from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, sampler_metrics, shown_advantages
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -163,3 +163,29 @@ def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> 
         shown = of_all(one, torch.tensor(seeds)[:, None], gather)
         assert asked == [seeds]
         assert shown == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
+    """Gaps of 0.5 and 0.1 with ratios of 2 and 0.5 here; one of 0.3 with 4 there. A token without a score has no gap."""
+    here = (torch.tensor([[0.5, -0.1, 9.0, float("nan")]]), torch.tensor([[2.0, 0.5, 9.0, 1.0]]))
+    there = (torch.tensor([[0.3, 9.0, 9.0, 9.0]]), torch.tensor([[4.0, 9.0, 9.0, 9.0]]))
+    masks = (torch.tensor([[1, 1, 0, 1]]), torch.tensor([[1, 0, 0, 0]]))
+    sent: list[torch.Tensor] = []
+
+    def asked(local: torch.Tensor) -> torch.Tensor:
+        sent.append(local)
+        return local
+
+    sampler_metrics(*there, masks[1], asked)
+    found = sampler_metrics(*here, masks[0], lambda local: torch.cat([local, sent.pop(0)]))
+    assert found == pytest.approx(
+        {
+            "sampling/sampling_logp_difference/mean": 0.3,
+            "sampling/sampling_logp_difference/max": 0.5,
+            "sampling/importance_sampling_ratio/min": 0.5,
+            "sampling/importance_sampling_ratio/mean": 7.5 / 4,
+            "sampling/importance_sampling_ratio/max": 4.0,
+        }
+    )
+    rows = sampler_metrics(here[0], torch.tensor([[3.0]]), masks[0], lambda local: local)
+    assert rows["sampling/importance_sampling_ratio/max"] == 3.0
