@@ -18,6 +18,7 @@ from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
 ZERO_2: dict[str, Any] = {
     "zero_optimization": {"stage": 2},
     "zero_allow_untested_optimizer": True,
+    "gradient_clipping": "auto",  # without it, DeepSpeed clips at 1
     "train_micro_batch_size_per_gpu": "auto",
     "gradient_accumulation_steps": "auto",
 }
