@@ -221,7 +221,14 @@ class TrajectoryTrainer(RolloutTrainer):
 
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""
-        if inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients):
+        unneeded = inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients)
+        if unneeded and self.is_deepspeed_enabled:
+            # Its engine wants a loss with a graph, and takes every step: filler is computed, with gradients of 0, and a
+            # step of nothing else has the learning rate 0, until the schedule sets it again.
+            if inputs["skip"]:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = 0.0
+        elif unneeded:
             self._record_bonus(torch.zeros((), device=self.accelerator.device), bool(inputs["skip"]))
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
