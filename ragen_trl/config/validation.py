@@ -111,6 +111,11 @@ def check_values(args: Options) -> None:
         raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
     if isinstance(args.env_kwargs, str):
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+    if not isinstance(args.chat_template_kwargs, dict | None):
+        raise ValueError(
+            f"chat_template_kwargs is {args.chat_template_kwargs!r}; write it as JSON, for example "
+            "'{\"enable_thinking\": false}'"
+        )
 
 
 def _check_stepping(args: Options) -> None:
