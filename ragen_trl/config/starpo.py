@@ -27,7 +27,6 @@ _NOT_HONOURED: dict[str, Any] = {
     "repetition_penalty": 1.0,
     "generation_kwargs": None,
     "cache_implementation": None,
-    "chat_template_kwargs": None,
     "pad_to_multiple_of": None,
     "mask_truncated_completions": False,
 }

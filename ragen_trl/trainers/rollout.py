@@ -20,6 +20,7 @@ from ragen_envs import AgentTurns
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
@@ -102,6 +103,7 @@ class RolloutTrainer(TRLAdapter):
             raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         check_policy(model, None if peft_config is not None else args.beta)
         check_loadable(model, args)
+        warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
