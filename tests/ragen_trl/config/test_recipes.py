@@ -27,3 +27,8 @@ def test_warm_starts_are_of_the_embedded_model() -> None:
     assert warm_start_defaults("ragen/ToyShop-v0", None)["noise"] == 0.4
     assert warm_start_defaults("ragen/Bandit-v0", None)["demonstrations"] == 4000
     assert warm_start_defaults(LAKE, None) == warm_start_defaults("ragen/Bandit-v0", "Qwen/Qwen2.5-0.5B-Instruct") == {}
+
+
+def test_webshop_is_trained_with_credit_on_the_way() -> None:
+    """Its success stays the task's own: the environment says so, whatever the reward is."""
+    assert defaults("ragen/WebShop-v0", None)["env_kwargs"] == {"reward": "tiered"}
