@@ -41,7 +41,7 @@ from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_depend
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl_adapter import (
+from ragen_trl.trainers.trl_plain import (
     last_rollout,
     load_weights,
     log_training,
