@@ -23,6 +23,7 @@ from trl import GRPOConfig, TrlParser
 
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
@@ -50,6 +51,7 @@ class _Chosen:
     algo: str = field(default="starpo-s")
     advantage: str = field(default="group")
     model: str | None = field(default=None)
+    num_train_epochs: float | None = field(default=None)
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -127,11 +129,8 @@ def parse(
     if chosen.algo not in ALGORITHMS:
         raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
-    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
-    if WarmStartConfig in dataclasses:
-        recipe |= warm_start_defaults(chosen.env, chosen.model)
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **recipe, **recorded, "env": chosen.env}
+    others = {"output_dir": "", **_recipe(chosen, dataclasses), **recorded, "env": chosen.env}
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
@@ -141,10 +140,33 @@ def parse(
     for name in ("env_weights", "reward_weights"):
         if getattr(parsed[-1], name) is not None:
             raise OptionError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
+    if parsed[-1].max_steps < 0:
+        parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
     make_turns(chosen.env, parsed[-1]).close()
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
+
+
+def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
+    assert chosen.env is not None
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    if WarmStartConfig in dataclasses:
+        recipe |= warm_start_defaults(chosen.env, chosen.model)
+    if chosen.num_train_epochs is not None:  # how long to train has been said
+        recipe.pop("max_steps", None)
+    return recipe
+
+
+def _steps_of_epochs(args: StarPOConfig) -> int:
+    """The updates of a run whose length is given in epochs: a command plays one environment, so they are known."""
+    if args.num_train_seeds is None:
+        raise OptionError(
+            f"num_train_epochs is {args.num_train_epochs:g}, but an epoch needs start states; add --num_train_seeds, "
+            "or give --max_steps instead"
+        )
+    rollouts = args.num_train_epochs * (args.num_train_seeds // args.groups_per_generation)
+    return max(1, math.ceil(rollouts * args.steps_per_rollout))
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
