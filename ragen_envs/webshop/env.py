@@ -31,7 +31,7 @@ MAX_ACTION_LENGTH = 1000
 DEFAULT_CATALOG = "synthetic"
 
 # Texts that may be actions. The store decides.
-_ACTION = re.compile(r"(?:search|click|filter)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
+_ACTION = re.compile(r"(?:search|click|filter|buy)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
@@ -62,10 +62,12 @@ class WebShop(TextEnv):
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
     id, an option. Case and surrounding blanks do not matter. On a page of results also `filter[price<50]`,
-    `filter[category=fashion]`, `filter[color=red]`, and `filter[all]` to remove all filters. `available_actions` in the
-    information lists what can be clicked. In parity mode there are no filters, and the store gets an action exactly as
-    it is written, blanks included. There are two limits that the original does not have: an action's length, and that
-    lone surrogates and control characters cannot be searched for.
+    `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove all filters.
+    `buy[id]` buys a product that the page shows: among results without options, on its own pages with those chosen so
+    far, as `click[buy now]` does there. `available_actions` in the information lists what can be clicked and bought. In
+    parity mode these two verbs do not exist, and the store gets an action exactly as it is written, blanks included.
+    There are two limits that the original does not have: an action's length, and that lone surrogates and control
+    characters cannot be searched for.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
@@ -89,7 +91,8 @@ class WebShop(TextEnv):
     `success`: the score is 1. `action_is_valid`: the store understood the action and could carry it out.
     `action_is_effective`: the page changed. `task_score`: score of the purchase in every reward mode, 0.0 before it.
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
-    `available_actions`: what the page offers, a named tuple: has_search_bar, and the labels in clickables.
+    `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
+    and the identifiers in buyable.
     `goal_id`: number of the goal. `url`: address of the page.
 
     ## Arguments
@@ -163,11 +166,15 @@ class WebShop(TextEnv):
     @property
     def instruction(self) -> str:
         """The rules of every episode; the pages say what to buy."""
-        filters = "" if self.parity else " On results you can also narrow them: filter[price<50]."
-        return (
+        task = (
             "Buy the product that the instruction on the page asks for, with the right options and within the price. "
-            f"search[words] looks for products, click[label] presses what the page offers.{filters} "
-            "You can buy once: click[buy now]."
+            "search[words] looks for products, click[label] presses what the page offers. "
+        )
+        if self.parity:
+            return f"{task}You can buy once: click[buy now]."
+        return (
+            f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
+            "You can buy once: click[buy now], or buy[id] for a product on the page, with the options chosen so far."
         )
 
     @property

@@ -109,15 +109,17 @@ def segment_loss(
         args: Clip ranges and β.
     """
     mask = batch["completion_mask"] * batch["tool_mask"]
+    # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
+    off = ~mask.bool()
+    logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
     advantages = batch["advantages"] if batch["advantages"].ndim == 2 else batch["advantages"][:, None]
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     per_token = clipped_surrogate(logprobs, old_logprobs, advantages, args.epsilon, high, args.delta)
     if ref_logprobs is not None:
-        off = ~mask.bool()
-        kl = kl_penalty(logprobs.masked_fill(off, 0.0), ref_logprobs.masked_fill(off, 0.0), "k3")
-        if args.use_bias_correction_kl:  # as in TRL: an estimate on samples of the old policy
-            kl = kl * (logprobs - old_logprobs).masked_fill(off, 0.0).exp()
+        kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
+        if args.use_bias_correction_kl:  # as in TRL: its gradient is that of KL(π ‖ π_ref)
+            kl = kl * (logprobs - old_logprobs).exp()
         per_token = per_token + args.beta * kl
-    means = per_token.masked_fill(~mask.bool(), 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
+    means = per_token.masked_fill(off, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
     loss: torch.Tensor = (means * batch["trajectory_share"]).sum() / batch["step_trajectories"]
     return loss

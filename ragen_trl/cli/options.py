@@ -1,4 +1,4 @@
-"""From a command line to configurations: YAML file, recipe, a saved model's ``play.json``, and options as typed.
+"""From a command line to configurations: recipe, a saved model's ``play.json``, preset, YAML file, options as typed.
 
 The parser is TRL's, so options are the fields of the dataclasses. Added here: the error about an unknown option
 suggests the nearest name; the error about a value of the wrong type names option and value, also for a YAML file; and
@@ -22,8 +22,10 @@ import yaml
 from trl import GRPOConfig, TrlParser
 
 from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.recipes import defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
@@ -48,10 +50,11 @@ class _Chosen:
     """The options that decide the defaults of all others."""
 
     env: str | None = field(default=None)
-    algo: str = field(default="starpo-s")
-    advantage: str = field(default="group")
+    algo: str | None = field(default=None)
+    advantage: str | None = field(default=None)
     model: str | None = field(default=None)
     num_train_epochs: float | None = field(default=None)
+    preset: str | None = field(default=None)
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -103,7 +106,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 def parse(
     command: str, given: Mapping[str, Any], rest: Sequence[str], *dataclasses: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Read the options: command line, then YAML file, then the model's play.json, then the recipe.
+    """Read the options: command line, then YAML file, then the preset, the model's play.json, and the recipe.
 
     Args:
         command: Name of the command, for its help.
@@ -123,14 +126,14 @@ def parse(
     first.set_defaults_with_config(**{name.name: given[name.name] for name in fields(_Chosen) if name.name in given})
     chosen = first.parse_args_into_dataclasses(list(rest), return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
-    chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
+    preset = _choose(chosen, str(recorded.get("env", dataclasses[0].env)))
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
-    if chosen.algo not in ALGORITHMS:
-        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **_recipe(chosen, dataclasses), **recorded, "env": chosen.env}
+    others = {"output_dir": "", **_recipe(chosen, dataclasses), **recorded, **preset, "env": chosen.env}
+    if chosen.num_train_epochs is not None:  # how long to train has been said
+        others.pop("max_steps", None)
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
@@ -149,12 +152,10 @@ def parse(
 
 
 def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
-    assert chosen.env is not None
+    assert chosen.env is not None and chosen.algo is not None and chosen.advantage is not None
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
-    if chosen.num_train_epochs is not None:  # how long to train has been said
-        recipe.pop("max_steps", None)
     return recipe
 
 
@@ -167,6 +168,34 @@ def _steps_of_epochs(args: StarPOConfig) -> int:
         )
     rollouts = args.num_train_epochs * (args.num_train_seeds // args.groups_per_generation)
     return max(1, math.ceil(rollouts * args.steps_per_rollout))
+
+
+def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
+    """Fill in what the user left open of ``chosen``; returns the options of the preset that are read.
+
+    Args:
+        chosen: Changed in place.
+        env: What is played if neither the user nor the preset says.
+
+    Raises:
+        OptionError: If there is no such preset or algorithm, or the preset is for another algorithm.
+    """
+    if chosen.preset is not None and chosen.preset not in PRESETS:
+        raise OptionError(f"preset is {chosen.preset!r}; choose one of {', '.join(PRESETS)}")
+    everywhere = {} if chosen.preset is None else preset_options(chosen.preset)
+    chosen.env = chosen.env or everywhere.get("env", env)
+    chosen.algo = chosen.algo or everywhere.get("algo", "starpo-s")
+    chosen.advantage = chosen.advantage or everywhere.get("advantage", "group")
+    if chosen.algo not in ALGORITHMS:
+        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+    if chosen.preset is None:
+        return {}
+    if "a-star-po" in {chosen.algo, everywhere["algo"]} and chosen.algo != everywhere["algo"]:
+        raise OptionError(
+            f"algo is {chosen.algo!r}, and preset {chosen.preset!r} is for {everywhere['algo']!r}; leave one out"
+        )
+    unread = {name for names in READ.values() for name in names} - set(READ.get(chosen.advantage, ()))
+    return {name: value for name, value in preset_options(chosen.preset, chosen.env).items() if name not in unread}
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:

@@ -93,6 +93,9 @@ class EvalArguments(ModelArguments):
 class RunArguments(EvalArguments):
     """What a run does; how it trains is in the training configuration."""
 
+    preset: str | None = field(
+        default=None, metadata={"help": "Published settings in place of the defaults; the presets are listed below."}
+    )
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     monitor: str = field(
@@ -106,10 +109,10 @@ class RunArguments(EvalArguments):
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
-    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``."""
+    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
     model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
-    return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
+    return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
@@ -186,6 +189,7 @@ def _summary(
         "env_kwargs": args.env_kwargs or {},
         "environment": about(run.env, args),
         "algo": run.algo,
+        "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),

@@ -4,7 +4,7 @@ import math
 import threading
 from typing import Any, TypeAlias
 
-from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
 from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
 
@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "baseline": BASELINES,
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
+    "critic_lr_scheduler_type": CRITIC_SCHEDULES,
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
@@ -82,7 +83,12 @@ def check_values(args: Options) -> None:
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
-    for name in ("critic_warmup_steps", "max_refills", "step_weight", "entropy_coef", "epsilon"):
+    for name in ("critic_batch_size", "critic_epochs"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
+    of_critic = ("critic_warmup_steps", "critic_lr_warmup_rollouts")
+    for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon"):
         if getattr(args, name) < 0:
             raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
     for name in ("temperature", "critic_learning_rate"):
@@ -124,6 +130,9 @@ def _check_stepping(args: Options) -> None:
             f"env_timeout is {timeout} and env_workers 0, but only a step in another thread can be given up; set "
             "env_workers to 1 or more"
         )
+    size = args.rollout_batch_size
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise ValueError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
 
 
 def check_combinations(args: Options) -> None:
@@ -135,6 +144,7 @@ def check_combinations(args: Options) -> None:
                 f"{getattr(type(args), name)!r}"
             )
     _check_credit(args)
+    _check_critic_rate(args)
     _check_updates(args)
     _check_vllm(args)
     _check_window(args)
@@ -161,6 +171,14 @@ def _check_credit(args: Options) -> None:
         raise ValueError(
             "multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; advantage "
             f"{args.advantage!r} needs 'sum_then_normalize'"
+        )
+
+
+def _check_critic_rate(args: Options) -> None:
+    if args.critic_lr_warmup_rollouts and args.critic_lr_scheduler_type == "constant":
+        raise ValueError(
+            f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts} and critic_lr_scheduler_type 'constant', "
+            "which has no warm-up; use 'constant_with_warmup'"
         )
 
 

@@ -5,6 +5,8 @@ marker texts. The text that it puts *between* one assistant reply and the next i
 to the ids that are already there. Some templates change earlier messages when later ones arrive (Qwen3 drops past
 ``<think>`` blocks). For these, TRL's training version of the template is used if there is one; otherwise the template
 is refused.
+
+Only the template writes control tokens: what stands in a message is text (`control_tokens`).
 """
 
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 
 from ragen_trl.errors import UserError
+from ragen_trl.rollout.control_tokens import ControlTokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -49,10 +52,15 @@ class Chat:
     ) -> None:
         self.tokenizer = tokenizer
         self.reply_prefix = reply_prefix
-        self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._control = ControlTokens(tokenizer)
+        content = self._control.hide(system_prompt or "")
+        self._system: list[Message] = [{"role": "system", "content": content}] if content else []
         self._template = self._append_only_template()
         self._around = self._fixed_text()
         between = self._between("")
+        # Control tokens that the template writes: in the first prompt, and from one reply to the next.
+        self._in_opening = self._control.count(self._control.encode(self._opening(_FIRST)))
+        self._in_between = self._control.count(self._control.encode(self._between(_NEXT)))
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
         opened = between.rstrip().endswith(reply_prefix)
         self._prefix_ids = [] if opened else self._encode(reply_prefix)
@@ -62,8 +70,8 @@ class Chat:
 
     def start(self, observation: str) -> list[int]:
         """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix."""
-        text = self._render([{"role": "user", "content": observation}], add_generation_prompt=True)
-        return self._encode(text) + self._prefix_ids
+        text = self._opening(self._control.hide(observation))
+        return self._control.encode(text, self._in_opening) + self._prefix_ids
 
     def extend(self, last_token: int, observation: str) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
@@ -73,7 +81,7 @@ class Chat:
                 that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
             observation: Content of the user message.
         """
-        ids = self._encode(self._between(observation))
+        ids = self._control.encode(self._between(self._control.hide(observation)), self._in_between)
         if self.end_of_turn_id is not None and last_token == self.end_of_turn_id:
             ids = ids[1:]
         return ids + self._prefix_ids
@@ -81,13 +89,17 @@ class Chat:
     def encode_reply(self, text: str) -> list[int]:
         """Token ids of a written reply, for demonstrations: the text without the forced prefix, then end-of-turn.
 
+        The tags of the reply format become the tokens that a model would sample, if the tokenizer has any. Other
+        control tokens in the text (a goal that the oracle repeats) stay text.
+
         Raises:
             ValueError: If ``text`` does not start with the forced prefix.
         """
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        return self._encode(text[len(self.reply_prefix) :]) + end
+        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True)
+        return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
         """Text of a sampled reply as the environment reads it: forced prefix, then the text without special tokens."""
@@ -99,6 +111,10 @@ class Chat:
         more = [declared] if isinstance(declared, int) else list(declared or ())
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
+
+    def _opening(self, observation: str) -> str:
+        """What the template writes up to the first reply."""
+        return self._render([{"role": "user", "content": observation}], add_generation_prompt=True)
 
     def _between(self, observation: str) -> str:
         """What the template writes after one assistant reply and before the next."""

@@ -6,6 +6,7 @@ calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 
 import logging
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,10 +21,11 @@ from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
-from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups
+from ragen_trl.trainers.checks import check_advantages, check_finite, check_loss, check_scored, checked_groups
 from ragen_trl.trainers.metrics import filter_metrics, masked_means, ratio_deviation, shown_advantages
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
+from ragen_trl.trainers.trl_adapter import Scores
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,15 @@ _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_t
 # What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio for each token.
 _TOKEN_MEANS = ("kl", "entropy")
 _TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
+
+
+# What a loss that is not finite may have come from.
+_PARTS_OF_A_LOSS = {
+    "ref_per_token_logps": "log-probabilities of the reference",
+    "old_per_token_logps": "log-probabilities before the update",
+    "importance_sampling_ratio": "vLLM's importance ratios",
+    "advantages": "advantages",
+}
 
 
 class TrajectoryTrainer(RolloutTrainer):
@@ -183,27 +194,63 @@ class TrajectoryTrainer(RolloutTrainer):
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""
         if inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients):
+            self._record_bonus(torch.zeros((), device=self.accelerator.device), bool(inputs["skip"]))
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
             # is computed even if it is filler, because processes exchange gradients in it.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
         # Sorted by length, micro-batches hold different numbers of tokens: their means are weighted by their share.
         # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
-        of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.importance_sampling_level == "token" else ()))
+        of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.token_ratios(inputs) else ()))
         share = inputs["token_share"].item()
         with self.revised_metrics(dict.fromkeys(of_tokens, share), keep=not inputs["empty"]):
             with self.recorded_scores() as scores:
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)
             check_scored(scores)
-            logprobs, entropies = scores[-1]
             mask = inputs["completion_mask"] * inputs["tool_mask"]
-            deviation = ratio_deviation(logprobs, inputs["sampling_per_token_logps"], mask.bool())
-            largest = self.accelerator.gather(deviation).max().item()
-            self.record("train", {"sampling/ratio_deviation_max": largest})
-            if self.args.entropy_coef and not self.args.use_adaptive_entropy:
-                loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["step_tokens"])
+            policy_loss = loss.detach()
+            if self._static_bonus:
+                bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])
+                loss = loss - self.args.entropy_coef * bonus
+            self._check_and_compare(loss, scores[-1], inputs, mask.bool())
+        self._record_bonus(policy_loss, bool(inputs["skip"]))
         return loss
+
+    @property
+    def _static_bonus(self) -> bool:
+        return bool(self.args.entropy_coef) and not self.args.use_adaptive_entropy
+
+    def _check_and_compare(
+        self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor
+    ) -> None:
+        """Stop all processes if a loss is not finite; log how far the policy is from the one that sampled."""
+        deviation = ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
+        found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
+        largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
+        named = {"log-probabilities of the policy": scores.logprobs, "entropies": scores.entropies}
+        named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
+        parts = {
+            text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
+            for text, value in named.items()
+            if value is not None
+        }
+        micro_batches = self.args.gradient_accumulation_steps
+        place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}"
+        check_finite(loss, not anywhere, place, parts)
+        self.record("train", {"sampling/ratio_deviation_max": largest})
+
+    def _record_bonus(self, policy_loss: torch.Tensor, skipped: bool) -> None:
+        """Log what TRL logs with its own bonus: the loss without it, and its weight.
+
+        The mean over an update's micro-batches is the update's loss, as that of ``loss``.
+        """
+        if not self._static_bonus or skipped:
+            return
+        scaled = policy_loss.float() * self.current_gradient_accumulation_steps
+        self.record("train", {"policy_loss": self.accelerator.gather(scaled).mean().item()})
+        if self.accelerator.sync_gradients:
+            self.record("train", {"entropy_coef": self.args.entropy_coef})
 
     def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
         """Show advantages in TRL's table of completions, which holds the last rollout, and events to observers."""

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from transformers import PreTrainedModel
 from trl import GRPOTrainer
 
 from ragen_trl.trainers.evaluation_totals import EvaluationTotals
@@ -104,9 +103,8 @@ class TRLEvaluation(GRPOTrainer):  # type: ignore[misc]
         tokens = lengths[:real].sum() * self.accelerator.num_processes  # TRL divides it by the processes
         return {**batch, "completion_mask": mask, "num_items_in_batch": tokens, "real_rows": real}
 
-    def _evaluation_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss of an evaluation batch, added to an evaluation that runs."""
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
+    def _record_loss(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """Add the loss of a batch, TRL's, to an evaluation that runs."""
         if self._evaluated is not None:
             tokens = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
             self._evaluated.add_batch(self._drained(), self.accelerator.reduce(tokens, "sum").item())

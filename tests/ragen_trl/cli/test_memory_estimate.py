@@ -1,15 +1,10 @@
 """The memory estimate: the published Qwen2.5-0.5B by hand, and what torch holds in a small update, tensor by tensor."""
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, T5Config
 from trl.trainer.utils import add_fused_lm_head
 
@@ -22,6 +17,7 @@ from ragen_trl.cli.memory_estimate import (
     peak_bytes,
     shape_of,
 )
+from tests.support.ragen_trl.live_bytes import counted
 
 QWEN = Qwen2Config(
     vocab_size=151936,
@@ -158,44 +154,6 @@ def test_activations_are_what_autograd_keeps_to_the_byte(lora: int, dtype: torch
     copies = 2 * shape.linear_weights // 3 if mixed and size == 4 else 0
     copies += 2 * lora * shape.linear_widths // 3 if mixed else 0
     assert each == 2 * 64 * activation_bytes(shape, use) + copies
-
-
-class LiveBytes(TorchDispatchMode):
-    """Bytes of the tensors that operations have made and somebody still holds, and the most there ever were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._known:
-            self._known.add(storage._cdata)
-            self.now += storage.nbytes()
-            self.peak = max(self.peak, self.now)
-            weakref.finalize(storage, self._remove, storage._cdata, storage.nbytes())
-
-    def _remove(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.add(leaf)
-        return result
-
-
-@contextmanager
-def counted(model: Any) -> Iterator[LiveBytes]:
-    """Count from here on, the model's parameters included."""
-    live = LiveBytes()
-    for parameter in model.parameters():
-        live.add(parameter)
-    with live:
-        yield live
 
 
 @pytest.mark.parametrize(("lora", "checkpointing"), [(0, False), (0, True), (16, False), (16, True)])

@@ -1,4 +1,4 @@
-"""The public names that `trl_adapter` gives to TRL's private members, each against TRL itself.
+"""The public names that `trl_adapter` and `trl_plain` give to TRL's private members, each against TRL itself.
 
 What TRL does with these members by itself is in ``test_trl_contract.py``.
 """
@@ -13,7 +13,7 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.trainers.trl_adapter import (
+from ragen_trl.trainers.trl_plain import (
     last_rollout,
     load_weights,
     log_training,
