@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "baseline": BASELINES,
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
+    "sampler_check": ("stop", "warn"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),

@@ -24,6 +24,7 @@ from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored
 from ragen_trl.trainers.metrics import filter_metrics, masked_means, ratio_deviation, shown_advantages
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
+from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +49,21 @@ class TrajectoryTrainer(RolloutTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.observers: list[Observer] = []
+        self._sampler_is_checked = False
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
 
         Raises:
+            SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
+                than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
             ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
             self.load_algorithm_state(checkpoint)
+        self._sampler_is_checked = False  # a resumed run has other weights, and perhaps another machine
         self.before_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -199,11 +204,32 @@ class TrajectoryTrainer(RolloutTrainer):
             logprobs, entropies = scores[-1]
             mask = inputs["completion_mask"] * inputs["tool_mask"]
             deviation = ratio_deviation(logprobs, inputs["sampling_per_token_logps"], mask.bool())
+            self._check_sampler(logprobs, inputs)
             largest = self.accelerator.gather(deviation).max().item()
             self.record("train", {"sampling/ratio_deviation_max": largest})
             if self.args.entropy_coef and not self.args.use_adaptive_entropy:
                 loss = loss - self.args.entropy_coef * entropy_bonus(entropies, mask, inputs["step_tokens"])
         return loss
+
+    def _check_sampler(self, logprobs: torch.Tensor, inputs: dict[str, Any]) -> None:
+        """Compare with the sampler until the first update of this training, micro-batch by micro-batch."""
+        if self._sampler_is_checked:
+            return
+        self._sampler_is_checked = self.accelerator.sync_gradients
+        self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
+
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
+        """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.
+
+        Args:
+            parts: (4,) of this process, from `measure_gap`.
+
+        Raises:
+            SamplerMismatchError: If they differ by more than rounding and ``args.sampler_check`` is "stop".
+        """
+        gap = Gap.of(self.accelerator.gather(parts))
+        check_gap(gap, self._tolerance, self.model_name, self.args.sampler_check == "stop")
+        return gap
 
     def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
         """Show advantages in TRL's table of completions, which holds the last rollout, and events to observers."""
