@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
@@ -98,7 +98,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
         self._recordings: list[list[Scores]] = []
         args, model = options["args"], options["model"]
-        args._n_gpu = min(args.n_gpu, 1)  # one device per process, on a machine with several GPUs as well
+        use_one_device(args)
         if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
@@ -388,6 +388,11 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
     """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
     for name, value in values.items():
         trainer._metrics["train"][name].append(float(value))
+
+
+def use_one_device(args: TrainingArguments) -> None:
+    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
+    args._n_gpu = min(args.n_gpu, 1)
 
 
 def load_weights(trainer: Trainer, folder: Path) -> None:

@@ -18,8 +18,6 @@ from transformers import TrainerState
 from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, Trajectory
-from ragen_trl.policies.model_support import with_positions
-from ragen_trl.trainers.trl_adapter import TRLAdapter
 from tests.support.project import ROOT, VECTORS
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
@@ -170,25 +168,6 @@ def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
     expected = torch.stack([logits[2, 4], logits[3, 5]])
     torch.testing.assert_close(logprobs[0], expected)
     torch.testing.assert_close(entropies[0], -(logits.exp() * logits).sum(-1)[2:4])
-
-
-def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
-    """In one pass, without positions: so a call that adds them (``with_positions``) can take the model's place."""
-    trainer = small_trainer(tmp_path, lottery())
-    seen: list[dict[str, Any]] = []
-
-    def call(**inputs: Any) -> Any:
-        seen.append(inputs)
-        return trainer.model(**inputs)
-
-    ids, attention = torch.tensor([[9, 9, 5, 6], [5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
-    score = super(TRLAdapter, trainer)._get_per_token_logps_and_entropies
-    score(call, ids, attention, 2)
-    score(with_positions(call, trainer.model, attention), ids, attention, 2)
-    plain, placed = seen
-    assert set(plain) == {"input_ids", "attention_mask", "labels", "fused_lm_head"}
-    assert set(placed) - set(plain) == {"position_ids"}
-    assert placed["position_ids"].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
 
 
 def test_the_trainer_state_is_the_last_file_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
