@@ -90,7 +90,8 @@ def measure(case: Case) -> dict[str, Any]:
         lines = [line for line in lines if line.name != "AdamW"]
     estimated = phase_bytes(lines, case.phase) / MIB
     parts = {line.name: line.bytes / MIB for line in lines if line.phase in ("always", case.phase)}
-    return {**asdict(case), "longest": tokens, "prompt": prompt, "peak_mib": peak, "estimate_mib": estimated, "parts_mib": parts}
+    measured = {"longest": tokens, "prompt": prompt, "peak_mib": peak, "estimate_mib": estimated, "parts_mib": parts}
+    return {**asdict(case), **measured}
 
 
 def _model(config: Qwen2Config) -> PreTrainedModel:
