@@ -29,6 +29,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train_step": updates.update_tables,
     "rollout_stepping": rollouts.stepping_table,
     "rollout_throughput": rollouts.throughput_tables,
+    "rollout_memory": rollouts.memory_table,
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
