@@ -167,15 +167,14 @@ class Critic:
             Over all processes. Means over the steps: ``critic/value_loss``, ``critic/clip_fraction`` and
             ``critic/grad_norm`` (before clipping). Before the update: ``critic/explained_variance`` = 1 − Var(R − V) /
             Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. And the step's
-            ``critic/learning_rate``. Empty, without an update, if ``mask`` is 0 everywhere.
+            ``critic/learning_rate``. Empty, without an update, if ``mask`` is 0.
 
         Raises:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
         batch = self._batch(trajectories, targets, mask, old_values)
-        metrics = self._fit(batch)
-        if not metrics:
+        if not (metrics := self._fit(batch)):
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
         parts = _parts(used, minibatches, epochs, seed)

@@ -73,7 +73,7 @@ def test_steps_of_the_critic(trajectories: int, options: dict[str, Any], expecte
     ],
 )
 def test_updates_on_a_rollout_by_default(options: dict[str, Any], expected: tuple[int, ...]) -> None:
-    """Accumulation, micro-batches of a rollout, updates, rollouts; a rollout has 128 trajectories unless it is given."""
+    """Accumulation, micro-batches of a rollout, updates, rollouts of 128 trajectories unless more is given."""
     args = StarPOConfig(output_dir="unused", use_cpu=True, report_to="none", bf16=False, **options)
     found = (args.gradient_accumulation_steps, args.steps_per_generation, args.max_steps, args.num_rollouts)
     assert found == expected
