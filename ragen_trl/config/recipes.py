@@ -130,4 +130,6 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
     if known and advantage in CRITIC_ADVANTAGES:
         embedded["critic_learning_rate"] = 1e-3
+    if not known and advantage in CRITIC_ADVANTAGES:
+        embedded["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
     return {**EVERY_RUN, **embedded, **played(env, known)}
