@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
     "critic_lr_scheduler_type": CRITIC_SCHEDULES,
+    "sampler_check": ("stop", "warn"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
@@ -259,6 +260,12 @@ def _check_updates(args: Options) -> None:
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+        )
+    if not args.ds3_gather_for_generation:
+        raise ValueError(
+            "ds3_gather_for_generation is False: with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and "
+            "processes whose episodes take more turns make more passes, so that they would wait for the others for ever; "
+            "leave it True, and where memory is short use LoRA"
         )
 
 
