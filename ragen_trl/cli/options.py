@@ -216,13 +216,14 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
 
 def _check_ranges(options: Mapping[str, Any]) -> None:
     """Raise `OptionError` for values that TRL and transformers refuse late, or with a traceback."""
-    if isinstance(options["env_kwargs"], str):
-        try:
-            json.loads(options["env_kwargs"])
-        except ValueError as error:
-            raise OptionError(
-                f"env_kwargs is {options['env_kwargs']!r}, which is no JSON ({error}); for example '{{\"size\": 5}}'"
-            ) from None
+    for name, example in {"env_kwargs": '{"size": 5}', "chat_template_kwargs": '{"enable_thinking": false}'}.items():
+        if isinstance(options[name], str):
+            try:
+                json.loads(options[name])
+            except ValueError as error:
+                raise OptionError(
+                    f"{name} is {options[name]!r}, which is no JSON ({error}); for example '{example}'"
+                ) from None
     for name, value in options.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{name} is {value}; it takes a finite number")

@@ -23,12 +23,12 @@ REFUSED: dict[str, Refused] = {
     "min_p": Refused(None, "use temperature, top_k or top_p"),
     "repetition_penalty": Refused(1.0, "use temperature, or a reward function against repetition"),
     "generation_kwargs": Refused(None, "use temperature, top_k, top_p, max_reply_length and stop_at_answer"),
-    "chat_template_kwargs": Refused(None, "use system_prompt and think, or give the tokenizer another chat_template"),
     "cache_implementation": Refused(None, "the KV cache is kept over all turns anyway; for speed use use_vllm=True"),
     "pad_to_multiple_of": Refused("auto", "rows of like length are put together, and cut to the longest"),
     "mask_truncated_completions": Refused(
         False, "raise max_completion_length, or set cut_penalty, the price of a reply that a token limit cuts"
     ),
+    "disable_dropout": Refused(True, "dropout would score replies in another network than the one that sampled them"),
     "max_tool_calling_iterations": Refused(None, "use max_turns, max_actions_per_turn and max_actions"),
     "use_transformers_continuous_batching": Refused(False, "for speed use use_vllm=True"),
     "transformers_continuous_batching_config": Refused(None, "for speed use use_vllm=True"),
@@ -71,7 +71,7 @@ NO_EFFECT: dict[str, str] = {
 
 # Set to another value in a training run of the tests.
 TRAINED = (
-    *"output_dir model_init_kwargs trust_remote_code disable_dropout cast_lm_head_to_fp32 num_generations".split(),
+    *"output_dir model_init_kwargs trust_remote_code cast_lm_head_to_fp32 num_generations".split(),
     *"num_generations_eval max_completion_length shuffle_dataset generation_batch_size steps_per_generation".split(),
     *"temperature top_p top_k beta num_iterations epsilon delta epsilon_high sapo_temperature_neg".split(),
     *"sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg importance_sampling_level".split(),
@@ -87,7 +87,7 @@ TRAINED = (
     *"eval_on_start eval_accumulation_steps do_eval save_only_model save_strategy save_steps".split(),
     *"save_total_limit load_best_model_at_end metric_for_best_model greater_is_better seed".split(),
     *"use_cpu dataloader_drop_last dataloader_num_workers dataloader_pin_memory".split(),
-    *"dataloader_persistent_workers dataloader_prefetch_factor skip_memory_metrics".split(),
+    *"dataloader_persistent_workers dataloader_prefetch_factor skip_memory_metrics chat_template_kwargs".split(),
 )
 
 # Used in the tests with a vLLM engine, in part a fake one; what is for a server, with a server of the tests.

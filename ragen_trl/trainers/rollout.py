@@ -3,6 +3,8 @@
 Only wiring; what it needs of TRL's inside is in `trl_adapter`.
 """
 
+import logging
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -13,13 +15,14 @@ from typing import Any, TypeAlias
 import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig
+from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_envs import AgentTurns
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
@@ -41,9 +44,13 @@ from ragen_trl.trainers.arguments import (
     unique_reward_names,
 )
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
+from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
+from ragen_trl.trainers.self_check import Tolerance, tolerance_for
 from ragen_trl.trainers.trl_adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | IterableDataset]
 """What TRL takes for ``eval_dataset``."""
@@ -87,6 +94,8 @@ class RolloutTrainer(TRLAdapter):
     Raises:
         ArgumentError: If an argument is of the wrong kind or is refused, or reward functions would lack columns.
         ModelNotFoundError: If ``model`` names nothing that can be loaded.
+        UnsupportedModelError: If ``model`` or ``peft_config`` is one whose tokens would be scored otherwise than they
+            are sampled, or that is spread over several devices.
         gymnasium.error.NameNotFound: If ``env`` is an unknown id.
         EnvSpecError: If environments are missing, described twice, or cannot share a run.
         StartStateError: If start states or weights do not fit the run.
@@ -121,8 +130,9 @@ class RolloutTrainer(TRLAdapter):
         args = self._checked_args(args)
         self._extra = listed_rewards(reward_funcs)
         functions = self._functions(args)
-        check_policy(model, None if peft_config is not None else args.beta)
+        check_policy(model, args, peft_config)
         check_loadable(model, args)
+        warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
@@ -142,6 +152,7 @@ class RolloutTrainer(TRLAdapter):
         )
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
+        self._switch_off_dropout()
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         device = self.accelerator.device.type
@@ -234,6 +245,40 @@ class RolloutTrainer(TRLAdapter):
                 "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
 
+    def _switch_off_dropout(self) -> None:
+        model = self.accelerator.unwrap_model(self.model)
+        off = switch_off_dropout(model)
+        for adapter in model.peft_config.values() if isinstance(model, PeftModel) else []:  # TRL was there first
+            off |= {name: value for name, value in adapter.to_dict().items() if name.endswith("dropout") and value}
+        if off and self.is_world_process_zero():
+            listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
+            logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
+
+    @property
+    def model_name(self) -> str:
+        """What messages call the policy: its name, or its type if it was built in memory."""
+        config = self.accelerator.unwrap_model(self.model).config
+        return f"{config.name_or_path or 'a model in memory'} ({config.model_type})"
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        """How far the trainer's log-probabilities may be from the sampler's."""
+        model = self.accelerator.unwrap_model(self.model)
+        half = {"bf16": "bfloat16", "fp16": "float16"}.get(self.accelerator.mixed_precision)
+        own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
+        precision = half or own or ("float16" if self.args.tf32 else "float32")
+        return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm)
+
+    @property
+    def _sampler_slack(self) -> float:
+        """By how much the sampler's log-probabilities may be above the trainer's, in nats.
+
+        Those of `TransformersPolicy` are from before top-k and top-p; vLLM's are from after them.
+        """
+        if not self.use_vllm or (self.top_p == 1 and not self.top_k):
+            return 0.0
+        return math.inf if self.top_k else -math.log(self.top_p)
+
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
         """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
 
@@ -265,8 +310,8 @@ class RolloutTrainer(TRLAdapter):
         longest = self.args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
-    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
-        """Play the rows and let TRL score what was played."""
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> tuple[RolloutBatch, dict[str, Any]]:
+        """Play the rows and let TRL score what was played: the rollout, and TRL's generation batch."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
         envs = self._envs.take([self._tasks.spec(task) for task in tasks])
@@ -292,7 +337,7 @@ class RolloutTrainer(TRLAdapter):
         everyone = gather_object(summaries)
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
-        return RolloutBatch(
+        rollout = RolloutBatch(
             trajectories=played,
             rank=self.accelerator.process_index,
             ranks=tuple(row // len(rows) for row in range(len(everyone))),
@@ -300,8 +345,9 @@ class RolloutTrainer(TRLAdapter):
             weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
-            batch=batch,
+            pad_id=self.tokenizer.pad_token_id,
         )
+        return rollout, batch
 
     def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
         """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""
