@@ -42,6 +42,11 @@ REFUSED: dict[str, Refused] = {
     ),
     "remove_unused_columns": Refused(False, "rows need their seed, and reward functions get all other columns"),
     "auto_find_batch_size": Refused(False, "lower per_device_train_batch_size, and raise gradient_accumulation_steps"),
+    "ds3_gather_for_generation": Refused(
+        True,
+        "with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more "
+        "turns make more passes, so that they would wait for the others for ever; where memory is short use LoRA",
+    ),
     "fsdp": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
     "fsdp_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
     "parallelism_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
@@ -98,7 +103,7 @@ WITH_VLLM = (
 
 # TRL or Transformers alone reads them; the tests only make a configuration with them.
 PASSED_ON = (
-    *"router_aux_loss_coef ds3_gather_for_generation vllm_model_impl vllm_server_host vllm_server_port".split(),
+    *"router_aux_loss_coef vllm_model_impl vllm_server_host vllm_server_port".split(),
     *"vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization vllm_importance_sampling_clip_min".split(),
     *"vllm_importance_sampling_cap log_completions_hub_repo optim_args optim_target_modules fp16".split(),
     *"bf16_full_eval fp16_full_eval tf32 activation_checkpointing activation_checkpointing_kwargs".split(),

@@ -45,6 +45,7 @@ def logged(trainer: StarPOTrainer, name: str) -> list[float]:
     return [row[name] for row in trainer.state.log_history if name in row]
 
 
+@pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")
 @pytest.mark.parametrize("name", RUNS)
 def test_trains_with_options_of_trl(tmp_path: Path, name: str) -> None:
     """test_train_*: each ends with a finite loss and other weights than before."""
@@ -62,7 +63,7 @@ def test_trains_with_options_of_trl(tmp_path: Path, name: str) -> None:
     assert len(moved(trainer, before)) == len(before) if name != "precision" else True
     for key, value in options.items():
         shown = getattr(trainer.args, key)
-        assert shown == value or key in ("report_to", "logging_strategy"), key
+        assert shown == value or key in ("report_to", "logging_strategy", "model_init_kwargs"), key
     CHECKS.get(name, lambda trainer, folder: None)(trainer, tmp_path)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 # On two groups of four, unless a run says otherwise; "dataset" and "path" say what else a run needs.
 RUNS: dict[str, dict[str, Any]] = {
     "rollouts": {
-        "num_generations": 2, "generation_batch_size": 16, "per_device_train_batch_size": 8,
+        "num_generations": 2, "generation_batch_size": 16, "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2, "num_iterations": 2, "temperature": 1.3, "top_p": 0.9, "top_k": 50,
         "max_completion_length": 60, "shuffle_dataset": False, "scale_rewards": "batch", "max_steps": 4,
         "log_completions": True, "num_completions_to_print": 1, "log_unique_prompts": True,
@@ -20,8 +20,8 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "reference": {
         "beta": 0.1, "sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 1,
-        "model_init_kwargs": {"dtype": "float32"}, "trust_remote_code": True, "disable_dropout": True,
-        "epsilon": 0.1, "epsilon_high": 0.3, "delta": 4.0, "use_bias_correction_kl": True,
+        "model_init_kwargs": {"dtype": "float32"}, "trust_remote_code": True,
+        "epsilon": 0.1, "epsilon_high": 0.3, "delta": 4.0, "use_bias_correction_kl": False,
     },
     "off policy": {"loss_type": "dapo", "off_policy_mask_threshold": 0.5, "top_entropy_quantile": 0.5},
     "sapo": {"loss_type": "sapo", "sapo_temperature_neg": 1.2, "sapo_temperature_pos": 0.9},
@@ -49,6 +49,7 @@ RUNS: dict[str, dict[str, Any]] = {
 ELSEWHERE = {
     "output_dir": "small_trainer",
     "use_cpu": "small_trainer",
+    "chat_template_kwargs": "test_templates",
     "max_steps": "test_arguments",
     "num_train_epochs": "test_arguments",
     "torch_compile": "test_arguments",
@@ -74,7 +75,7 @@ CONSTRUCTED: dict[str, dict[str, Any]] = {
         "hub_revision": "r",
     },
     "memory": {
-        "router_aux_loss_coef": 0.1, "ds3_gather_for_generation": False, "optim_args": "a=1",
+        "router_aux_loss_coef": 0.1, "optim_args": "a=1",
         "optim_target_modules": "all-linear", "bf16_full_eval": True, "use_cache": True,
         "activation_checkpointing": True, "activation_checkpointing_kwargs": {"use_reentrant": False},
         "torch_compile_mode": "default", "use_liger_kernel": True, "liger_kernel_config": {"rope": True},
