@@ -8,6 +8,7 @@ import ast
 import inspect
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 from transformers import TrainerState
 from trl import GRPOTrainer
+from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from ragen_trl import StarPOTrainer, Trajectory
 from tests.support.project import ROOT, VECTORS
@@ -335,6 +337,16 @@ def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None
     assert isinstance(trainer, Spy)
     expected = [batch for batches in trainer.split for batch in batches]
     assert [id(batch["completion_ids"]) for batch in seen] == [id(batch["completion_ids"]) for batch in expected]
+
+
+def test_the_page_starts_a_server_as_trl_does() -> None:
+    """``trl vllm-serve``, which the page named, is deprecated; it starts this command with these options."""
+    page = (ROOT / "docs" / "several_gpus.md").read_text(encoding="utf-8")
+    command = build_command(ScriptArguments(model="m"))
+    imposed = shlex.join(command[command.index("--weight-transfer-config") :])
+    assert imposed.startswith("--weight-transfer-config '{\"backend\": \"nccl\"}' --logprobs-mode processed_logprobs")
+    assert "VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve" in page and imposed in page
+    assert "trl vllm-serve" not in page
 
 
 # Who uses private members
