@@ -15,6 +15,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig
 
@@ -34,12 +35,13 @@ from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.rollout.seeds import training_rows
+from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
+from ragen_trl.system.terminal import REPEAT
+from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
-from ragen_trl.trainers.rollout import RewardFunction
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
@@ -142,6 +144,15 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
     return changed
 
 
+def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
+    """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
+    if run.eval_env_kwargs is None or args.eval_strategy == "no":
+        return None
+    seeds = evaluation_rows(args.num_eval_seeds)["seed"]
+    kwargs = json.dumps(evaluated(run, args).env_kwargs or {})
+    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
+
+
 def _bonuses(run: RunArguments, args: StarPOConfig, say: Callable[[str], None]) -> list[RewardFunction]:
     """What is added to the environment's return; success ignores it."""
     if not run.consistency_weight:
@@ -150,6 +161,18 @@ def _bonuses(run: RunArguments, args: StarPOConfig, say: Callable[[str], None]) 
         say(f"consistency_weight {run.consistency_weight:g} adds nothing: think is False, so there are no thoughts")
     args.reward_weights = [1.0, run.consistency_weight]
     return [consistency_reward]
+
+
+def _trainer(
+    run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Callable[[str], None]
+) -> TrajectoryTrainer:
+    return ALGORITHMS[run.algo][1](
+        *(model, run.env, args),
+        reward_funcs=_bonuses(run, args, say),
+        eval_dataset=_quick_rows(run, args),
+        callbacks=[stop],
+        peft_config=_lora(run),
+    )
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
@@ -178,10 +201,9 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
     check(run, args)
-    held_out = evaluated(run, args)
     if run.model is not None:
         check_model(run.model)
-    folder = Path(args.output_dir)
+    folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
@@ -191,22 +213,20 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say(f"{name:>8}: {found.in_words()}")
         return found
 
+    say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
-    bonuses = _bonuses(run, args, say)
-    trainer = ALGORITHMS[run.algo][1](
-        model, run.env, args, reward_funcs=bonuses, callbacks=[stop], peft_config=_lora(run)
-    )
+    trainer = _trainer(run, args, model, stop, say)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    say(f"evaluating the model, {run.eval_episodes} episodes")
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, state, say)
+    say(f"evaluating the trained model, {run.eval_episodes} episodes")
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
-    summary = _summary(run, warm, trainer, results, state)
-    if monitor is not None:
-        summary["monitor"] = monitor.summary()
+    summary = _summary(run, warm, trainer, results, state) | ({"monitor": monitor.summary()} if monitor else {})
     write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
@@ -276,14 +296,15 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
     try:
         if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
             say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+        say(f"training: {trainer.args.max_steps} updates")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
         state.add("seconds_training", time.perf_counter() - began)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
-            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
-            f"{last_whole_checkpoint(folder)}; the same command goes on from there"
+            f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
+            f"The checkpoint is {last_whole_checkpoint(folder)}. {REPEAT}"
         )
 
 

@@ -43,7 +43,6 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler, use_adapter
 
@@ -53,6 +52,7 @@ from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
+from ragen_trl.trainers.trl_evaluation import TRLEvaluation
 from ragen_trl.trainers.trl_plain import unwrapped_for_generation
 from ragen_trl.trajectory import Trajectory
 
@@ -84,7 +84,7 @@ def _what_was_played(prompts: list[Any], trainer: "TRLAdapter") -> dict[str, lis
     return to_rollout_output(trainer._scoring.played)
 
 
-class TRLAdapter(GRPOTrainer, ABC):
+class TRLAdapter(TRLEvaluation, ABC):
     """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods.
 
     Args:
@@ -93,6 +93,7 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    vllm_importance_sampling_correction: bool
     importance_sampling_level: str
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -137,7 +138,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         """Hook: read what `save_algorithm_state` wrote."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.training_batch(inputs) if self.model.training else self.evaluation_batch(inputs)
+        return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
@@ -148,7 +149,9 @@ class TRLAdapter(GRPOTrainer, ABC):
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        return self.training_loss(model, inputs) if self.model.training else self.trl_loss(model, inputs)
+        if self.model.training:
+            return self.training_loss(model, inputs)
+        return self._record_loss(self.trl_loss(model, inputs), inputs)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
@@ -182,6 +185,8 @@ class TRLAdapter(GRPOTrainer, ABC):
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Have TRL pad what was played and call the reward functions.
 
+        In training it scores nothing: its old and reference log-probabilities are 0.
+
         Args:
             rows: The dataset rows that were played.
             played: One trajectory each.
@@ -197,11 +202,12 @@ class TRLAdapter(GRPOTrainer, ABC):
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
             for row, trajectory in zip(rows, played, strict=True)
         ]
-        self._scoring = scoring = _Scoring(played)
+        self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
+        self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), scoring.rewards
+            return super()._generate_and_score_completions(shown), self._scoring.rewards
         finally:
-            self._scoring = None
+            self._scoring, self.vllm_importance_sampling_correction = None, corrects
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -209,6 +215,7 @@ class TRLAdapter(GRPOTrainer, ABC):
             raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
         assert self._scoring is not None
         self._scoring.rewards = rewards
+        self._record_rewards(rewards)
         return rewards
 
     def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
@@ -247,13 +254,18 @@ class TRLAdapter(GRPOTrainer, ABC):
         batch_size: int | None = None,
         **options: Any,
     ) -> Any:
+        if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         score = partial(super()._get_per_token_logps_and_entropies, model, **options)
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
         else:  # a whole rollout, which needs no mixture-of-experts loss
-            result = *score_by_length(
-                lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
-            ), None
+            result = (
+                *score_by_length(
+                    lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
+                ),
+                None,
+            )
         for recording in self._recordings:
             recording.append(Scores(result[0].detach(), result[1]))
         return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])

@@ -6,7 +6,7 @@ import pytest
 
 from ragen_trl import consistency_reward
 from ragen_trl.cli.options import OptionError, parse
-from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, evaluated
+from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, _quick_rows, evaluated
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
@@ -53,5 +53,8 @@ def test_the_consistency_bonus_has_its_weight_and_says_where_it_adds_nothing(tmp
 
 def test_ten_cases_every_ten_steps_are_options(tmp_path: Path) -> None:
     words = "--eval_strategy steps --eval_steps 10 --num_eval_seeds 10 --num_generations_eval 1".split()
-    _, args = options(tmp_path, *TOY_SHOP, *words, "--per_device_eval_batch_size", "10")
+    run, args = options(tmp_path, *TOY_SHOP, *words, "--per_device_eval_batch_size", "10")
     assert (args.eval_steps, args.num_eval_seeds) == (10, 10)
+    rows = _quick_rows(run, args)
+    assert rows is not None and rows[9] == {"env": "ragen/ToyShop-v0", "seed": 8009, "kwargs": '{"split": "eval"}'}
+    assert len(rows) == 10
