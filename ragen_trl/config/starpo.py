@@ -75,6 +75,14 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
         "whole trajectories, nearly all of them if they are long.",
     )
+    disable_dropout: bool = option(
+        True, "Always on: dropout, LoRA's included, would score replies in another network than sampled them."
+    )
+    sampler_check: Literal["stop", "warn"] = option(
+        "stop",
+        "What to do if the trainer's log-probabilities of the first rollout are not the sampler's, 'stop' or 'warn'; "
+        "a rollout hook that plays another policy on purpose needs 'warn'.",
+    )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run."
     )

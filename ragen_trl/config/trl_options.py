@@ -28,6 +28,7 @@ REFUSED: dict[str, Refused] = {
     "mask_truncated_completions": Refused(
         False, "raise max_completion_length, or set cut_penalty, the price of a reply that a token limit cuts"
     ),
+    "disable_dropout": Refused(True, "dropout would score replies in another network than the one that sampled them"),
     "max_tool_calling_iterations": Refused(None, "use max_turns, max_actions_per_turn and max_actions"),
     "use_transformers_continuous_batching": Refused(False, "for speed use use_vllm=True"),
     "transformers_continuous_batching_config": Refused(None, "for speed use use_vllm=True"),
@@ -70,7 +71,7 @@ NO_EFFECT: dict[str, str] = {
 
 # Set to another value in a training run of the tests.
 TRAINED = (
-    *"output_dir model_init_kwargs trust_remote_code disable_dropout cast_lm_head_to_fp32 num_generations".split(),
+    *"output_dir model_init_kwargs trust_remote_code cast_lm_head_to_fp32 num_generations".split(),
     *"num_generations_eval max_completion_length shuffle_dataset generation_batch_size steps_per_generation".split(),
     *"temperature top_p top_k beta num_iterations epsilon delta epsilon_high sapo_temperature_neg".split(),
     *"sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg importance_sampling_level".split(),

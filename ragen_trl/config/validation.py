@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
     "critic_lr_scheduler_type": CRITIC_SCHEDULES,
+    "sampler_check": ("stop", "warn"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),

@@ -3,6 +3,8 @@
 Only wiring; what it needs of TRL's inside is in `trl_adapter`.
 """
 
+import logging
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig
+from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_envs import AgentTurns
@@ -42,9 +44,13 @@ from ragen_trl.trainers.arguments import (
     unique_reward_names,
 )
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
+from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
+from ragen_trl.trainers.self_check import Tolerance, tolerance_for
 from ragen_trl.trainers.trl_adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | IterableDataset]
 """What TRL takes for ``eval_dataset``."""
@@ -88,6 +94,8 @@ class RolloutTrainer(TRLAdapter):
     Raises:
         ArgumentError: If an argument is of the wrong kind or is refused, or reward functions would lack columns.
         ModelNotFoundError: If ``model`` names nothing that can be loaded.
+        UnsupportedModelError: If ``model`` or ``peft_config`` is one whose tokens would be scored otherwise than they
+            are sampled, or that is spread over several devices.
         gymnasium.error.NameNotFound: If ``env`` is an unknown id.
         EnvSpecError: If environments are missing, described twice, or cannot share a run.
         StartStateError: If start states or weights do not fit the run.
@@ -122,7 +130,7 @@ class RolloutTrainer(TRLAdapter):
         args = self._checked_args(args)
         self._extra = listed_rewards(reward_funcs)
         functions = self._functions(args)
-        check_policy(model, None if peft_config is not None else args.beta)
+        check_policy(model, args, peft_config)
         check_loadable(model, args)
         warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
@@ -144,6 +152,7 @@ class RolloutTrainer(TRLAdapter):
         )
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
+        self._switch_off_dropout()
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         device = self.accelerator.device.type
@@ -236,6 +245,40 @@ class RolloutTrainer(TRLAdapter):
                 "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
                 "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
+
+    def _switch_off_dropout(self) -> None:
+        model = self.accelerator.unwrap_model(self.model)
+        off = switch_off_dropout(model)
+        for adapter in model.peft_config.values() if isinstance(model, PeftModel) else []:  # TRL was there first
+            off |= {name: value for name, value in adapter.to_dict().items() if name.endswith("dropout") and value}
+        if off and self.is_world_process_zero():
+            listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
+            logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
+
+    @property
+    def model_name(self) -> str:
+        """What messages call the policy: its name, or its type if it was built in memory."""
+        config = self.accelerator.unwrap_model(self.model).config
+        return f"{config.name_or_path or 'a model in memory'} ({config.model_type})"
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        """How far the trainer's log-probabilities may be from the sampler's."""
+        model = self.accelerator.unwrap_model(self.model)
+        half = {"bf16": "bfloat16", "fp16": "float16"}.get(self.accelerator.mixed_precision)
+        own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
+        precision = half or own or ("float16" if self.args.tf32 else "float32")
+        return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm)
+
+    @property
+    def _sampler_slack(self) -> float:
+        """By how much the sampler's log-probabilities may be above the trainer's, in nats.
+
+        Those of `TransformersPolicy` are from before top-k and top-p; vLLM's are from after them.
+        """
+        if not self.use_vllm or (self.top_p == 1 and not self.top_k):
+            return 0.0
+        return math.inf if self.top_k else -math.log(self.top_p)
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
         """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).

@@ -35,6 +35,7 @@ from ragen_trl.trainers.metrics import (
 )
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
+from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
 from ragen_trl.trainers.trl_adapter import Scores
 
 logger = logging.getLogger(__name__)
@@ -69,17 +70,21 @@ class TrajectoryTrainer(RolloutTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.observers: list[Observer] = []
+        self._sampler_is_checked = False
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
 
         Raises:
+            SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
+                than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
             ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
             self.load_algorithm_state(checkpoint)
+        self._sampler_is_checked = False  # a resumed run has other weights, and perhaps another machine
         self.before_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -273,6 +278,7 @@ class TrajectoryTrainer(RolloutTrainer):
         micro_batches = self.args.gradient_accumulation_steps
         place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}"
         check_finite(loss, not anywhere, place, parts)
+        self._check_sampler(scores.logprobs, inputs)
         self.record("train", {"sampling/ratio_deviation_max": largest})
 
     def _record_bonus(self, policy_loss: torch.Tensor, skipped: bool) -> None:
@@ -286,6 +292,26 @@ class TrajectoryTrainer(RolloutTrainer):
         self.record("train", {"policy_loss": self.accelerator.gather(scaled).mean().item()})
         if self.accelerator.sync_gradients:
             self.record("train", {"entropy_coef": self.args.entropy_coef})
+
+    def _check_sampler(self, logprobs: torch.Tensor, inputs: Mapping[str, Any]) -> None:
+        """Compare with the sampler until the first update of this training, micro-batch by micro-batch."""
+        if self._sampler_is_checked:
+            return
+        self._sampler_is_checked = self.accelerator.sync_gradients
+        self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
+
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
+        """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.
+
+        Args:
+            parts: (4,) of this process, from `measure_gap`.
+
+        Raises:
+            SamplerMismatchError: If they differ by more than rounding and ``args.sampler_check`` is "stop".
+        """
+        gap = Gap.of(self.accelerator.gather(parts))
+        check_gap(gap, self._tolerance, self.model_name, self.args.sampler_check == "stop")
+        return gap
 
     def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
         """Show advantages in TRL's table of completions, which holds the last rollout, and events to observers."""

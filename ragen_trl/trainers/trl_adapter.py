@@ -11,8 +11,8 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
-- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
-  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once;
+- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, scores the last
+  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once, and only calls the model;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
   before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
   tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
@@ -35,7 +35,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,12 +47,13 @@ from trl.trainer.utils import RepeatSampler, use_adapter
 
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.micro_batches import score_by_length
+from ragen_trl.policies.model_support import with_positions
 from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl_evaluation import TRLEvaluation
-from ragen_trl.trainers.trl_plain import unwrapped_for_generation
+from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -104,6 +104,10 @@ class TRLAdapter(TRLEvaluation, ABC):
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
         self._recordings: list[list[Scores]] = []
         self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
+        args, model = options["args"], options["model"]
+        use_one_device(args)
+        if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
+            args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
@@ -256,7 +260,11 @@ class TRLAdapter(TRLEvaluation, ABC):
     ) -> Any:
         if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        score = partial(super()._get_per_token_logps_and_entropies, model, **options)
+        trl_score, base = super()._get_per_token_logps_and_entropies, self.accelerator.unwrap_model(model)
+
+        def score(ids: torch.Tensor, attention: torch.Tensor, width: int) -> Any:
+            return trl_score(with_positions(model, base, attention), ids, attention, width, **options)
+
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
         else:  # a whole rollout, which needs no mixture-of-experts loss

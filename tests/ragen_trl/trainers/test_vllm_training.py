@@ -144,6 +144,10 @@ PLAIN: dict[str, Any] = {
 }
 
 
+# An engine that is as far off as here would stop the run.
+OFF: dict[str, Any] = {**PLAIN, "sampler_check": "warn"}
+
+
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str
@@ -151,7 +155,7 @@ def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     """An engine that calls all tokens half as likely as they are: ratio 2, twice the step; beyond 3 it is cut off."""
     steps = {}
     for offset in (0.0, math.log(0.5), math.log(0.1)):
-        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **PLAIN)
+        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **OFF)
         fake_of(trainer).offset = offset
         steps[offset] = step_of(trainer)
         sampled, trained = (trainer.state.log_history[0][f"filter/trajectories_{kind}"] for kind in ("sampled", "used"))
@@ -167,7 +171,7 @@ def test_no_trajectory_is_dropped_for_its_length(tmp_path: Path, monkeypatch: py
     """TRL's own default drops whole trajectories; a small difference in each of many tokens is enough."""
     fields = StarPOConfig(output_dir=str(tmp_path), use_cpu=True)
     assert fields.vllm_importance_sampling_mode == "token_truncate"
-    trainer = vllm_trainer(tmp_path, monkeypatch, **{**PLAIN, "filter_ratio": 1.0})
+    trainer = vllm_trainer(tmp_path, monkeypatch, **{**OFF, "filter_ratio": 1.0})
     fake_of(trainer).offset = -0.3  # over 4 tokens more than TRL's bound of 3
     trainer.train()
     row = trainer.state.log_history[0]
