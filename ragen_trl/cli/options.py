@@ -18,9 +18,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import yaml
 from trl import GRPOConfig, TrlParser
 
+from ragen_trl.cli.processes import launched
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.recipes import defaults, warm_start_defaults
@@ -32,7 +34,7 @@ from ragen_trl.rollout.environments import load_play_options, make_turns
 _TRUTH = "string_to_bool"
 _COUNTS = (
     "per_device_train_batch_size gradient_accumulation_steps eval_episodes lora_alpha num_iterations "
-    "steps_per_generation demonstrations demo_batch_size max_reply_length"
+    "steps_per_generation demonstrations demo_batch_size max_reply_length num_processes"
 ).split()
 _RATES = (
     "learning_rate demo_learning_rate critic_learning_rate demo_epochs eval_temperature lora_r seed save_steps".split()
@@ -132,7 +134,7 @@ def parse(
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
+    others = {"output_dir": "", **_of_a_launch(), **recipe, **recorded, **preset, "env": chosen.env}
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
@@ -146,6 +148,14 @@ def parse(
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
+
+
+def _of_a_launch() -> dict[str, Any]:
+    """Defaults of one of several processes: connected on a CPU, too, and patient while the main one works alone."""
+    if launched() == 1:
+        return {}
+    on_cpu = {} if torch.cuda.is_available() else {"use_cpu": True, "ddp_backend": "gloo"}
+    return {"ddp_timeout": 86_400, **on_cpu}
 
 
 def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:

@@ -19,12 +19,13 @@ from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.processes import evaluate_together, is_main, launched, on_main
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
-from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
+from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.model_support import check_model
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
@@ -50,6 +51,8 @@ ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
 _WITHOUT_EFFECT = {
     *option_names(ExecutionOptions),
     "output_dir",
+    "ddp_backend",
+    "ddp_timeout",
     "logging_dir",
     "logging_steps",
     "log_completions",
@@ -107,6 +110,10 @@ class RunArguments(EvalArguments):
         default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start again."})
+    num_processes: int = field(
+        default=1,
+        metadata={"help": "Processes to train on, started by this command; accelerate launch starts its own."},
+    )
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
@@ -125,6 +132,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         args: The training configuration; ``output_dir`` is the run folder.
         say: Receives lines about the progress.
 
+    Of several processes all call it, and the main one writes the files.
+
     Returns:
         The content of ``summary.json``.
 
@@ -142,7 +151,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **state.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
+            **state.value(name, lambda: evaluate_together(policy, run.env, args, run.eval_episodes).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
@@ -163,10 +172,14 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
-    write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
+    on_main(lambda: _write(folder, trainer.state.log_history, summary))
+    return summary
+
+
+def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
-    return summary
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
@@ -196,6 +209,7 @@ def _summary(
         "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
+        "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
@@ -210,7 +224,7 @@ def _embedded(
 ) -> Path:
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
-    if not folder.exists():
+    if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
         began = time.perf_counter()
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
@@ -223,7 +237,7 @@ def _embedded(
 def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
     """Train, from the last whole checkpoint if there is one."""
     folder = trainer.args.output_dir
-    checkpoint = last_whole_checkpoint(folder)
+    checkpoint = on_main(lambda: last_whole_checkpoint(folder))
     if checkpoint is not None:
         say(f"going on from {checkpoint}")
     began = time.perf_counter()
@@ -245,7 +259,8 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
 def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
     """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
-    save_play_options(folder / "model", env, trainer.args)
+    if is_main():
+        save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
 
@@ -259,7 +274,9 @@ def _lora(run: RunArguments) -> LoraConfig | None:
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
     """The settings that the results of a run depend on."""
     settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
-    del settings["overwrite"]
+    del settings["overwrite"], settings["num_processes"]
+    if launched() > 1:  # batch sizes are per process
+        settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
 
 

@@ -112,7 +112,8 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all: everything is written next to it and renamed at the end.
+    The folder appears complete or not at all: everything is written next to it and renamed at the end. Of several
+    processes all take part, share each batch, and the main one writes.
 
     Args:
         model: The model; its weights change.
@@ -128,13 +129,16 @@ def warm_start(
         ``output_dir``. Its ``warm_start.json`` describes the demonstrations.
 
     Raises:
-        DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
+        DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens, or if the processes cannot
+            share a batch evenly.
         TargetError: If ``output_dir`` is a file, or holds something other than an earlier warm start.
     """
     target = Path(output_dir)
     _check_target(target)
     partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    main = args.process_index == 0
+    if main:
+        shutil.rmtree(partial, ignore_errors=True)
     noise: dict[str, float] = {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
@@ -145,18 +149,26 @@ def warm_start(
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
     trainer.save_model(str(partial))  # with the tokenizer
-    if isinstance(env, str):
-        save_play_options(partial, env, args)
     note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
-    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
-    _replace(partial, target)
+    if main:
+        if isinstance(env, str):
+            save_play_options(partial, env, args)
+        (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
+        _replace(partial, target)
+    trainer.accelerator.wait_for_everyone()
     return target
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
+    each, left = divmod(config.demo_batch_size, args.world_size)
+    if left:
+        raise DemonstrationsError(
+            f"demo_batch_size is {config.demo_batch_size}, which {args.world_size} processes cannot share evenly; give "
+            "a multiple of them"
+        )
     return SFTConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=config.demo_batch_size,
+        per_device_train_batch_size=each,
         learning_rate=config.demo_learning_rate,
         num_train_epochs=config.demo_epochs,
         lr_scheduler_type="cosine",
@@ -170,6 +182,9 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SF
         seed=args.seed,
         bf16=args.bf16,
         use_cpu=args.use_cpu,
+        ddp_backend=args.ddp_backend,
+        ddp_timeout=args.ddp_timeout,
+        ddp_find_unused_parameters=False,
         disable_tqdm=True,
         dataloader_pin_memory=args.dataloader_pin_memory,
     )
