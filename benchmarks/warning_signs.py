@@ -8,8 +8,8 @@ Every run in ``runs/experiments`` that logged what the signs read is judged twic
 states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_alerts``). The thresholds were
 chosen on runs with seeds 0 to 2 and 10 of Sokoban and the bandit, and 42 to 44 of ToyShop; the seeds of ``collapse.py``
 are others, and the table counts them apart. Runs of the main job need all their checkpoints, made with ``make train
-ARGS='--save_steps 20 --save_total_limit 40'``; each is played on 256 held-out start states. The window of 20 rollouts by
-which a gain is judged was chosen on its seeds 42 and 0.
+ARGS='--save_steps 20 --save_total_limit 40'``; each is played on 256 held-out start states. The window of 20 rollouts
+by which a gain is judged was chosen on its seeds 42 and 0.
 
 A run that is not here keeps its row of the earlier results, with the commit that judged it.
 """

@@ -14,8 +14,9 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -50,10 +51,12 @@ def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) 
         run: The command.
 
     Returns:
-        What ``run`` returns: the exit status.
+        What ``run`` returns, the exit status. One of several processes does not return but ends.
     """
-    if number == 1 or launched() > 1:
+    if number == 1 and launched() == 1:
         return run()
+    if launched() > 1:
+        return _leave(run)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -65,16 +68,30 @@ def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) 
         subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(1, number)
     ]
+    return _leave(run, others)
+
+
+def _leave(run: Callable[[], int], others: Sequence["subprocess.Popen[bytes]"] = ()) -> NoReturn:
+    """Run the command, see the other processes off, and end this one at once.
+
+    Python's own end was seen to abort in a thread of gloo, and to take the connection down first was seen to wait for
+    ever for processes that had left.
+    """
     status = 1
     try:
         status = run()
-    finally:
-        for other in others:
-            try:
-                other.wait(_PATIENCE[status == 0])
-            except subprocess.TimeoutExpired:
-                other.kill()
-    return status
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    for other in others:
+        try:
+            other.wait(_PATIENCE[status == 0])
+        except subprocess.TimeoutExpired:
+            other.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def on_main(make: Callable[[], Made]) -> Made:
