@@ -27,7 +27,7 @@ from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
-from ragen_trl.policies.model_support import check_model
+from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, save_play_options
@@ -145,7 +145,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     """
     check(run, args)
     if run.model is not None:
-        check_model(run.model)
+        check_policy(run.model, args, _lora(run))
     folder = Path(args.output_dir)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 

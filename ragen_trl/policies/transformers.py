@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 # The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
 _TOKENS_OF_A_PASS = 512
-# Bounds of one pass: tokens with their padding, and numbers of the attention mask, which has a row of slots for each.
+# Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
+# slots for each token; and slots of all rows, which attention copies where several heads share their keys.
 MOST_TOKENS = 4096
-MOST_OF_A_MASK = MOST_TOKENS * 8192
+MOST_OF_A_MASK = 8192 * MOST_TOKENS
+MOST_SLOTS = 32 * MOST_TOKENS
 
 
 @dataclass(eq=False)
@@ -180,8 +182,9 @@ class TransformersPolicy(Policy):
             leaders.setdefault(row.reads, row)
         readers = list(leaders.values())
         by_width = sorted(readers, key=lambda row: len(row.unfed), reverse=True)
-        most = _most_tokens(max(row.length + len(row.unfed) for row in readers))
-        passes = _passes([len(row.unfed) for row in by_width], most)
+        longest = max(row.length + len(row.unfed) for row in readers)
+        most = most_tokens(longest)
+        passes = _passes([len(row.unfed) for row in by_width], most, most_rows(longest))
         if len(passes) > 1:
             readers = by_width
         followers = [row for row in rows if leaders[row.reads] is not row]
@@ -259,20 +262,25 @@ class TransformersPolicy(Policy):
         return torch.tensor(rows, device=self.model.device)
 
 
-def _most_tokens(length: int) -> int:
+def most_tokens(length: int) -> int:
     """The most tokens that one pass may read, padding included, with contexts of up to ``length`` tokens."""
     return max(1, min(MOST_TOKENS, MOST_OF_A_MASK // length))
 
 
-def _passes(widths: Sequence[int], most: int) -> list[range]:
+def most_rows(length: int) -> int:
+    """The most rows of one pass that reads prompts."""
+    return max(1, MOST_SLOTS // length)
+
+
+def _passes(widths: Sequence[int], tokens: int, rows: int) -> list[range]:
     """The rows, widest first, that are read together.
 
-    Cut where the others' padding would cost more than a pass, and where a pass would have more than ``most`` tokens.
+    Cut where the others' padding would cost more than a pass, and before a pass has more than ``tokens`` or ``rows``.
     """
     cuts = [0]
     for row in range(1, len(widths)):
         widest = widths[cuts[-1]]
         padding = (widest - widths[row]) * (len(widths) - row)
-        if padding >= _TOKENS_OF_A_PASS or widest * (row + 1 - cuts[-1]) > most:
+        if padding >= _TOKENS_OF_A_PASS or row + 1 - cuts[-1] > min(rows, tokens // widest):
             cuts.append(row)
     return [range(*span) for span in pairwise([*cuts, len(widths)])]

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import _TOKENS_OF_A_PASS, TransformersPolicy, _most_tokens, _passes
+from ragen_trl.policies.transformers import _TOKENS_OF_A_PASS, TransformersPolicy, _passes, most_rows, most_tokens
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -120,7 +120,7 @@ def test_a_long_page_does_not_make_short_rows_wide() -> None:
 )
 def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: list[int], passes: list[int]) -> None:
     assert _TOKENS_OF_A_PASS == 512
-    spans = _passes(widths, 100_000)
+    spans = _passes(widths, 100_000, 1000)
     assert [len(span) for span in spans] == passes
     assert [row for span in spans for row in span] == list(range(len(widths)))
 
@@ -134,16 +134,18 @@ def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: l
         ([500, 500, 500, 10], [3, 1]),
         ([1500] * 128, [1] * 128),
         ([100] * 30, [15, 15]),
+        ([2] * 50, [20, 20, 10]),
     ],
 )
 def test_a_pass_takes_as_many_rows_as_its_bound_has_room_for(widths: list[int], passes: list[int]) -> None:
-    assert [len(span) for span in _passes(widths, 1500)] == passes
+    assert [len(span) for span in _passes(widths, 1500, 20)] == passes
 
 
-def test_the_bound_is_on_tokens_and_on_the_mask_of_long_contexts() -> None:
-    assert _most_tokens(300) == _most_tokens(8192) == 4096
-    assert _most_tokens(32768) == 1024  # 32 Mi numbers, too
-    assert _most_tokens(2**40) == 1
+def test_the_bound_is_on_tokens_on_the_mask_of_long_contexts_and_on_their_slots() -> None:
+    assert most_tokens(300) == most_tokens(8192) == 4096
+    assert most_tokens(32768) == 1024  # 32 Mi numbers, too
+    assert most_rows(1024) == 128 and most_rows(8192) == 16
+    assert most_tokens(2**40) == most_rows(2**40) == 1
 
 
 @pytest.mark.parametrize(("tokens", "mask"), [(64, 2**30), (2**30, 64 * 200)])
