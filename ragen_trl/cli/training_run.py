@@ -132,10 +132,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         args: The training configuration; ``output_dir`` is the run folder.
         say: Receives lines about the progress.
 
-    Of several processes all call it, and the main one writes the files.
-
     Returns:
-        The content of ``summary.json``.
+        The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
         ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
