@@ -22,13 +22,14 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.processes import evaluate_together, is_main, launched, on_main
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
+from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
@@ -55,6 +56,8 @@ ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
 _WITHOUT_EFFECT = {
     *option_names(ExecutionOptions),
     "output_dir",
+    "ddp_backend",
+    "ddp_timeout",
     "logging_dir",
     "logging_steps",
     "log_completions",
@@ -124,6 +127,10 @@ class RunArguments(EvalArguments):
         default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start again."})
+    num_processes: int = field(
+        default=1,
+        metadata={"help": "Processes to train on, started by this command; accelerate launch starts its own."},
+    )
 
 
 def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
@@ -192,7 +199,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say: Receives lines about the progress.
 
     Returns:
-        The content of ``summary.json``.
+        The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
         ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
@@ -208,7 +215,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **state.value(name, lambda: evaluate(policy, run.env, held_out, run.eval_episodes, progress=True).as_dict())
+            **state.value(name, lambda: evaluate_together(policy, run.env, held_out, run.eval_episodes).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
@@ -226,11 +233,17 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     say(f"evaluating the trained model, {run.eval_episodes} episodes")
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
-    summary = _summary(run, warm, trainer, results, state) | ({"monitor": monitor.summary()} if monitor else {})
-    write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
+    summary = _summary(run, warm, trainer, results, state)
+    if monitor is not None:
+        summary["monitor"] = monitor.summary()
+    on_main(lambda: _write(folder, trainer.state.log_history, summary))
+    return summary
+
+
+def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
-    return summary
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
@@ -262,6 +275,7 @@ def _summary(
         "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
+        "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
@@ -276,7 +290,7 @@ def _embedded(
 ) -> Path:
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
-    if not folder.exists():
+    if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
         began = time.perf_counter()
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
@@ -289,7 +303,7 @@ def _embedded(
 def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
     """Train, from the last whole checkpoint if there is one."""
     folder = trainer.args.output_dir
-    checkpoint = last_whole_checkpoint(folder)
+    checkpoint = on_main(lambda: last_whole_checkpoint(folder))
     if checkpoint is not None:
         say(f"going on from {checkpoint}")
     began = time.perf_counter()
@@ -311,7 +325,8 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
 def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
     """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
-    save_play_options(folder / "model", env, trainer.args)
+    if is_main():
+        save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
 
@@ -325,7 +340,9 @@ def _lora(run: RunArguments) -> LoraConfig | None:
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
     """The settings that the results of a run depend on."""
     settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
-    del settings["overwrite"]
+    del settings["overwrite"], settings["num_processes"]
+    if launched() > 1:  # batch sizes are per process
+        settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
 
 
