@@ -71,7 +71,7 @@ def careless_action(env: WebShop, actions_left: int, random: np.random.Generator
     shown = [label for label in labels if label not in BUTTONS]
     if not shown:
         return search_for(some_words(env.session.instruction, random))
-    wanted = best_action(env, actions_left).removeprefix("click[").removesuffix("]")
+    wanted = best_action(env, actions_left).partition("[")[2].removesuffix("]")  # the oracle clicks it, or buys at once
     by_mistake = random.random() < noise or wanted not in shown
     return f"click[{(shown[random.integers(len(shown))] if by_mistake else wanted).upper()}]"
 

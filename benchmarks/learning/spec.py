@@ -13,7 +13,7 @@ from typing import Any
 
 import gymnasium
 
-from ragen_trl.config.recipes import defaults
+from ragen_trl.config.recipes import ENVIRONMENTS, defaults
 
 
 class PromptsByNumber(gymnasium.Wrapper):
@@ -244,11 +244,11 @@ def at_paper_scale(task: Task, model: str) -> Task:
 
 
 def _evaluation_at_paper_scale(task: Task, evaluation: Evaluation) -> Evaluation:
-    """What is trained on is evaluated as it is trained on; other environments as they are described."""
-    if evaluation.env != task.env:
-        return evaluation
-    own = {name: value for name, value in evaluation.env_kwargs.items() if task.env_kwargs.get(name) != value}
-    return replace(evaluation, env_kwargs={**task.paper_env_kwargs, **own})
+    """What is trained on is evaluated as it is trained on; other environments in RAGEN's form, not the small one."""
+    trained_on = evaluation.env == task.env
+    small = task.env_kwargs if trained_on else ENVIRONMENTS.get(evaluation.env, {}).get("env_kwargs", {})
+    own = {name: value for name, value in evaluation.env_kwargs.items() if small.get(name) != value}
+    return replace(evaluation, env_kwargs={**(task.paper_env_kwargs if trained_on else {}), **own})
 
 
 def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:

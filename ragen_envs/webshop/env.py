@@ -15,7 +15,8 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_choice, check_limit, checked_number
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.any_text import AnyText
-from ragen_envs.webshop.client import server_connection
+from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
+from ragen_envs.webshop.client import NoJsonError, ShopRequestError, server_connection
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, ShopSession
 
@@ -31,7 +32,7 @@ MAX_ACTION_LENGTH = 1000
 DEFAULT_CATALOG = "synthetic"
 
 # Texts that may be actions. The store decides.
-_ACTION = re.compile(r"(?:search|click|filter)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
+_ACTION = re.compile(r"(?:search|click|filter|buy)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
@@ -62,10 +63,12 @@ class WebShop(TextEnv):
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
     id, an option. Case and surrounding blanks do not matter. On a page of results also `filter[price<50]`,
-    `filter[category=fashion]`, `filter[color=red]`, and `filter[all]` to remove all filters. `available_actions` in the
-    information lists what can be clicked. In parity mode there are no filters, and the store gets an action exactly as
-    it is written, blanks included. There are two limits that the original does not have: an action's length, and that
-    lone surrogates and control characters cannot be searched for.
+    `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove all filters.
+    `buy[id]` buys a product that the page shows: among results without options, on its own pages with those chosen so
+    far, as `click[buy now]` does there. `available_actions` in the information lists what can be clicked and bought. In
+    parity mode these two verbs do not exist, and the store gets an action exactly as it is written, blanks included.
+    There are two limits that the original does not have: an action's length, and that lone surrogates and control
+    characters cannot be searched for.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
@@ -89,7 +92,8 @@ class WebShop(TextEnv):
     `success`: the score is 1. `action_is_valid`: the store understood the action and could carry it out.
     `action_is_effective`: the page changed. `task_score`: score of the purchase in every reward mode, 0.0 before it.
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
-    `available_actions`: what the page offers, a named tuple: has_search_bar, and the labels in clickables.
+    `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
+    and the identifiers in buyable.
     `goal_id`: number of the goal. `url`: address of the page.
 
     ## Arguments
@@ -158,20 +162,24 @@ class WebShop(TextEnv):
         self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
         self._request |= {"parity": parity, "show_actions": show_actions}
         self._max_steps = max_steps
-        self._session: ShopSession | None = None
+        self._session: ShopSession | ClassicSession | None = None
 
     @property
     def instruction(self) -> str:
         """The rules of every episode; the pages say what to buy."""
-        filters = "" if self.parity else " On results you can also narrow them: filter[price<50]."
-        return (
+        task = (
             "Buy the product that the instruction on the page asks for, with the right options and within the price. "
-            f"search[words] looks for products, click[label] presses what the page offers.{filters} "
-            "You can buy once: click[buy now]."
+            "search[words] looks for products, click[label] presses what the page offers. "
+        )
+        if self.parity or self._connection.has_only_pages:
+            return f"{task}You can buy once: click[buy now]."
+        return (
+            f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
+            "You can buy once: click[buy now], or buy[id] for a product on the page, with the options chosen so far."
         )
 
     @property
-    def session(self) -> ShopSession:
+    def session(self) -> ShopSession | ClassicSession:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
@@ -187,7 +195,12 @@ class WebShop(TextEnv):
         Raises:
             ShopServerError: If the store does not answer.
         """
-        return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+        if not self._connection.has_only_pages:
+            try:
+                return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+            except (NoJsonError, ShopRequestError) as error:
+                find_pages(self._connection, error)
+        return about_pages(self._connection)
 
     def count(self) -> int:
         """Number of goals of the split. It asks the store.
@@ -212,7 +225,7 @@ class WebShop(TextEnv):
         request = {**self._request, **self._goal_for(options, int(self.np_random.integers(2**31)))}
         if self._session is not None:
             self._session.close()
-        self._session = ShopSession(self._connection, request)
+        self._session = open_session(self._connection, request)
         self._steps = 0
         return self._session.answer.observation
 

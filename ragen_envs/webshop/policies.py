@@ -3,7 +3,7 @@
 The rule is the one that published numbers are compared with: search for the instruction, open the first hit, choose
 every option that the instruction names, buy. It sees what a model sees. The oracle needs the store in this process,
 because a server never shows the goal before the purchase.
-Left out: reading descriptions, comparing products, a second search.
+Left out: reading descriptions, comparing products, a second search; filters, which the search makes unnecessary.
 
 All functions take an environment after `reset`, do not change it, and return an action.
 """
@@ -86,7 +86,7 @@ def _choices(played: Sequence[str]) -> set[str]:
 
 
 def best_shop_action(env: WebShop, actions_left: int) -> str:
-    """Searches so that the goal's product is found, opens it, chooses the options, buys.
+    """Searches so that the goal's product is found, opens it if it has options to choose, buys.
 
     `actions_left` does not matter: the way is always as short as the search allows.
 
@@ -105,7 +105,8 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
         return "click[< prev]"
     if state.kind == "results" and goal.asin in shop.store.results(state):
         if goal.asin in shop.store.shown(state):
-            return f"click[{goal.asin.lower()}]"
+            at_once = not env.parity and not local.options_for(goal)
+            return f"{'buy' if at_once else 'click'}[{goal.asin.lower()}]"
         at = list(shop.store.results(state)).index(goal.asin)
         return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
     return search_for(_best_query(local, goal))

@@ -22,10 +22,14 @@ class AvailableActions(NamedTuple):
     Attributes:
         has_search_bar: Whether the page has a search field.
         clickables: The labels that can be clicked, in lower case, in the order of the page.
+        has_filters: Whether the page is one of results, which `filter[…]` narrows; never in parity mode.
+        buyable: Identifiers that `buy[…]` can buy here, in lower case; none in parity mode.
     """
 
     has_search_bar: bool
     clickables: tuple[str, ...]
+    has_filters: bool = False
+    buyable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,12 @@ class Answer:
         """
         try:
             offered = body["available_actions"]
+            actions = AvailableActions(
+                bool(offered["has_search_bar"]),
+                tuple(offered["clickables"]),
+                bool(offered.get("has_filters", False)),
+                tuple(offered.get("buyable", ())),
+            )
             return cls(
                 observation=str(body["observation"]),
                 url=str(body["url"]),
@@ -74,7 +84,7 @@ class Answer:
                 effective=bool(body.get("effective", False)),
                 task_score=float(body.get("task_score", 0.0)),
                 success=bool(body.get("success", False)),
-                available_actions=AvailableActions(bool(offered["has_search_bar"]), tuple(offered["clickables"])),
+                available_actions=actions,
                 reward_parts=tuple((name, _frozen(part)) for name, part in (body.get("reward_parts") or {}).items()),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -6,7 +6,7 @@ not a thousand. Left out: results after the first five, options, sub pages.
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ragen_envs.arguments import check_choice
@@ -25,7 +25,8 @@ MAX_OBSERVATION_LENGTH = 4096
 _SEPARATOR = " [SEP] "
 _BUTTONS = {"back to search", "< prev", "next >"}
 _TEXT = r"([^\x00-\x1f\x7f\ud800-\udfff]+)"
-_ACTION = re.compile(rf"(search|click|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
+_ACTION = re.compile(rf"(search|click|filter|buy)\s*(?::{_TEXT}|\[{_TEXT}\])", re.IGNORECASE)
+_FILTERS = "Filters: "
 
 
 def evaluation_goals(goals: int) -> tuple[int, ...]:
@@ -58,23 +59,27 @@ class ToyShop(WebShop):
     """Buy what is asked for in a shop of 96 products.
 
     ## Description
-    Backpacks, desk lamps and plant pots, each in 8 colors and 4 sizes: 96 products with random ids, and 384 tasks in
-    different words. A product's title has its color, size and material; its page has one more property. 256 of the
-    tasks, always the same, are for evaluation. Their texts differ from those of the other 128, but their products do
-    not: each product has four tasks, at least one of them for evaluation. The evaluation therefore measures how new
-    words are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
+    Shoes, clothing and accessories, each in 8 colors (black, white, red, blue, green, gray, yellow, brown) and 4 sizes
+    (small, medium, large, xlarge): 96 products with random ids for $20 to $150, and 384 tasks in different words. A
+    product's title has its size, color and material; its page has one more property. 256 of the tasks, always the same
+    (drawn with seed 42), are for evaluation. Their texts differ from those of the other 128, but their products do not:
+    each product has four tasks, at least one of them for evaluation. The evaluation therefore measures how new words
+    are understood, not how unseen products are found. The store is that of `ragen/WebShop-v0`.
 
     ## Action Space
-    AnyText: `search:words`, `click:id` to read about a product, `buy:id`. Ids are those of the last results, in any
-    case. `search[words]`, `click[id]` and `buy[id]` mean the same.
+    AnyText: `search:words`; `filter:price<50`, `filter:color=red`, `filter:size=large` to narrow the last results, and
+    `filter:all` to have all again; `click:id` to read about a product; `buy:id`. Ids are those of the last results, in
+    any case. `search[words]`, `filter[price<50]`, `click[id]` and `buy[id]` mean the same.
 
     ## Observation Space
     AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
     product's title, price and features, or what was bought and its score.
 
     ## Starting State
-    A task of the split, uniformly. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task
-    number i of the split. The 256 evaluation prompts are those of `evaluation_goals`, in that order.
+    A task of the split, uniformly, except with ``split="eval"``: there ``reset(seed=i)`` plays prompt number i modulo
+    256, and a reset without a seed the next one, so that 256 seeds in a row play each prompt once. ``options={"goal":
+    i}`` plays task number i of all, ``options={"index": i}`` task number i of the split. The 256 evaluation prompts are
+    those of `evaluation_goals`, in that order.
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
@@ -84,10 +89,12 @@ class ToyShop(WebShop):
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
 
     ## Information
-    `success`: the score is 1. `action_is_valid`: the action is one of the three, and the id was shown.
+    `success`: the score is 1. `action_is_valid`: the action is one of the four, the id was shown, and the condition of
+    a filter was understood.
     `action_is_effective`: the observation changed. `task_score`: score of the purchase, 0.0 before it. `purchased`:
     something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
-    `available_actions`: a named tuple whose clickables are the ids that can be clicked and bought.
+    `available_actions`: a named tuple whose clickables, and buyable, are the ids that can be clicked and bought;
+    has_filters is true after a search.
     `goal_id`: number of the task. `url`: address of the page in the store.
 
     ## Arguments
@@ -130,14 +137,16 @@ class ToyShop(WebShop):
         self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.split = split
         self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
+        self._prompt = -1  # number of the last evaluation prompt
 
     @property
     def instruction(self) -> str:
         """The rules of every episode."""
         return (
-            "Find and buy the wanted product. search:words shows the five best results, click:id tells more about one "
-            "of them, buy:id buys it and ends the episode. An id is the first word of a result's line.\n"
-            "Example: search:small blue backpack"
+            "Find and buy the wanted product. search:words shows the five best results, filter:price<50 or "
+            "filter:color=blue narrows them, click:id tells more about one of them, buy:id buys it and ends the "
+            "episode. An id is the first word of a result's line.\n"
+            "Example: search:small blue shoe"
         )
 
     @property
@@ -149,9 +158,15 @@ class ToyShop(WebShop):
         """Number of tasks of the split. It asks the store."""
         return len(self._tasks())
 
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode; see `TextEnv.reset`. The seed is the number of an evaluation prompt."""
+        self._prompt = self._prompt + 1 if seed is None else seed
+        return super().reset(seed=seed, options=options)
+
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
         self._hits: tuple[Hit, ...] = ()
+        self._searched = ""  # the words of the last search
         self._on_results = True  # or on the page of a product
         return self._page()
 
@@ -160,7 +175,7 @@ class ToyShop(WebShop):
         asked = super()._goal_for(options, drawn)
         if "goal" in asked:
             return asked
-        index = asked.get("index", drawn % len(goals))
+        index = asked.get("index", (self._prompt if self.split == "eval" else drawn) % len(goals))
         if index >= len(goals):
             raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
         return {"goal": goals[index]}
@@ -192,36 +207,50 @@ class ToyShop(WebShop):
         verb, what = match[1].lower(), (match[2] or match[3]).strip()
         if verb == "search":
             return f"search:{what}" if search_words(what) else None
+        if verb == "filter":
+            return f"filter:{what}" if self._searched and search_words(what) == what else None
         return f"{verb}:{what.lower()}" if what.lower() in self._ids() else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         before = self._observation
+        assert before is not None
         verb, _, what = action.partition(":")
         answers = [self.session.step(move) for move in self._moves(verb, what)]
         last = answers[-1]
+        self._on_results = verb in ("search", "filter")
+        if not last.valid:  # a filter whose condition the store does not understand
+            return before, float(sum(answer.reward for answer in answers)), False, self._idle()
         self._steps += 1
         self._truncated = not last.done and self._steps == self._max_steps
-        if verb == "search":
-            self._hits = _read_hits(last)
-            lines = [f"Results for {what}:", *map(" | ".join, self._hits)] if self._hits else [f"No results for {what}"]
-        else:
-            hit = next(hit for hit in self._hits if hit.asin.lower() == what)
-            if verb == "buy":
-                lines = [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
-            else:
-                features = _texts_after(answers[-2].observation, "< Prev")
-                lines = [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
-        self._on_results = verb == "search"
-        page = self._page(*lines)
+        page = self._page(*self._lines(verb, what, answers))
         effective = {"action_is_effective": page != before}
         info = self._idle() | {"success": last.success, "action_is_valid": True} | effective
         return page, float(sum(answer.reward for answer in answers)), last.done, info
+
+    def _lines(self, verb: str, what: str, answers: Sequence[Answer]) -> list[str]:
+        """What the page says after an action, below the task."""
+        last = answers[-1]
+        if verb in ("search", "filter"):
+            self._searched = what if verb == "search" else self._searched
+            self._hits = _read_hits(last)
+            filters = (text for text in last.observation.split(_SEPARATOR) if text.startswith(_FILTERS))
+            asked = ", ".join([self._searched, *(text.removeprefix(_FILTERS) for text in filters)])
+            if not self._hits:
+                return [f"No results for {asked}"]
+            return [f"Results for {asked}:", *map(" | ".join, self._hits)]
+        hit = next(hit for hit in self._hits if hit.asin.lower() == what)
+        if verb == "buy":
+            return [f"Bought {hit.asin}: {hit.title}", f"Score: {last.task_score:.2f}"]
+        features = _texts_after(answers[-2].observation, "< Prev")
+        return [f"Product {hit.asin}: {hit.title}", f"Price: {hit.price}", *features]
 
     def _moves(self, verb: str, what: str) -> list[str]:
         """The actions of the store that carry out an action of this environment."""
         if verb == "search":
             return [search_for(what)]
         to_results = [] if self._on_results else ["click[< prev]"]
+        if verb == "filter":
+            return [*to_results, f"filter[{what}]"]
         then = ["click[buy now]"] if verb == "buy" else ["click[features]", "click[< prev]"]
         return [*to_results, f"click[{what}]", *then]
 
@@ -235,7 +264,8 @@ class ToyShop(WebShop):
     def _idle(self) -> dict[str, Any]:
         """The info of WebShop, but with the ids of this environment as available actions."""
         is_done = self.session.answer.done
-        offered = AvailableActions(not is_done, () if is_done else self._ids())
+        ids = () if is_done else self._ids()
+        offered = AvailableActions(not is_done, ids, has_filters=bool(self._searched) and not is_done, buyable=ids)
         return super()._idle() | {"available_actions": offered}
 
 

@@ -8,8 +8,7 @@ Every function that averages takes a ``normaliser``: the count over the *whole* 
 Then the losses of the parts add up to the loss of the whole batch. A mean of micro-batch means is something else as
 soon as their counts differ.
 
-Left out: sequence-level ratios (GSPO), and importance weights for a sampler that differs from the trained model. Both
-are options of TRL's loss.
+Left out: importance weights for a sampler that differs from the trained model, an option of TRL's loss.
 """
 
 from typing import Literal
@@ -32,6 +31,9 @@ def clipped_surrogate(
 
     .. math:: \ell_t = -\min(\rho_t A_t,\ \mathrm{clip}(\rho_t, 1 - \epsilon_{lo}, 1 + \epsilon_{hi}) A_t),
        \quad \rho_t = \pi(y_t) / \pi_{old}(y_t)
+
+    Where nothing was sampled, give both policies equal log-probabilities (``masked_fill(~mask, 0.0)``): 89 nats between
+    them would make the ratio infinite, and its gradient NaN.
 
     For :math:`A_t < 0` the loss is unbounded in the ratio; a dual clip c bounds it by :math:`-c A_t` (Ye et al. 2020,
     arXiv 1912.09729). Tokens with :math:`A_t \ge 0` are not affected.
@@ -68,6 +70,33 @@ def clipped_surrogate(
     if dual_clip is None:
         return loss
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
+
+
+def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    r"""Logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
+
+    .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
+       s_i = \exp \Bigl(\frac{1}{|y_i|} \sum_t m_{it} \log \frac{\pi(y_{it})}{\pi_{old}(y_{it})}\Bigr)
+
+    Every token has the value of its sequence's ratio, which the clip compares, and its own gradient, which its own
+    advantage multiplies. If all advantages of a sequence are equal, the gradient of the mean over its tokens is GSPO's.
+
+    Args:
+        logprobs: (B, T) log-probabilities under the trained policy, nats.
+        old_logprobs: (B, T) the same under the policy that sampled, without gradient.
+        mask: (B, T) 1 at sampled tokens.
+
+    Returns:
+        (B, T).
+
+    Example:
+        >>> sequence_log_ratios(torch.tensor([[0.3, 0.1]]), torch.zeros(1, 2), torch.ones(1, 2))
+        tensor([[0.2000, 0.2000]])
+    """
+    used = mask.bool()
+    differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
+    means = differences.sum(dim=1, keepdim=True) / used.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
+    return means.detach() + (logprobs - logprobs.detach())
 
 
 def value_loss(
@@ -114,8 +143,12 @@ def kl_penalty(
     r"""Estimate of KL(π ‖ π_ref) from each sampled token, with :math:`d = \log \pi - \log \pi_{ref}`.
 
     k1 = d, k2 = d²/2, k3 = :math:`e^{-d} - 1 + d` (Schulman, "Approximating KL divergence", 2020); k1 and k3 are
-    unbiased. Inside a reward you can use any of them. As a loss take k2 or k3: the expected gradient of k1 under the
-    policy's own samples is zero, and on given samples k1 is unbounded below, so a falling k1 means nothing.
+    unbiased. Inside a reward you can use any of them.
+
+    As a loss they differ. Over the policy's own samples the expected gradient of k2 is that of KL(π ‖ π_ref), that of
+    k3 is the gradient of KL(π_ref ‖ π), and that of k1 is zero: on given samples k1 is unbounded below, so a falling k1
+    means nothing. The importance ratio times k3, TRL's default, has the gradient of KL(π ‖ π_ref), also on samples of
+    an older policy.
 
     Args:
         logprobs: Log-probabilities of sampled tokens under the policy, nats, any shape.

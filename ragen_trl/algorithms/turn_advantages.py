@@ -77,6 +77,7 @@ def mt_grpo_advantages(
     weight: float = 1.0,
     ddof: int = 1,
     eps: float = 1e-4,
+    compared: torch.Tensor | None = None,
 ) -> torch.Tensor:
     r"""Advantage of each turn: its own reward against the group's turns of that number, plus the outcome's.
 
@@ -87,13 +88,15 @@ def mt_grpo_advantages(
     turns of its number that exist; a turn that no other member has keeps only the outcome's part.
 
     Args:
-        turn_rewards: (P · G, K) reward of each turn without the outcome, groups contiguous.
+        turn_rewards: (P · G, K) reward of each turn without the outcome, which would be paid twice; groups contiguous.
         turn_mask: (P · G, K), 1 at turns that were played; other rewards are ignored.
-        outcomes: (P · G,) reward of the whole episode.
+        outcomes: (P · G,) reward for how the episode ended, no part of ``turn_rewards``.
         group_size: G, at least 2.
         weight: λ of the outcome.
         ddof: Delta degrees of freedom of both standard deviations.
         eps: ε, as TRL's.
+        compared: (P · G, K), 1 at turns with a reward of their own; a turn without one, the last turn whose reward is
+            the outcome for example, keeps only the outcome's part. The default is ``turn_mask``.
 
     Returns:
         (P · G, K) advantages, 0 where the mask is 0. Rewards that are equal up to rounding give exactly 0.
@@ -109,8 +112,9 @@ def mt_grpo_advantages(
     mask = turn_mask.bool()
     groups = torch.arange(rows, device=mask.device) // group_size
     same_number = groups[:, None] * columns + torch.arange(columns, device=mask.device)  # (P · G, K)
+    own = mask if compared is None else mask & compared.bool()
     turns = torch.zeros_like(turn_rewards)
-    turns[mask] = _compare(turn_rewards[mask], same_number[mask], ddof, eps)
+    turns[own] = _compare(turn_rewards[own], same_number[own], ddof, eps)
     return torch.where(mask, turns + weight * of_outcome[:, None], 0.0)
 
 

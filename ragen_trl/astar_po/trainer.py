@@ -262,11 +262,10 @@ class AStarPOTrainer(StarPOTrainer):
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         return self._with_trainable_starts(super()._refill_rows(attempt))
 
-    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
-        batch = super()._learn_from(rollout, kept)
+    def _add_scores(self, batch: dict[str, Any]) -> None:
         with self.reference.model() as model:
-            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
-        return batch
+            rows_a_pass = self.args.per_device_train_batch_size
+            batch["ref_per_token_logps"] = self._scored(model, batch, rows_a_pass, compute_entropy=False).logprobs
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""

@@ -16,7 +16,14 @@ import torch
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
-from ragen_trl.cli.memory_estimate import MemoryUse, ModelShapeError, memory_lines, peak_bytes, shape_of
+from ragen_trl.cli.memory_estimate import (
+    MemoryUse,
+    ModelShape,
+    ModelShapeError,
+    memory_lines,
+    peak_bytes,
+    shape_of,
+)
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -197,20 +204,22 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
     return [*rows, ("tokens, typical", text)]
 
 
-def memory_use(args: StarPOConfig, lora_rank: int, tokens: int) -> MemoryUse:
+def memory_use(args: StarPOConfig, lora_rank: int, tokens: int, prompt: int | None = None) -> MemoryUse:
     """How a configuration uses memory on one process.
 
     Args:
         args: The configuration.
         lora_rank: Rank of LoRA; 0 trains all weights.
         tokens: Length of the longest trajectory.
+        prompt: Length of the longest message of a turn, if it is known.
     """
     loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
     assert args.generation_batch_size is not None
+    at_once = min(args.generation_batch_size, args.rollout_batch_size or args.generation_batch_size)
     return MemoryUse(
         rows=args.per_device_train_batch_size,
         tokens=tokens,
-        rollout_rows=0 if args.use_vllm else args.generation_batch_size,
+        rollout_rows=0 if args.use_vllm else at_once,
         weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
         mixed=bool(args.bf16 or args.fp16),
         lora_rank=lora_rank,
@@ -218,6 +227,7 @@ def memory_use(args: StarPOConfig, lora_rank: int, tokens: int) -> MemoryUse:
         reference=bool(args.beta) or isinstance(args, AStarPOConfig),
         critic=args.advantage in CRITIC_ADVANTAGES,
         triton=torch.cuda.is_available() and not args.use_cpu,
+        prompt=prompt,
     )
 
 
@@ -231,7 +241,8 @@ def _memory(
     except ModelShapeError as error:
         return [("memory", f"not estimated: {error}")]
     known = getattr(config.get_text_config(), "max_position_embeddings", None)
-    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known))
+    prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
+    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known), prompt)
     lines = memory_lines(shape, use)
     when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
     table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
@@ -240,10 +251,21 @@ def _memory(
     if args.use_vllm:
         share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
         head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
+    head += _with_fewer_at_a_time(shape, use)
     if run.model is not None and not use.triton:
         there = peak_bytes(memory_lines(shape, replace(use, mixed=True, triton=True)))
         head += [f"this machine has no GPU; on one, with bf16: {_size(there)}"]
     return [("memory", "\n".join(head + table))]
+
+
+def _with_fewer_at_a_time(shape: ModelShape, use: MemoryUse) -> list[str]:
+    """What a smaller ``rollout_batch_size`` would save, where the rollout is what takes the most."""
+    fewer = replace(use, rollout_rows=use.rollout_rows // 2)
+    most, less = (peak_bytes(memory_lines(shape, each)) for each in (use, fewer))
+    if not fewer.rollout_rows or less == most:
+        return []
+    text = f"--rollout_batch_size {fewer.rollout_rows}: {_size(less)}"
+    return [f"the rollout of {use.rollout_rows} trajectories at a time takes the most; with {text}"]
 
 
 def _size(count: int) -> str:

@@ -2,10 +2,10 @@
 
 Two kinds of options decide that. *The task* is the keyword arguments of the environment, the limits of turns and
 actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
-a model that was trained in it has recorded them (``play.json``); else the environment's recipe has them; else the
-limits are those that the model recorded in another environment. *The manner* is how a model is spoken to: with or
-without a thought, lengths, system prompt, forced prefix. These options depend on the model, wherever it plays. Options
-of the command line and of the YAML file override all of these.
+a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model
+or RAGEN's limits; else the limits are those that the model recorded in another environment. *The manner* is how a
+model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on the model,
+wherever it plays. Options of the command line and of the YAML file override all of these.
 
 Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
 """
@@ -21,7 +21,7 @@ from trl import TrlParser
 
 from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
-from ragen_trl.config.recipes import ENVIRONMENTS, defaults
+from ragen_trl.config.recipes import defaults, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.plan import (
@@ -161,7 +161,9 @@ def _configured(
     experts = [other for other in (record, *records.values()) if other.get("env") == env]
     known: Mapping[str, Any] = experts[0] if experts else {}
     elsewhere = record or next((other for other in records.values() if other), {})
-    model = api.api_model if player == api_name(api) else None if player == "random" else player
+    # Random play has no recipe of its own: it plays what the models of its table play.
+    models = [*run.model, *([api.api_model] if api.api_model else [])]
+    model = api.api_model if player == api_name(api) else player if player != "random" else next(iter(models), "random")
     parser = OptionParser("eval", [EvaluationArguments, ApiArguments, ALGORITHMS[run.algo][0]])
     parser.check_names(argv)
     parser.set_defaults(
@@ -169,7 +171,7 @@ def _configured(
             "output_dir": "",  # with None, transformers would use "trainer_output"
             **defaults(env, model, run.algo),
             **_only(elsewhere, LIMITS),
-            **ENVIRONMENTS.get(env, {}),
+            **played(env, is_embedded(model)),
             **_only(known, (*LIMITS, "env_kwargs")),
             **_only(record, MANNER),
         }

@@ -6,6 +6,7 @@ TRL's that nearly every run sets are described here; the rest is behind ``--help
 """
 
 import ast
+import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
@@ -15,6 +16,7 @@ from typing import Any
 from ragen_trl.config import validation
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
+from ragen_trl.config.presets import PRESETS
 from ragen_trl.system.terminal import heading
 
 _PACKAGE = Path(__file__).parents[1]
@@ -47,7 +49,7 @@ _PLAY = [
     for kind in (TaskOptions, MannerOptions, ExecutionOptions)
     for name in option_names(kind)
 ]
-_TRAINED = "env algo model lora_r lora_alpha seed".split()
+_TRAINED = "env algo preset model lora_r lora_alpha seed".split()
 _EVALUATED = "eval_episodes episodes samples_per_start eval_temperature side_by_side".split()
 _RUN = "output_dir overwrite report_to monitor record_rollouts".split()
 _USUAL = "max_steps learning_rate num_generations per_device_train_batch_size gradient_accumulation_steps".split()
@@ -91,6 +93,7 @@ _PAGES = {
             "train",
             "train --env ragen/Bandit-v0 --algo starpo --max_steps 50",
             "train --model Qwen/Qwen2.5-0.5B-Instruct --lora_r 64 --learning_rate 1e-5 --dry-run",
+            "train --preset starpo-s --env ragen/Sokoban-v0 --model Qwen/Qwen2.5-0.5B-Instruct",
             "train --config runs/frozenlake-starpo-s-seed42/config.yaml --seed 7 --output_dir runs/again",
         ),
         (
@@ -161,8 +164,28 @@ def help_page(command: str, width: int = 100) -> str:
     lines += ["", heading("for every command:")]
     for name, text in _FOR_ALL:
         lines += _entry(Option(name, "", None, text), width)
+    if command == "train":
+        lines += ["", heading("presets (each value from the source that is named before it):"), *_presets(width)]
     lines += ["", *textwrap.wrap(_END, width)]
     return "\n".join(lines) + "\n"
+
+
+def _presets(width: int) -> Iterator[str]:
+    """Every preset with its sources, and what comes from each; an option is shown where its value comes from."""
+    for name, preset in PRESETS.items():
+        yield from textwrap.wrap(f"  {name}: {preset.about}", width, subsequent_indent="    ")
+        for place, values in enumerate(preset.values):
+            later = [other for other in preset.values[place + 1 :] if other.envs == values.envs]
+            after = {option for other in later for option in other.options}
+            left = [f"{option} {_plain(value)}" for option, value in values.options.items() if option not in after]
+            where = f" ({', '.join(values.envs)})" if values.envs else ""
+            lines = textwrap.wrap(f"{values.source}{where}: {', '.join(left)}", width - 6, break_on_hyphens=False)
+            yield from (f"{'      ' if line else '    - '}{text}" for line, text in enumerate(lines) if left)
+
+
+def _plain(value: Any) -> str:
+    """A value as it is written on the command line."""
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 _FOR_ALL = (

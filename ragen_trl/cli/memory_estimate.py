@@ -11,7 +11,7 @@ gated feed-forward layer and ``sdpa`` attention with a mask, with keys and value
 counts what autograd keeps, tensor by tensor.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -19,16 +19,16 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ragen_trl.errors import UserError
+from ragen_trl.policies.transformers import most_rows, most_tokens
 
 Phase = Literal["always", "rollout", "update", "critic"]
 
 HEAD_TOKENS, HEAD_WORDS = 4096, 32768  # TRL's tile
 _TILES_OF_TORCH = 9  # without Triton the terms of a tile's gradient are tensors of its size; counted in an update
-_SLOTS = 1.25  # the cache of a rollout grows by a quarter at a time
+_SLOTS = 1.125  # the cache of a rollout grows by an eighth at a time
 _FLOAT = 4
-# Per row and word while a token is drawn: logits, scaled logits and log-probabilities in float32, and the cumulative
-# distribution and its terms in float64.
-_BYTES_OF_A_DRAW = 3 * 4 + 2 * 8
+# Per row and word while a token is drawn: logits and log-probabilities in float32, the distribution in float64.
+_BYTES_OF_A_DRAW = 2 * 4 + 8
 
 
 class ModelShapeError(UserError, ValueError):
@@ -71,7 +71,7 @@ class MemoryUse:
     Attributes:
         rows: Trajectories of a micro-batch.
         tokens: Tokens of the longest trajectory, its first prompt included.
-        rollout_rows: Trajectories that a process plays at the same time; 0 if vLLM plays them.
+        rollout_rows: Trajectories that a process plays at the same time (``rollout_batch_size``); 0 if vLLM plays them.
         weight_bytes: Of a number of the weights: 4 as TRL loads them, 2 for bfloat16.
         mixed: Whether the model computes in bfloat16 (``bf16=True``); otherwise in the precision of its weights.
         lora_rank: 0 trains all weights.
@@ -79,6 +79,7 @@ class MemoryUse:
         reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
         triton: Whether the head's tiles go through TRL's kernel, which needs a GPU.
+        prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
     """
 
     rows: int
@@ -91,6 +92,7 @@ class MemoryUse:
     reference: bool = False
     critic: bool = False
     triton: bool = False
+    prompt: int | None = None
 
 
 @dataclass(frozen=True)
@@ -172,13 +174,14 @@ def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def peak_bytes(lines: list[MemoryLine]) -> int:
-    """What is always held, plus the largest of what a rollout, an update and the critic's fit hold."""
+    """The largest of what is held in a rollout, in an update and in the critic's fit."""
     phases: tuple[Phase, ...] = ("rollout", "update", "critic")
-    return _sum(lines, "always") + max(_sum(lines, phase) for phase in phases)
+    return max(phase_bytes(lines, phase) for phase in phases)
 
 
-def _sum(lines: list[MemoryLine], phase: Phase) -> int:
-    return sum(line.bytes for line in lines if line.phase == phase)
+def phase_bytes(lines: list[MemoryLine], phase: Phase) -> int:
+    """What is held in a phase: its own lines, and those that are always there."""
+    return sum(line.bytes for line in lines if line.phase in ("always", phase))
 
 
 def _held(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
@@ -199,24 +202,39 @@ def _held(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
 
 
 def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    """The cache, and the largest of what is there for a moment: a tensor that grows, a pass, or the draw of a token."""
     if not use.rollout_rows:
         return []
-    # Rotated keys have the precision of the residual stream, values that of the projections.
-    each = use.weight_bytes + _compute_bytes(use)
-    slots = round(_SLOTS * use.tokens)
-    rows = (use.rollout_rows, "rows")
-    return [
-        _line(
-            "keys and values",
-            "rollout",
-            (shape.layers, "layers"),
-            (shape.keys, "numbers"),
-            (each, "bytes of a key and a value"),
-            rows,
-            (slots, "slots"),
-        ),
+    rows, compute = (use.rollout_rows, "rows"), _compute_bytes(use)
+    numbers = ((shape.keys, "numbers"), (compute, "bytes"))
+    cache = ((shape.layers, "layers"), (2, "keys and values"), *numbers, rows, (round(_SLOTS * use.tokens), "slots"))
+    lines = [_line("keys and values", "rollout", *cache)]
+    if use.mixed and use.weight_bytes == _FLOAT and not use.lora_rank:  # autocast keeps those of trained weights
+        weights = shape.linear_weights + shape.vocabulary * shape.hidden
+        lines.append(_line("bfloat16 weights", "rollout", (weights, "weights"), (2, "bytes")))
+    moments = [
+        _line("growth of the keys of a layer", "rollout", *numbers, rows, (use.tokens, "slots")),
+        _prompt_pass(shape, use),
         _line("sampling", "rollout", rows, (shape.vocabulary, "words"), (_BYTES_OF_A_DRAW, "bytes")),
     ]
+    return [*lines, max(moments, key=lambda line: line.bytes)]
+
+
+def _prompt_pass(shape: ModelShape, use: MemoryUse) -> MemoryLine:
+    """What a pass that reads prompts holds at its widest, in attention or in the feed-forward layer."""
+    compute, residual = _compute_bytes(use), 2 * use.weight_bytes * shape.hidden
+    tokens = min(most_tokens(use.tokens), use.rollout_rows * (use.prompt or use.tokens))
+    longest, rows = use.tokens, min(use.rollout_rows, most_rows(use.tokens))
+    # In the feed-forward layer: its gate, its activation and their product. Of each slot the mask says who may see it.
+    feed_forward = residual + 3 * compute * shape.intermediate + longest
+    wide = MemoryLine("", tokens * feed_forward, f"{tokens:,} tokens · {feed_forward:,} bytes", "rollout")
+    # In attention: queries, their rotation and the output, and what the mask adds to the scores. With fewer heads of
+    # keys than of queries it reads copies for every head, of all slots of its rows.
+    attention = residual + 3 * compute * shape.query + (1 + compute) * longest
+    copies = 2 * compute * shape.query if shape.query > shape.keys else 0
+    formula = f"{tokens:,} tokens · {attention:,} bytes + {rows:,} rows · {longest:,} slots · {copies:,} bytes"
+    long = MemoryLine("", tokens * attention + rows * longest * copies, formula, "rollout")
+    return replace(max(wide, long, key=lambda line: line.bytes), name="a pass that reads prompts")
 
 
 def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:

@@ -1,4 +1,4 @@
-"""From a command line to configurations: YAML file, recipe, a saved model's ``play.json``, and options as typed.
+"""From a command line to configurations: recipe, a saved model's ``play.json``, preset, YAML file, options as typed.
 
 The parser is TRL's, so options are the fields of the dataclasses. Added here: the error about an unknown option
 suggests the nearest name; the error about a value of the wrong type names option and value, also for a YAML file; and
@@ -22,7 +22,9 @@ import yaml
 from trl import GRPOConfig, TrlParser
 
 from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
@@ -47,9 +49,10 @@ class _Chosen:
     """The options that decide the defaults of all others."""
 
     env: str | None = field(default=None)
-    algo: str = field(default="starpo-s")
-    advantage: str = field(default="group")
+    algo: str | None = field(default=None)
+    advantage: str | None = field(default=None)
     model: str | None = field(default=None)
+    preset: str | None = field(default=None)
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -101,7 +104,7 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 def parse(
     command: str, given: Mapping[str, Any], rest: Sequence[str], *dataclasses: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Read the options: command line, then YAML file, then the model's play.json, then the recipe.
+    """Read the options: command line, then YAML file, then the preset, the model's play.json, and the recipe.
 
     Args:
         command: Name of the command, for its help.
@@ -121,17 +124,15 @@ def parse(
     first.set_defaults_with_config(**{name.name: given[name.name] for name in fields(_Chosen) if name.name in given})
     chosen = first.parse_args_into_dataclasses(list(rest), return_remaining_strings=True)[0]
     recorded = load_play_options(chosen.model)
-    chosen.env = chosen.env or recorded.get("env", dataclasses[0].env)
+    preset = _choose(chosen, str(recorded.get("env", dataclasses[0].env)))
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
-    if chosen.algo not in ALGORITHMS:
-        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **recipe, **recorded, "env": chosen.env}
+    others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
@@ -145,6 +146,34 @@ def parse(
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
+
+
+def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
+    """Fill in what the user left open of ``chosen``; returns the options of the preset that are read.
+
+    Args:
+        chosen: Changed in place.
+        env: What is played if neither the user nor the preset says.
+
+    Raises:
+        OptionError: If there is no such preset or algorithm, or the preset is for another algorithm.
+    """
+    if chosen.preset is not None and chosen.preset not in PRESETS:
+        raise OptionError(f"preset is {chosen.preset!r}; choose one of {', '.join(PRESETS)}")
+    everywhere = {} if chosen.preset is None else preset_options(chosen.preset)
+    chosen.env = chosen.env or everywhere.get("env", env)
+    chosen.algo = chosen.algo or everywhere.get("algo", "starpo-s")
+    chosen.advantage = chosen.advantage or everywhere.get("advantage", "group")
+    if chosen.algo not in ALGORITHMS:
+        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+    if chosen.preset is None:
+        return {}
+    if "a-star-po" in {chosen.algo, everywhere["algo"]} and chosen.algo != everywhere["algo"]:
+        raise OptionError(
+            f"algo is {chosen.algo!r}, and preset {chosen.preset!r} is for {everywhere['algo']!r}; leave one out"
+        )
+    unread = {name for names in READ.values() for name in names} - set(READ.get(chosen.advantage, ()))
+    return {name: value for name, value in preset_options(chosen.preset, chosen.env).items() if name not in unread}
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
@@ -165,13 +194,14 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
 
 def _check_ranges(options: Mapping[str, Any]) -> None:
     """Raise `OptionError` for values that TRL and transformers refuse late, or with a traceback."""
-    if isinstance(options["env_kwargs"], str):
-        try:
-            json.loads(options["env_kwargs"])
-        except ValueError as error:
-            raise OptionError(
-                f"env_kwargs is {options['env_kwargs']!r}, which is no JSON ({error}); for example '{{\"size\": 5}}'"
-            ) from None
+    for name, example in {"env_kwargs": '{"size": 5}', "chat_template_kwargs": '{"enable_thinking": false}'}.items():
+        if isinstance(options[name], str):
+            try:
+                json.loads(options[name])
+            except ValueError as error:
+                raise OptionError(
+                    f"{name} is {options[name]!r}, which is no JSON ({error}); for example '{example}'"
+                ) from None
     for name, value in options.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{name} is {value}; it takes a finite number")

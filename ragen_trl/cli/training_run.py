@@ -35,6 +35,7 @@ from ragen_trl.rollout.seeds import training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
+from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
@@ -93,6 +94,9 @@ class EvalArguments(ModelArguments):
 class RunArguments(EvalArguments):
     """What a run does; how it trains is in the training configuration."""
 
+    preset: str | None = field(
+        default=None, metadata={"help": "Published settings in place of the defaults; the presets are listed below."}
+    )
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     monitor: str = field(
@@ -106,10 +110,10 @@ class RunArguments(EvalArguments):
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
-    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``."""
+    """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
     model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
-    return Path("runs") / f"{name}{model}-{run.algo}-seed{seed}"
+    return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
 def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
@@ -143,14 +147,17 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say(f"{name:>8}: {found.in_words()}")
         return found
 
+    say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
     trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    say(f"evaluating the model, {run.eval_episodes} episodes")
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, state, say)
+    say(f"evaluating the trained model, {run.eval_episodes} episodes")
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
     summary = _summary(run, warm, trainer, results, state)
@@ -186,6 +193,7 @@ def _summary(
         "env_kwargs": args.env_kwargs or {},
         "environment": about(run.env, args),
         "algo": run.algo,
+        "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
@@ -222,14 +230,15 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
     try:
         if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
             say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+        say(f"training: {trainer.args.max_steps} updates")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
         state.add("seconds_training", time.perf_counter() - began)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
-            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
-            f"{last_whole_checkpoint(folder)}; the same command goes on from there"
+            f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
+            f"The checkpoint is {last_whole_checkpoint(folder)}. {REPEAT}"
         )
 
 

@@ -42,6 +42,9 @@ class TokenOptions:
     stop_at_answer: bool = option(
         False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )
+    chat_template_kwargs: dict[str, Any] | str | None = option(
+        None, "Variables (JSON) of the chat template, such as '{\"enable_thinking\": false}' for Qwen3."
+    )
 
 
 @dataclass
@@ -65,12 +68,15 @@ class MannerOptions(TokenOptions):
 
 @dataclass
 class ExecutionOptions:
-    """How environments are stepped. These options change no result."""
+    """How a rollout is executed. These options change no result."""
 
     env_workers: int = option(
         DEFAULT_WORKERS, "Most threads that step waiting environments at the same time; 0: step all in the main thread."
     )
     env_timeout: float | None = option(None, "Seconds a step or reset of an environment may take; unset: no limit.")
+    rollout_batch_size: int | None = option(
+        None, "Trajectories that a process plays at the same time; the others wait. Less memory, more time; unset: all."
+    )
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Defaults of the commands, as data: what the embedded tiny model needs, and what each environment asks for.
+"""Defaults of the commands, as data: the recipe of the embedded tiny model, and RAGEN's limits for every other model.
 
-A recipe only replaces defaults. An option given on the command line or in a YAML file wins, and the run's
-``summary.json`` records the values that were used.
+The recipe makes games easier, so that a model of half a million parameters can learn them. Any other model plays what
+RAGEN plays, unless the user asks for something else. Both only replace defaults. A preset (``presets.py``), a YAML file
+and the command line win, in this order, and the run's ``summary.json`` records the values that were used.
 """
 
 import json
@@ -39,12 +40,26 @@ EVERY_RUN: dict[str, Any] = {
 
 _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 
-ENVIRONMENTS: dict[str, dict[str, Any]] = {
+# What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
+# config/envs.yaml and config/_6_webshop.yaml. ToyShop is not RAGEN's; its report has 5 turns.
+RAGEN: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
-    "ragen/WebShop-v0": {"max_turns": 15, "max_actions_per_turn": 1, "max_actions": 15},
+    "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
+}
+
+# What the embedded model plays.
+ENVIRONMENTS: dict[str, dict[str, Any]] = {
+    **RAGEN,
+    # A purchase that scores is rare at first, so that training needs credit on the way; success stays the task's own.
+    "ragen/WebShop-v0": {
+        "env_kwargs": {"reward": "tiered"},
+        "max_turns": 15,
+        "max_actions_per_turn": 1,
+        "max_actions": 15,
+    },
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {
@@ -65,14 +80,31 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 
 
 def is_embedded(model: str | None) -> bool:
-    """Whether this is the embedded model: no model is named, or the folder was made from the embedded one."""
+    """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:
         return True
-    config = Path(model).expanduser() / "config.json"
+    folder = Path(model).expanduser()
+    base = _read(folder / "adapter_config.json").get("base_model_name_or_path")
+    return is_embedded(base) if base else bool(_read(folder / "config.json").get("ragen_embedded", False))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of a model's folder; nothing for a hub id, or no model at all, which is reported elsewhere."""
     try:
-        return bool(json.loads(config.read_text(encoding="utf-8")).get("ragen_embedded", False))
-    except (OSError, ValueError):  # a hub id, or no model at all, which is reported elsewhere
-        return False
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def played(env: str, embedded: bool) -> dict[str, Any]:
+    """Defaults of what is played: keyword arguments of the environment, and limits.
+
+    Args:
+        env: Gymnasium id.
+        embedded: Whether the embedded model plays; any other plays RAGEN's environment as it is.
+    """
+    return (ENVIRONMENTS if embedded else RAGEN).get(env, {})
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
@@ -98,4 +130,4 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
     if known and advantage in CRITIC_ADVANTAGES:
         embedded["critic_learning_rate"] = 1e-3
-    return {**EVERY_RUN, **embedded, **ENVIRONMENTS.get(env, {})}
+    return {**EVERY_RUN, **embedded, **played(env, known)}

@@ -27,7 +27,6 @@ _NOT_HONOURED: dict[str, Any] = {
     "repetition_penalty": 1.0,
     "generation_kwargs": None,
     "cache_implementation": None,
-    "chat_template_kwargs": None,
     "disable_dropout": True,
     "pad_to_multiple_of": None,
     "mask_truncated_completions": False,
@@ -105,7 +104,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     gae_lambda: float = option(1.0, "λ of generalised advantage estimation over tokens.")
     turn_gamma: float = option(0.95, "Discount per turn ('turn_gae', 'bi_level_gae', 'gigpo').")
     turn_lambda: float = option(1.0, "λ of generalised advantage estimation over turns ('turn_gae').")
-    step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), or of the episode's ('mt_grpo').")
+    step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), or of the last turn's reward ('mt_grpo').")
     filter_ratio: float = option(
         1.0, "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."
     )

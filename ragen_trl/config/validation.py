@@ -2,9 +2,10 @@
 
 import math
 import threading
+import warnings
 from typing import Any, TypeAlias
 
-from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
 from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
 
@@ -23,6 +24,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
     "sampler_check": ("stop", "warn"),
+    "critic_lr_scheduler_type": CRITIC_SCHEDULES,
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
@@ -55,6 +57,24 @@ class WindowError(UserError, ValueError):
     """A trajectory whose context was rebuilt cannot be trained with these options."""
 
 
+class OffPolicySamplingWarning(UserWarning):
+    """Rollouts are sampled from another distribution than the one that is trained."""
+
+
+def warn_of_narrowed_sampling(args: Options) -> None:
+    """Warn if tokens are cut off before sampling: the loss scores them under the whole distribution."""
+    options = {name: getattr(args, name) for name in ("top_p", "top_k")}
+    narrowed = [f"{name} is {value}" for name, value in options.items() if value != getattr(type(args), name)]
+    if narrowed:
+        warnings.warn(
+            f"{' and '.join(narrowed)}: replies are sampled without the unlikely tokens, but trained under the whole "
+            "distribution, so updates are off-policy and push what is never sampled down; leave top_p at 1.0 and top_k "
+            "at 0, and set temperature below 1, which is trained as it is sampled",
+            OffPolicySamplingWarning,
+            stacklevel=3,
+        )
+
+
 def check_segments_trainable(args: Options) -> None:
     """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context (no window)"
@@ -83,7 +103,12 @@ def check_values(args: Options) -> None:
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
-    for name in ("critic_warmup_steps", "max_refills", "step_weight", "entropy_coef", "epsilon"):
+    for name in ("critic_batch_size", "critic_epochs"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
+    of_critic = ("critic_warmup_steps", "critic_lr_warmup_rollouts")
+    for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon"):
         if getattr(args, name) < 0:
             raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
     for name in ("temperature", "critic_learning_rate"):
@@ -112,6 +137,11 @@ def check_values(args: Options) -> None:
         raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
     if isinstance(args.env_kwargs, str):
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+    if not isinstance(args.chat_template_kwargs, dict | None):
+        raise ValueError(
+            f"chat_template_kwargs is {args.chat_template_kwargs!r}; write it as JSON, for example "
+            "'{\"enable_thinking\": false}'"
+        )
 
 
 def _check_stepping(args: Options) -> None:
@@ -125,6 +155,9 @@ def _check_stepping(args: Options) -> None:
             f"env_timeout is {timeout} and env_workers 0, but only a step in another thread can be given up; set "
             "env_workers to 1 or more"
         )
+    size = args.rollout_batch_size
+    if size is not None and (not isinstance(size, int) or size < 1):
+        raise ValueError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
 
 
 def check_combinations(args: Options) -> None:
@@ -136,6 +169,7 @@ def check_combinations(args: Options) -> None:
                 f"{getattr(type(args), name)!r}"
             )
     _check_credit(args)
+    _check_critic_rate(args)
     _check_updates(args)
     _check_vllm(args)
     _check_window(args)
@@ -162,6 +196,14 @@ def _check_credit(args: Options) -> None:
         raise ValueError(
             "multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; advantage "
             f"{args.advantage!r} needs 'sum_then_normalize'"
+        )
+
+
+def _check_critic_rate(args: Options) -> None:
+    if args.critic_lr_warmup_rollouts and args.critic_lr_scheduler_type == "constant":
+        raise ValueError(
+            f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts} and critic_lr_scheduler_type 'constant', "
+            "which has no warm-up; use 'constant_with_warmup'"
         )
 
 
@@ -218,6 +260,12 @@ def _check_updates(args: Options) -> None:
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+        )
+    if not args.ds3_gather_for_generation:
+        raise ValueError(
+            "ds3_gather_for_generation is False: with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and "
+            "processes whose episodes take more turns make more passes, so that they would wait for the others for ever; "
+            "leave it True, and where memory is short use LoRA"
         )
 
 

@@ -2,8 +2,7 @@
 
 TRL 1.16 has no critic. This one belongs to the trainer but not to the trainer's optimizer: it is fitted right after
 each rollout, in its own loop and with its own learning rate. ``critic_networks.py`` has its networks. Left out:
-DeepSpeed and FSDP, which would have to shard it next to the policy; and a schedule of the learning rate, which is
-constant as in verl.
+DeepSpeed and FSDP, which would have to shard it next to the policy.
 """
 
 import os
@@ -18,7 +17,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from peft import PeftModel
 from torch.nn.functional import pad
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, get_scheduler
 
 from ragen_trl.algorithms.losses import value_loss
 from ragen_trl.batching.batch import collate
@@ -30,10 +29,11 @@ from ragen_trl.credit.critic_networks import (
     check_critic,
     write_critic,
 )
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.trajectory import Trajectory, Turn
 
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
-_OPTIMIZER = "optimizer.pt"
+_OPTIMIZER, _SCHEDULE = "optimizer.pt", "scheduler.pt"
 
 
 class Critic:
@@ -48,7 +48,10 @@ class Critic:
         accelerator: The trainer's accelerator.
         pad_id: Token id for padding.
         batch_size: Number of rows in one forward pass at most.
-        learning_rate: AdamW's learning rate, constant.
+        learning_rate: AdamW's learning rate.
+        schedule: Name of the learning rate's schedule, as Transformers' ``lr_scheduler_type``.
+        warmup: Updates over which the learning rate rises from 0, with a schedule that has a warm-up.
+        updates: Calls of ``update`` in the whole run, over which a schedule falls.
         betas: AdamW's betas.
         eps: AdamW's ε.
         weight_decay: AdamW's weight decay.
@@ -72,6 +75,9 @@ class Critic:
         weight_decay: float = 0.0,
         max_grad_norm: float = 1.0,
         gradient_checkpointing: bool = False,
+        schedule: str = "constant",
+        warmup: int = 0,
+        updates: int | None = None,
     ) -> None:
         if accelerator.distributed_type in _SHARDED:
             raise CriticError(
@@ -93,6 +99,7 @@ class Critic:
         self._optimizer = torch.optim.AdamW(
             self.network.parameters, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay
         )
+        self._schedule = get_scheduler(schedule, self._optimizer, num_warmup_steps=warmup, num_training_steps=updates)
 
     @torch.no_grad()
     def values(
@@ -142,6 +149,8 @@ class Critic:
     ) -> dict[str, float]:
         """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss.
 
+        All of them have one learning rate; then the schedule takes a step.
+
         A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
         Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share
         and would know only the parameters that were trainable at that time.
@@ -159,11 +168,12 @@ class Critic:
         Returns:
             Over all processes. Means over the steps: ``critic/value_loss``, ``critic/clip_fraction`` and
             ``critic/grad_norm`` (before clipping). Before the update: ``critic/explained_variance`` = 1 − Var(R − V) /
-            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. If ``mask`` is 0
-            everywhere, the result is empty and nothing is updated.
+            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``; and
+            ``critic/learning_rate``. If ``mask`` is 0 everywhere, the result is empty and nothing is updated.
 
         Raises:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
+            NotFiniteError: If a gradient is not finite; its step is not taken.
         """
         batch = self._batch(trajectories, targets, mask, old_values)
         metrics = self._fit(batch)
@@ -176,10 +186,12 @@ class Critic:
         taken = [step for step in steps if step is not None]
         names = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
         means = torch.stack(taken).mean(dim=0).tolist()
-        return {**dict(zip(names, means, strict=True)), **metrics}
+        (rate,) = self._schedule.get_last_lr()
+        self._schedule.step()
+        return {**dict(zip(names, means, strict=True)), **metrics, "critic/learning_rate": rate}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights and optimizer. Only the main process writes; the others return at once.
+        """Write weights, optimizer and schedule. Only the main process writes; the others return at once.
 
         Raises:
             CriticError: If the folder exists and holds something else.
@@ -198,10 +210,13 @@ class Critic:
         self.network.load(source)
         device = self._accelerator.device
         self._optimizer.load_state_dict(torch.load(source / _OPTIMIZER, map_location=device, weights_only=True))
+        if (source / _SCHEDULE).exists():  # older checkpoints have none: their rate was constant
+            self._schedule.load_state_dict(torch.load(source / _SCHEDULE, weights_only=True))
 
     def _write(self, folder: Path) -> None:
         self.network.save(folder)
         torch.save(self._optimizer.state_dict(), folder / _OPTIMIZER)
+        torch.save(self._schedule.state_dict(), folder / _SCHEDULE)
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.network.kind, "shapes": [list(value.shape) for value in self.network.parameters]}
@@ -263,6 +278,12 @@ class Critic:
             sums += torch.stack([loss.detach(), clipped * part["mask"].sum() / count])
         self._sum_gradients()
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters, self._max_grad_norm)
+        if not bool(torch.isfinite(norm)):  # the same on all processes, as their gradients were summed
+            self._optimizer.zero_grad(set_to_none=True)
+            raise NotFiniteError(
+                f"the norm of the critic's gradient is {norm.item()}; its step was not taken. Resume from the last "
+                "checkpoint with a lower critic_learning_rate or max_grad_norm, or bound your rewards"
+            )
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         return torch.cat([self._total(sums), norm.reshape(1)])

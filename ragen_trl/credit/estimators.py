@@ -55,7 +55,11 @@ def _normalised(groups: torch.Tensor) -> torch.Tensor:
 
 
 def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
-    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO)."""
+    """(L, T) advantages of this process's completion tokens, the same for all tokens of a turn (GiGPO, MT-GRPO).
+
+    MT-GRPO's outcome is the reward of an episode's last turn, with those of extra functions; the rewards of the turns
+    before it are the turns' own. So everything that was paid counts once.
+    """
     rewards, mask = rollout.turn_rewards()
     size = rollout.group_size
     if args.advantage == "gigpo":
@@ -63,7 +67,10 @@ def turn_advantages(rollout: RolloutBatch, args: StarPOConfig) -> torch.Tensor:
         scale: Literal["group", "none"] = "none" if args.scale_rewards == "none" else "group"
         turns = gigpo_advantages(rewards, mask, anchors, size, args.turn_gamma, args.step_weight, scale)
     elif args.advantage == "mt_grpo":
-        turns = mt_grpo_advantages(rewards, mask, rollout.returns, size, args.step_weight)
+        earlier = mask & mask.roll(-1, dims=1)  # turns before the last one, whose reward is the outcome
+        earlier[:, -1:] = False
+        outcomes = rollout.returns - rewards.masked_fill(~earlier, 0.0).sum(dim=1)
+        turns = mt_grpo_advantages(rewards, mask, outcomes, size, args.step_weight, compared=earlier)
     else:
         raise _unknown_advantage(args)
     if not rollout.trajectories:
@@ -150,7 +157,7 @@ def critic_advantages(
     Args:
         critic: Values the states first, and is updated after that.
         rollout: What is trained on.
-        args: The estimator, its discounts, minibatches and epochs.
+        args: The estimator, its discounts, the critic's schedule.
         total: Adds a tensor up over all processes.
         seed: Random seed of the order in which the critic sees trajectories.
 
@@ -164,11 +171,26 @@ def critic_advantages(
     advantages = credit.advantages
     if args.whiten_advantages:
         advantages = whiten_with(advantages, credit.action_mask, total(moments(advantages, credit.action_mask)))
-    minibatches = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
+    minibatches, epochs = critic_steps(len(rollout.summaries), args)
     metrics = critic.update(
-        trajectories, credit.targets, credit.mask, values, args.value_clip, minibatches, args.num_iterations, seed
+        trajectories, credit.targets, credit.mask, values, args.value_clip, minibatches, epochs, seed
     )
     return completion_columns(advantages, trajectories, rollout.completion_length), metrics
+
+
+def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:
+    """The critic's steps in one pass over a rollout, and its passes.
+
+    Args:
+        trajectories: How many are trained on, on all processes.
+        args: The critic's schedule, or the policy's where the critic follows it.
+    """
+    assert args.steps_per_generation is not None
+    if args.critic_batch_size is None:
+        steps = max(1, args.steps_per_generation // args.gradient_accumulation_steps)
+    else:
+        steps = -(-trajectories // args.critic_batch_size)
+    return steps, args.num_iterations if args.critic_epochs is None else args.critic_epochs
 
 
 def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:

@@ -29,7 +29,7 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
-from ragen_trl.trainers.trl_adapter import use_one_device
+from ragen_trl.trainers.trl_plain import use_one_device
 from ragen_trl.trajectory import Trajectory
 
 

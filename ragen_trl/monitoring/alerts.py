@@ -8,8 +8,9 @@ is ours. docs/warning_signs.md says where each threshold comes from.
 Everything here is a pure function of the rows that a trainer logs (``trainer.state.log_history``, ``history.json``), so
 that the monitor, the report and the benchmark get the same answer from the same numbers.
 
-Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`).
-Alerts about behaviour also wait until the spread of returns within groups has narrowed (`NARROWED`): a policy that only
+Two conditions keep early alerts from firing at progress. None fires while a run is *gaining* (`alert_rules.gaining`) or
+its task is *solved* (`alert_rules.solved`). Both read the success of training episodes, which is always known. Alerts
+about behaviour also wait until the spread of returns within groups has narrowed (`NARROWED`): a policy that only
 changes its way of acting still succeeds in some episodes of a group and fails in others. Runs without groups (A*-PO
 with one sample) have the first condition only.
 
@@ -34,6 +35,7 @@ from ragen_trl.monitoring.alert_rules import (
     gaining,
     rose_by,
     rose_to,
+    solved,
     spikes,
     variance_gone,
 )
@@ -50,7 +52,7 @@ class AlertRule:
         says: What it means, in one sentence.
         remedy: What to do first.
         condition: Decides whether it holds at the last of the metric's values so far.
-        even_if_gaining: Whether it may fire while the run is gaining.
+        even_if_gaining: Whether it may fire while the run is gaining or its task is solved.
         if_narrowed: Whether it waits until the spread within groups is at most `NARROWED` of its first values.
         if_falling: Whether it waits until success (or the return, where no success is logged) is below 90 % of its
             best.
@@ -290,7 +292,7 @@ class AlertWatch:
     def _may_fire(self, rule: AlertRule) -> bool:
         """Whether the conditions beside the rule's own hold."""
         earned = self._values.get("success") or self._values.get("return", [])
-        if not rule.even_if_gaining and gaining(earned):
+        if not rule.even_if_gaining and (gaining(earned) or solved(self._values.get("success", []))):
             return False
         if rule.if_falling and not self._falling():
             return False

@@ -41,7 +41,7 @@ from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_depend
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl_adapter import (
+from ragen_trl.trainers.trl_plain import (
     last_rollout,
     load_weights,
     log_training,
@@ -153,7 +153,10 @@ class CollapseMonitor(TrainerCallback):
     def on_rollout(self, event: RolloutEvent) -> None:
         """Measure a rollout of whole trajectories; called by the trainers of this package."""
         began = time.perf_counter()
-        self._log(rollout_measures(event.rollout, self._pieces))
+        found = rollout_measures(event.rollout, self._pieces)
+        if not self.trainer.args.think:
+            found.pop("thought_tokens", None)  # a tag that was sampled by chance is no thought
+        self._log(found)
         self._spent("seconds", began)
         if self._due(event.step):
             self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))

@@ -7,7 +7,7 @@ tensors themselves and no copy. Left out: pages (rows that share memory), becaus
 could only read them through copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -47,21 +47,26 @@ class SlotCache(Cache):
     def reserve(self, length: int) -> None:
         """Make room for contexts of ``length`` tokens.
 
-        The cache grows by at least a quarter. Attention reads all slots for every token, and next to that the copies
-        and the empty slots cost little.
+        The cache grows by at least an eighth. Attention reads all slots for every token, and next to that the copies
+        cost little; empty slots are memory.
         """
         if length + 1 <= self.capacity:
             return
-        wanted = max(length + 1, self.capacity * 5 // 4)
+        wanted = max(length + 1, self.capacity * 9 // 8)
         self.capacity = -(-wanted // _MARGIN) * _MARGIN
-        self._keys = [self._grown(tensor) for tensor in self._keys]
-        self._values = [self._grown(tensor) for tensor in self._values]
+        self._replace(self._enlarged)
+
+    def add_rows(self, count: int) -> None:
+        """Append empty rows."""
+        self.num_rows += count
+        self._replace(self._enlarged)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows."""
+        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots."""
         self.num_rows = len(rows)
-        self._keys = [_selected(tensor, rows) for tensor in self._keys]
-        self._values = [_selected(tensor, rows) for tensor in self._values]
+        if not rows:
+            self._keys, self._values, self.capacity = [], [], 0
+        self._replace(lambda tensor: tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device)))
 
     def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
         """Say where the next forward pass reads and writes.
@@ -81,9 +86,9 @@ class SlotCache(Cache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write new keys and values, both (b, heads, n, dim), and return (b, heads, length, dim) of each."""
         if layer_idx == len(self._keys):
-            shape = (self.num_rows, key_states.shape[1], self.capacity)
-            self._keys.append(key_states.new_zeros((*shape, key_states.shape[-1])))
-            self._values.append(value_states.new_zeros((*shape, value_states.shape[-1])))
+            for stores, new in ((self._keys, key_states), (self._values, value_states)):
+                shape = (self.num_rows, new.shape[1], self.capacity, new.shape[-1])
+                stores.append(new.new_zeros(shape, dtype=_attended(new)))
         return (
             self._write_and_read(self._keys[layer_idx], key_states),
             self._write_and_read(self._values[layer_idx], value_states),
@@ -96,14 +101,22 @@ class SlotCache(Cache):
     def _write_and_read(self, store: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         rows, slots = self._places
         part = store[self._span]
-        part[rows, :, slots] = new.transpose(1, 2)  # both sides (b, n, heads, dim)
+        part[rows, :, slots] = new.transpose(1, 2).to(store.dtype)  # both sides (b, n, heads, dim)
         return part[:, :, : self._length]
 
-    def _grown(self, tensor: torch.Tensor) -> torch.Tensor:
-        grown = tensor.new_zeros((*tensor.shape[:2], self.capacity, tensor.shape[-1]))
-        grown[:, :, : tensor.shape[2]] = tensor
-        return grown
+    def _replace(self, made_from: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Exchange the tensors one by one, so that old and new ones of two layers never are in memory together."""
+        for stores in (self._keys, self._values):
+            for layer in range(len(stores)):
+                stores[layer] = made_from(stores[layer])
+
+    def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
+        enlarged = tensor.new_zeros((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
+        enlarged[: tensor.shape[0], :, : tensor.shape[2]] = tensor
+        return enlarged
 
 
-def _selected(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    return tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device))
+def _attended(states: torch.Tensor) -> torch.dtype:
+    """The precision in which attention reads these states; rotary positions leave keys in float32 under autocast."""
+    device = states.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else states.dtype

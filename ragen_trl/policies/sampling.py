@@ -57,7 +57,7 @@ def sample_tokens(
         return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None]).squeeze(-1)
     logprobs = torch.log_softmax(logits / sampling.temperature, -1)
     kept = _top_k_top_p(logprobs, sampling)
-    cumulative = kept.double().exp().cumsum(-1)  # float64: 150 000 small terms would drift in float32
+    cumulative = kept.double().exp_().cumsum_(-1)  # float64: 150 000 small terms would drift in float32
     target = uniforms[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
     return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)

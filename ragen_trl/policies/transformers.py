@@ -4,6 +4,9 @@ The model reads each token once. Contexts stay in a ``SlotCache`` between turns,
 episodes leave. Rows that begin with the same prompt, as the rows of a group do, share the pass that reads it. Every row
 draws from its own random stream, so a reply does not depend on which other rows share its batch.
 
+A pass is bounded: many long prompts are read in several passes, and one that is longer than that in pieces. The cache
+grows with the rows that begin.
+
 Left out here: tensor-parallel generation; one pass over the beginning that all prompts have in common, which would gain
 little because each prompt is read only once; and separate passes for rows of different lengths while tokens are
 sampled, which would cost more in passes than they save in attention.
@@ -30,14 +33,19 @@ if TYPE_CHECKING:
 
 # The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
 _TOKENS_OF_A_PASS = 512
+# Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
+# slots for each token; and slots of all rows, which attention copies where several heads share their keys.
+MOST_TOKENS = 4096
+MOST_OF_A_MASK = 8192 * MOST_TOKENS
+MOST_SLOTS = 32 * MOST_TOKENS
 
 
 @dataclass(eq=False)
 class _Row:
     """One context: its place in the cache, its own random generator, and the reply being sampled."""
 
-    index: int
     random: np.random.Generator
+    index: int = -1  # of its row in the cache, which it joins with its first request
     length: int = 0  # tokens in the cache
     unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not read yet
     ids: list[int] = field(default_factory=list)
@@ -101,8 +109,8 @@ class TransformersPolicy(Policy):
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts, one per sampling seed."""
-        self._rows = {row: _Row(row, np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
-        self._cache = SlotCache(len(seeds))
+        self._rows = {row: _Row(np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
+        self._cache = SlotCache(0)
 
     def end(self, rows: Sequence[int]) -> None:
         """Let finished rows leave the batch and its cache."""
@@ -129,6 +137,7 @@ class TransformersPolicy(Policy):
         rows = [self._rows[request.row] for request in requests]
         for row, request in zip(rows, requests, strict=True):
             row.begin_turn(request, self.sampling.max_tokens)
+        self._join([row for row in rows if row.index < 0])
         active, logits = self._read(rows)  # logits (b, vocabulary)
         draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
         uniforms = torch.from_numpy(draws).to(self.model.device)  # (b, max_tokens)
@@ -147,10 +156,19 @@ class TransformersPolicy(Policy):
             logits = self._continue(active, tokens)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
+    def _join(self, rows: Sequence[_Row]) -> None:
+        """Give rows that begin their places in the cache."""
+        if not rows:
+            return
+        for index, row in enumerate(rows, self._cache.num_rows):
+            row.index = index
+        self._cache.add_rows(len(rows))
+
     def _arrange(self, first: Sequence[_Row]) -> None:
         """Put these rows first in the cache, in this order, and drop rows that have left."""
         chosen = {row.index for row in first}
-        order = [*first, *(row for row in self._rows.values() if row.index not in chosen)]
+        kept = [row for row in self._rows.values() if row.index >= 0]
+        order = [*first, *(row for row in kept if row.index not in chosen)]
         if [row.index for row in order] == list(range(self._cache.num_rows)):
             return
         self._cache.select([row.index for row in order])
@@ -164,13 +182,15 @@ class TransformersPolicy(Policy):
             leaders.setdefault(row.reads, row)
         readers = list(leaders.values())
         by_width = sorted(readers, key=lambda row: len(row.unfed), reverse=True)
-        passes = _passes([len(row.unfed) for row in by_width])
+        longest = max(row.length + len(row.unfed) for row in readers)
+        most = most_tokens(longest)
+        passes = _passes([len(row.unfed) for row in by_width], most, most_rows(longest))
         if len(passes) > 1:
             readers = by_width
         followers = [row for row in rows if leaders[row.reads] is not row]
         sources = [leaders[row.reads] for row in followers]
         self._arrange([*readers, *followers])
-        logits = torch.cat([self._feed(readers[span.start : span.stop], span.start) for span in passes])
+        logits = torch.cat([self._feed(readers[span.start : span.stop], span.start, most) for span in passes])
         if followers:
             others = range(len(rows), self._cache.num_rows)
             self._cache.select([row.index for row in (*readers, *sources)] + list(others))
@@ -179,8 +199,11 @@ class TransformersPolicy(Policy):
                 row.length, row.unfed = source.length, []
         return [*readers, *followers], logits
 
-    def _feed(self, rows: list[_Row], first: int) -> torch.Tensor:
-        """Feed the unfed tokens of rows that are neighbours in the cache, from ``first``; returns (b, vocabulary)."""
+    def _feed(self, rows: list[_Row], first: int, most: int) -> torch.Tensor:
+        """Feed the unfed tokens of rows that are neighbours in the cache, from ``first``; returns (b, vocabulary).
+
+        A row with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
+        """
         width = max(len(row.unfed) for row in rows)
         self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
         ids, slots, positions = [], [], []
@@ -191,7 +214,12 @@ class TransformersPolicy(Policy):
             slots.append([self._cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
             row.length, row.unfed = span.stop, []
-        return self._forward(first, self._tensor(ids), slots, positions, max(row.length for row in rows))
+        piece = most if len(rows) == 1 else width
+        for begin in range(0, width, piece):
+            columns = slice(begin, begin + piece)
+            read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
+            logits = self._forward(first, self._tensor(read), places, known, 1 + max(each[-1] for each in known))
+        return logits
 
     def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
         """Feed the (b,) tokens just sampled to the first rows of the cache. Closed rows get padding instead."""
@@ -234,10 +262,25 @@ class TransformersPolicy(Policy):
         return torch.tensor(rows, device=self.model.device)
 
 
-def _passes(widths: Sequence[int]) -> list[range]:
-    """The rows, widest first, that are read together: cut where the others' padding would cost more than a pass."""
+def most_tokens(length: int) -> int:
+    """The most tokens that one pass may read, padding included, with contexts of up to ``length`` tokens."""
+    return max(1, min(MOST_TOKENS, MOST_OF_A_MASK // length))
+
+
+def most_rows(length: int) -> int:
+    """The most rows of one pass that reads prompts."""
+    return max(1, MOST_SLOTS // length)
+
+
+def _passes(widths: Sequence[int], tokens: int, rows: int) -> list[range]:
+    """The rows, widest first, that are read together.
+
+    Cut where the others' padding would cost more than a pass, and before a pass has more than ``tokens`` or ``rows``.
+    """
     cuts = [0]
     for row in range(1, len(widths)):
-        if (widths[cuts[-1]] - widths[row]) * (len(widths) - row) >= _TOKENS_OF_A_PASS:
+        widest = widths[cuts[-1]]
+        padding = (widest - widths[row]) * (len(widths) - row)
+        if padding >= _TOKENS_OF_A_PASS or row + 1 - cuts[-1] > min(rows, tokens // widest):
             cuts.append(row)
     return [range(*span) for span in pairwise([*cuts, len(widths)])]

@@ -68,8 +68,11 @@ class Run:
     def series(self, metric: str) -> tuple[list[float], list[float]]:
         """Steps and values of a metric in the order of steps, without rows that have no finite number.
 
-        Of a step that was logged twice (a resumed run repeats some), the last value counts.
+        Of a step that was logged twice (a resumed run repeats some), the last value counts. A run that asked for no
+        thoughts has none, whatever was sampled by chance.
         """
+        if metric == "collapse/thought_tokens" and self.summary.get("config", {}).get("think") is False:
+            return [], []
         points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
         steps = sorted(points)
         return [float(step) for step in steps], [points[step] for step in steps]

@@ -182,7 +182,8 @@ class EnvPool:
         """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced."""
         penalties = Penalties(self._args.cut_penalty, self._args.env_failure_penalty)
         length, window = self._args.max_completion_length, self._args.window_turns
-        return play(envs, policy, starts, length, self._executor, penalties, self.replace, window)
+        size = self._args.rollout_batch_size
+        return play(envs, policy, starts, length, self._executor, penalties, self.replace, window, size)
 
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.

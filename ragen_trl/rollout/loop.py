@@ -1,9 +1,9 @@
 """Play episodes: environments and a policy go in, whole trajectories come out. No torch here.
 
-All unfinished rows ask the policy together, then their environments are stepped side by side
-(`env_executor.EnvExecutor`). Finished rows leave the batch. Nothing is gathered across processes here. A policy that
-must gather says how long the loop goes on (`Policy.goes_on`), so that ranks with different numbers of turns cannot make
-one another hang.
+All rows that play ask the policy together, then their environments are stepped side by side
+(`env_executor.EnvExecutor`). Finished rows leave the batch, and rows that wait take their places. Nothing is gathered
+across processes here. A policy that must gather says how long the loop goes on (`Policy.goes_on`), so that ranks with
+different numbers of turns cannot make one another hang.
 
 How an episode ends. *Valued* says whether a critic may value the rest (as far as ``bootstrap`` allows it):
 
@@ -58,10 +58,12 @@ def play(
     penalties: Penalties = Penalties(),
     renew: Renew | None = None,
     window: int | None = None,
+    batch_size: int | None = None,
 ) -> list[Trajectory]:
     """Play one episode in each environment.
 
-    The trajectories do not depend on how many threads step the environments.
+    The trajectories do not depend on how many threads step the environments. How many episodes play at the same time
+    changes them by rounding only, because every row has its own sampling seed.
 
     Args:
         envs: One environment per episode.
@@ -76,6 +78,7 @@ def play(
             replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
         window: Number of turns that a policy with tokens sees at most, including the one to answer; needs
             ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
+        batch_size: Episodes played at the same time at most. The others begin, in order, as these end. Unset: all.
 
     Returns:
         One trajectory per environment, in order.
@@ -88,10 +91,14 @@ def play(
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
-    episodes = begin(envs, starts, executor, renew, None if policy.chat is None else window)
+    size = batch_size or len(envs)
+    episodes: list[Episode] = []
     policy.begin([start.sampling_seed for start in starts])
-    playing = list(range(len(episodes)))
-    while policy.goes_on(bool(playing)):
+    playing: list[int] = []
+    while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
+        new = slice(len(episodes), len(episodes) + size - len(playing))
+        playing += range(len(envs))[new]
+        episodes += begin(envs[new], starts[new], executor, renew, None if policy.chat is None else window)
         requests = _requests(episodes, playing, policy, max_length)
         _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), executor, penalties, renew)
         policy.end([row for row in playing if episodes[row].done is not None])

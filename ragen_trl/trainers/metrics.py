@@ -95,6 +95,36 @@ def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.T
     return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
 
 
+def sampler_metrics(
+    difference: torch.Tensor, ratio: torch.Tensor, mask: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, float]:
+    """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names.
+
+    Args:
+        difference: (B, T) the trainer's log-probabilities minus the sampler's; NaN where the sampler gave none.
+        ratio: (B, T) or (B, 1) importance ratios.
+        mask: (B, T), 1 at sampled tokens.
+        gather: Joins tensors of one shape from all processes.
+    """
+    gaps = difference[mask.bool() & ~difference.isnan()].abs()
+    ratios = ratio[mask.bool()] if ratio.shape == mask.shape else ratio[mask.any(dim=1)]
+    here = [
+        torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])
+        for values in (gaps, ratios)
+    ]
+    sums = gather(torch.cat(here)[None]).sum(dim=0).tolist()
+    some = [values if values.numel() else values.new_full((1,), float("nan")) for values in (gaps, ratios)]
+    ends = gather(torch.stack([some[0].max(), some[1].max(), -some[1].min()])[None])
+    widest, largest, smallest = ends.nan_to_num(nan=-float("inf")).amax(dim=0).tolist()
+    return {
+        "sampling/sampling_logp_difference/mean": sums[0] / max(1.0, sums[1]),
+        "sampling/sampling_logp_difference/max": widest,
+        "sampling/importance_sampling_ratio/min": -smallest,
+        "sampling/importance_sampling_ratio/mean": sums[2] / max(1.0, sums[3]),
+        "sampling/importance_sampling_ratio/max": largest,
+    }
+
+
 def shown_advantages(
     rollout: RolloutBatch,
     kept: Sequence[int],
@@ -123,7 +153,6 @@ def _one_each(
     if advantages.ndim == 1:
         found: list[float] = advantages.tolist()
         return found
-    here = len(chosen.trajectories)
-    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
+    mask = chosen.batch["completion_mask"] * chosen.batch["tool_mask"]
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     return chosen.in_order(gather(means.tolist()))

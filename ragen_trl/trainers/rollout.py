@@ -22,6 +22,7 @@ from ragen_envs import AgentTurns
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
@@ -110,6 +111,7 @@ class RolloutTrainer(TRLAdapter):
             raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         check_policy(model, args, peft_config)
         check_loadable(model, args)
+        warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
@@ -209,8 +211,8 @@ class RolloutTrainer(TRLAdapter):
         longest = self.args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
-    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
-        """Play the rows and let TRL score what was played."""
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> tuple[RolloutBatch, dict[str, Any]]:
+        """Play the rows and let TRL score what was played: the rollout, and TRL's generation batch."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
         envs = self._envs.take([self._tasks.specs[task] for task in tasks])
@@ -232,7 +234,7 @@ class RolloutTrainer(TRLAdapter):
         everyone = gather_object(summaries)
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
-        return RolloutBatch(
+        rollout = RolloutBatch(
             trajectories=played,
             rank=self.accelerator.process_index,
             ranks=tuple(row // len(rows) for row in range(len(everyone))),
@@ -240,8 +242,9 @@ class RolloutTrainer(TRLAdapter):
             weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
-            batch=batch,
+            pad_id=self.tokenizer.pad_token_id,
         )
+        return rollout, batch
 
     def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
         """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""

@@ -65,6 +65,9 @@ class StarPOTrainer(TrajectoryTrainer):
             weight_decay=args.weight_decay,
             max_grad_norm=args.max_grad_norm or math.inf,
             gradient_checkpointing=args.gradient_checkpointing,
+            schedule=args.critic_lr_scheduler_type,
+            warmup=args.critic_lr_warmup_rollouts,
+            updates=args.num_rollouts,
         )
 
     def select_groups(self, rollout: RolloutBatch) -> list[int]:

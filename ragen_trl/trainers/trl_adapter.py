@@ -1,4 +1,4 @@
-"""All code of the trainers that depends on the inside of TRL and Transformers, under public names.
+"""What our trainers need of the inside of TRL and Transformers, under public names.
 
 `TRLAdapter` turns TRL's callbacks into four hooks, which the trainers fill (`training_batch`, `evaluation_batch`,
 `prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private: metrics, the table of
@@ -13,20 +13,22 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
 - ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, scores the last
   ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once, and only calls the model;
-- ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once, and
-  divides by ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one
-  mean over the micro-batch's tokens in ``_metrics``;
+- ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
+  before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
+  tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
+- ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
+  gradients, or without one;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
 - its KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
 - ``_get_eval_sampler`` gives the order of the evaluation's rows;
-- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last, and ``_load_best_model`` reads the
-  weights of the checkpoint ``state.best_model_checkpoint``;
+- ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
-The private members of models and configurations that sampling depends on are in ``policies/model_support.py``.
+`trl_plain` has what works on any ``GRPOTrainer``; the private members of models and configurations that sampling
+depends on are in ``policies/model_support.py``.
 """
 
 import warnings
@@ -38,11 +40,10 @@ from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
-from trl.models.utils import unwrap_model_for_generation
 from trl.trainer.utils import RepeatSampler, use_adapter
 
 from ragen_trl.batching.batch import to_rollout_output
@@ -50,6 +51,9 @@ from ragen_trl.batching.micro_batches import score_by_length
 from ragen_trl.policies.model_support import with_positions
 from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
+from ragen_trl.trainers.checks import check_gradient
+from ragen_trl.trainers.loss_inputs import LossInputs
+from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -89,6 +93,8 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    vllm_importance_sampling_correction: bool
+    importance_sampling_level: str
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -101,6 +107,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         use_one_device(args)
         if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
+        self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
@@ -180,6 +187,8 @@ class TRLAdapter(GRPOTrainer, ABC):
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Have TRL pad what was played and call the reward functions.
 
+        In training it scores nothing: its old and reference log-probabilities are 0.
+
         Args:
             rows: The dataset rows that were played.
             played: One trajectory each.
@@ -195,11 +204,12 @@ class TRLAdapter(GRPOTrainer, ABC):
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
             for row, trajectory in zip(rows, played, strict=True)
         ]
-        self._scoring = scoring = _Scoring(played)
+        self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
+        self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), scoring.rewards
+            return super()._generate_and_score_completions(shown), self._scoring.rewards
         finally:
-            self._scoring = None
+            self._scoring, self.vllm_importance_sampling_correction = None, corrects
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -210,9 +220,21 @@ class TRLAdapter(GRPOTrainer, ABC):
         return rewards
 
     def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss of one micro-batch, of the kind that ``loss_type`` names."""
-        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        """TRL's loss of one micro-batch, of the kind that ``loss_type`` names; GSPO-token where credit is per token."""
+        level, by_token = self.importance_sampling_level, self.token_ratios(inputs)
+        # "vespo" weighs log-probabilities by a factor for the sequence, and reads the ratio of no level.
+        of_sequences = by_token and level == "sequence" and self.loss_type != "vespo"
+        self._loss_inputs = LossInputs(inputs, of_sequences)
+        self.importance_sampling_level = "token" if by_token else level
+        try:
+            loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs.columns)
+        finally:
+            self._loss_inputs, self.importance_sampling_level = None, level
         return loss
+
+    def token_ratios(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether `trl_loss` has a ratio for each token; a ratio for each row would average (B, T) advantages away."""
+        return self.importance_sampling_level == "token" or inputs["advantages"].ndim == 2
 
     @contextmanager
     def recorded_scores(self) -> Iterator[list[Scores]]:
@@ -233,6 +255,8 @@ class TRLAdapter(GRPOTrainer, ABC):
         batch_size: int | None = None,
         **options: Any,
     ) -> Any:
+        if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
         trl_score, base = super()._get_per_token_logps_and_entropies, self.accelerator.unwrap_model(model)
 
         def score(ids: torch.Tensor, attention: torch.Tensor, width: int) -> Any:
@@ -246,7 +270,13 @@ class TRLAdapter(GRPOTrainer, ABC):
             ), None
         for recording in self._recordings:
             recording.append(Scores(result[0].detach(), result[1]))
-        return result
+        return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm)
+        if not self.args.fp16:  # whose loss scaler skips such a step itself
+            check_gradient(float(norm), self.state.global_step + 1)
+        return norm
 
     def score(
         self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
@@ -346,59 +376,3 @@ class TRLAdapter(GRPOTrainer, ABC):
 
 
 alias_methods(TRLAdapter, FORMER_HOOKS)
-
-
-def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
-    """The policy of any ``GRPOTrainer``, unwrapped and with gathered weights, as TRL samples from it."""
-    return unwrap_model_for_generation(
-        trainer.model_wrapped,
-        trainer.accelerator,
-        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
-        gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
-    )
-
-
-class PlainRollout(NamedTuple):
-    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
-
-    Attributes:
-        rewards: (B, F) of all processes, unweighted.
-        completions: B texts or lists of messages.
-        micro_batches: This process's tensors.
-    """
-
-    rewards: torch.Tensor
-    completions: list[Any]
-    micro_batches: list[dict[str, Any]]
-
-
-def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
-    """The last rollout of a plain ``GRPOTrainer``."""
-    logs = trainer._logs
-    by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
-    return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
-
-
-def tokenizer_of(trainer: GRPOTrainer) -> PreTrainedTokenizerBase:
-    """The tokenizer of any ``GRPOTrainer``."""
-    return trainer._tokenizer
-
-
-def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
-    """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
-    for name, value in values.items():
-        trainer._metrics["train"][name].append(float(value))
-
-
-def use_one_device(args: TrainingArguments) -> None:
-    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
-    args._n_gpu = min(args.n_gpu, 1)
-
-
-def load_weights(trainer: Trainer, folder: Path) -> None:
-    """Put a checkpoint's weights into a trainer's model, in any launch and for any kind of model.
-
-    The optimizer and the schedule stay as they are.
-    """
-    trainer.state.best_model_checkpoint = str(folder)
-    trainer._load_best_model()

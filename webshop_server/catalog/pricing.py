@@ -59,8 +59,23 @@ def checked(prices: Sequence[object]) -> tuple[float, ...]:
     return tuple(numbers) or NO_PRICE
 
 
+def dollars(pricing: Sequence[float]) -> str:
+    """How the store shows a price to people: with cents.
+
+    Args:
+        pricing: One price, or the two ends of a range.
+
+    Returns:
+        The text.
+
+    >>> dollars((127.0,)), dollars((19.99, 1028.5))
+    ('$127.00', '$19.99 to $1028.50')
+    """
+    return " to ".join(f"${price:.2f}" for price in pricing)
+
+
 def price_text(pricing: Sequence[float]) -> str:
-    """How the store shows a price, exactly as the original does.
+    """How the original shows a price.
 
     Args:
         pricing: One price, or the two ends of a range.

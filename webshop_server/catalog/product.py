@@ -36,7 +36,7 @@ class Product:
         option_images: Image by option value (values of two options may collide, as in the original).
         option_prices: Price in dollars by option value, where the source has one.
         pricing: The one price, or the ends of a range, in dollars; (100.0,) if the source has none.
-        price_text: How the price is shown: "$19.99 to $27.99".
+        price_text: How the original shows the price: "$19.99 to $28.0". `pricing.dollars` is for people.
         price: What buying costs in dollars: deterministic, from the hash of the catalogue and its seed.
         image: Main image, a URL or empty.
         instruction: Synthetic request without options and price, or None.

@@ -119,12 +119,9 @@ class ClassicPages:
         return self._page(name, visit, PageState())
 
     def results(self, session_id: str, keywords: str, page: str) -> Response:
-        """A page of results."""
+        """A page of results; one after the last is empty, as in the original."""
         name, visit = self._visit(session_id)
         state = PageState("results", search_words(keywords), page_number(page), filters=_filters())
-        if state.page > 1 and not self._shop.store.shown(state):
-            found = len(self._shop.store.results(state))
-            raise RequestError(404, "unknown_page", f"there is no page {state.page} of {found} results")
         self._write(name, "search_results", visit, state)
         return self._page(name, visit, state)
 
@@ -177,7 +174,7 @@ class ClassicPages:
         code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
         revealed = (goal, details) if self._reveal_goals else (None, None)
         receipt = full_receipt(product, dict(chosen), parts.total, code, *revealed)
-        text = PageText(goal.instruction, name, parts.total)
+        text = PageText(goal.instruction, name, parts.total, parity=True, people=True)
         return Response(self._shop.html.render(state, text, receipt, again=f"/{quote(name)}"), mimetype="text/html")
 
     def picture(self, asin: str) -> Response:
@@ -221,7 +218,7 @@ class ClassicPages:
         return PageState("item", search_words(keywords), page_number(page), asin, chosen, filters=_filters())
 
     def _page(self, name: str, visit: Visit, state: PageState) -> Response:
-        text = PageText(self._shop.goal(visit.goal).instruction, name)
+        text = PageText(self._shop.goal(visit.goal).instruction, name, parity=True, people=True)
         return Response(self._shop.html.render(state, text), mimetype="text/html")
 
     def _write(self, name: str, page: str, visit: Visit, state: PageState | None = None, **content: object) -> None:

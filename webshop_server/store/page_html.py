@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal
 from webshop_server.store.filters import Filter, categories
@@ -17,8 +18,10 @@ from webshop_server.store.links import Links
 from webshop_server.store.page_text import (
     RATING,
     PageText,
+    chosen_price,
     filters_line,
     json_for_html,
+    listed_price,
     price_line,
     results_heading,
     sub_page_texts,
@@ -136,7 +139,7 @@ class HtmlPages:
 
         Args:
             state: The page.
-            page: What it says beside its products. In parity mode there is no form for filters.
+            page: What it says beside its products. In parity mode only people get a form for filters.
             receipt: For the page of a purchase; None shows what the text environment shows.
             again: Where "Shop again" leads on that page; "" leaves it out.
 
@@ -166,12 +169,17 @@ class HtmlPages:
         )
 
     def _results(self, state: PageState, page: PageText) -> dict[str, object]:
+        has_next = self._store.has_next(state)
         return {
             "heading": results_heading(self._store, state),
             "filters": filters_line(state) if state.filters else "",
-            "has_next": page.parity or self._store.has_next(state),
-            "products": [self._store.catalog.product(asin) for asin in self._store.shown(state)],
-            "form": None if page.parity else self._form(state),
+            "has_next": page.parity or has_next,
+            "hides_next": page.people and not has_next,
+            "products": [
+                (product, listed_price(product, page), dollars(product.pricing) if page.people else "")
+                for product in map(self._store.catalog.product, self._store.shown(state))
+            ],
+            "form": self._form(state) if page.people or not page.parity else None,
             "picture": picture_url,
         }
 
@@ -200,7 +208,8 @@ class HtmlPages:
             "product": product,
             "chosen": chosen,
             "image": next((image for image in reversed(images) if image), product.image),
-            "price_text": price_line(product, state, page).removeprefix("Price: "),
+            "price": price_line(product, state, page),
+            "shown_price": f"Price: {chosen_price(product, state)}" if page.people else "",
             "rating": RATING,
             "sub_pages": self._store.sub_pages,
             "picture": picture_url,

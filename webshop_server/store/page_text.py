@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import quote
 
+from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import price_with
 from webshop_server.store.state import BACK, BUY, NEXT, PREVIOUS, PageState, Store
@@ -38,12 +39,15 @@ class PageText:
         session: Name of the session in URLs.
         score: What the purchase earned, in 0 to 1; None before.
         parity: Whether to show what the original shows.
+        people: Whether HTML also has what people want, without text of its own: cents in prices, a form for filters,
+            and no button to a page without results.
     """
 
     instruction: str
     session: str = "0"
     score: float | None = None
     parity: bool = False
+    people: bool = False
 
 
 def observation(store: Store, state: PageState, page: PageText, mode: str) -> str:
@@ -169,7 +173,7 @@ def _results(store: Store, state: PageState, page: PageText) -> Iterator[Piece]:
         yield "button", LABELS[NEXT]
     for asin in store.shown(state):
         product = store.catalog.product(asin)
-        yield from (("link", asin), ("text", product.title), ("text", product.price_text))
+        yield from (("link", asin), ("text", product.title), ("text", listed_price(product, page)))
 
 
 def results_heading(store: Store, state: PageState) -> str:
@@ -192,12 +196,22 @@ def _item(store: Store, state: PageState, page: PageText, product: Product) -> I
     yield "button", LABELS[BUY]
 
 
+def listed_price(product: Product, page: PageText) -> str:
+    """The price among the results: as the original writes it in parity mode, else with cents."""
+    return product.price_text if page.parity else dollars(product.pricing)
+
+
 def price_line(product: Product, state: PageState, page: PageText) -> str:
     """The price on a product's page; beyond parity that of the chosen options, where they have prices of their own."""
+    return f"Price: {product.price_text if page.parity else chosen_price(product, state)}"
+
+
+def chosen_price(product: Product, state: PageState) -> str:
+    """What people read on a product's page: the price of the chosen options, or the listed one where they have none."""
     chosen = [value for _, value in state.options]
-    if page.parity or product.option_prices.keys().isdisjoint(chosen):
-        return f"Price: {product.price_text}"
-    return f"Price: ${price_with(product, chosen):.2f}"
+    if product.option_prices.keys().isdisjoint(chosen):
+        return dollars(product.pricing)
+    return dollars((price_with(product, chosen),))
 
 
 def sub_page_texts(product: Product, sub_page: str) -> tuple[str, ...]:

@@ -13,8 +13,9 @@ from typing import Any
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal, Goals
+from webshop_server.goals.kinds import nearness
 from webshop_server.goals.nouns import NounTagger
-from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, purchase_price, score
+from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store.page_html import HtmlPages
@@ -164,24 +165,23 @@ class Shop:
             progress=progress,
         )
 
-    def _tier_event(self, goal: int, state: PageState, event: Event, parts: RewardParts | None) -> TierEvent:
-        if event.kind == "bought" and parts is not None:
-            return TierEvent("buy", match=parts.r_type, score=parts.total)
+    def _tier_event(self, number: int, state: PageState, event: Event, parts: RewardParts | None) -> TierEvent:
+        goal = self.goal(number)
         if event.kind in ("searched", "filtered", "turned"):
             if is_special(state.keywords):  # a sample or a list of the catalogue is no search that found something
                 return TierEvent("idle")
             products = map(self.catalog.product, self.store.shown(state))
-            return TierEvent("search", match=max((self._match(goal, product) for product in products), default=0.0))
-        if event.kind in ("opened", "chose"):
-            product = self.catalog.product(state.asin)
-            if event.kind == "opened":
-                return TierEvent("open", match=self._match(goal, product))
-            met = self.buy(goal, product, dict(state.options), "fixed")
-            return TierEvent("choose", match=met.r_type, options=met.r_option or 0.0)
-        return TierEvent("idle" if event.valid else "invalid")
-
-    def _match(self, goal: int, product: Product) -> float:
-        return kind_match(product, self.goal(goal), self._nouns).r_type
+            return TierEvent("search", match=max((nearness(product, goal) for product in products), default=0.0))
+        if event.kind not in ("opened", "chose", "bought"):
+            return TierEvent("idle" if event.valid else "invalid")
+        product = self.catalog.product(state.asin)
+        match = nearness(product, goal)
+        if event.kind == "opened":
+            return TierEvent("open", match)
+        if parts is not None:
+            return TierEvent("buy", match, score=parts.total)
+        met = options_met(product, dict(state.options), goal)
+        return TierEvent("choose", match, options=sum(met) / len(met) if met else 0.0)
 
     def answer(self, episode: Episode) -> dict[str, Any]:
         """What a client gets after a step, for JSON.
@@ -212,7 +212,12 @@ class Shop:
             "effective": episode.effective,
             "task_score": parts.total if parts else 0.0,
             "success": parts.success if parts else False,
-            "available_actions": {"has_search_bar": self.store.has_search_bar(state), "clickables": clickables},
+            "available_actions": {
+                "has_search_bar": self.store.has_search_bar(state),
+                "clickables": clickables,
+                "has_filters": not rules.parity and self.store.can_filter(state),
+                "buyable": [] if rules.parity else self.store.buyable(state),
+            },
         }
         if parts is not None:
             answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
@@ -225,7 +230,7 @@ def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> s
     Args:
         state: The page.
         clickables: What can be clicked.
-        parity: Whether there are no filters.
+        parity: Whether there are no filters, and nothing can be bought by its identifier.
 
     Returns:
         A line break and the line; "" where nothing is possible.
@@ -236,5 +241,5 @@ def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> s
     actions = ["search[<words>]"] if state.kind == "start" else []
     actions += [f"click[{target}]" for target in clickables if target != SEARCH]
     if state.kind == "results" and not parity:
-        actions.append("filter[<condition>]")
+        actions += ["filter[<condition>]", "buy[<id>]"]
     return "\nAvailable actions: " + ", ".join(actions) if actions else ""

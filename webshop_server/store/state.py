@@ -3,9 +3,9 @@
 Pure: no sessions, no text, no Flask. A `PageState` says what is on the screen, `Store.act` gives the next one, and the
 same state and action give the same result in any process. Transitions are those of the original text environment,
 with its oddities, in parity mode. Beyond parity, "next >" is offered only where there is a next page, "search" is no
-button, and `filter[…]` narrows a results page. Left out: goals and rewards (`shop.py`), and one trap of the
-original: it decides which page it is on by looking for words in the URL, so that searching for "search_results" makes
-"< prev" on a product go to another page than usual.
+button, `filter[…]` narrows a results page, and `buy[id]` buys a product that the page shows. Left out: goals and
+rewards (`shop.py`), and one trap of the original: it decides which page it is on by looking for words in the URL, so
+that searching for "search_results" makes "< prev" on a product go to another page than usual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next
 SUB_PAGES = ("Description", "Features", "Reviews", "Attributes")
 MAX_QUERY = 1000  # characters of a search, on the pages and in the API
 ALL_FILTERS_OFF = "all"
+BUY_NOW = "now"
 _REMEMBERED_SEARCHES = 1024
 _REMEMBERED_LISTS = 4  # a special query may give the whole catalogue
 
@@ -178,7 +179,8 @@ class Store:
 
         Args:
             state: Where the shopper is.
-            action: `search[words]`, `click[button, link or option]`, or beyond parity `filter[condition]`; any text.
+            action: Any text. `search[words]`, `click[button, link or option]`; beyond parity also `filter[condition]`
+                and `buy[id]`.
             parity: Whether to behave as the original.
 
         Returns:
@@ -191,11 +193,34 @@ class Store:
         if name == "search" and argument:
             found = PageState("results", tuple(argument.split(" ")), 1, seen=state.seen)
             return self._event(state, found, "searched")
-        if name == "filter" and state.kind == "results" and not parity:
+        if name == "filter" and self.can_filter(state) and not parity:
             return self._filter(state, argument)
+        if name == "buy" and not parity:
+            return self._buy(state, argument.strip())
         if name == "click" and argument != SEARCH and argument in self.clickables(state, parity=parity):
             return self._click(state, argument)
         return state, INVALID
+
+    def buyable(self, state: PageState) -> list[str]:
+        """Identifiers of the products that `buy[id]` can buy here, in lower case: those on the page."""
+        shown = self.shown(state) if state.kind == "results" else (state.asin,) if state.kind != "done" else ()
+        return [asin.lower() for asin in shown if asin]
+
+    def can_filter(self, state: PageState) -> bool:
+        """Whether the page is one of results, which `filter[condition]` narrows."""
+        return state.kind == "results"
+
+    def _buy(self, state: PageState, wanted: str) -> tuple[PageState, Event]:
+        """Buys a product on the page; from the results without options, from its own page with those chosen there.
+
+        `buy[now]` is the button "Buy Now".
+        """
+        on_its_page = state.kind in ("item", "sub_page")
+        if wanted not in self.buyable(state) and not (on_its_page and wanted == BUY_NOW):
+            return state, INVALID
+        if state.kind == "results":
+            state, _ = self._click(state, wanted)
+        return self._click(state, BUY)
 
     def _filter(self, state: PageState, argument: str) -> tuple[PageState, Event]:
         if argument.strip() == ALL_FILTERS_OFF:

@@ -131,7 +131,7 @@ def test_an_answer_that_is_no_stores_is_an_error() -> None:
 def test_copies_open_sessions_of_their_own_when_they_are_used(duplicate: Any) -> None:
     with httpd() as url:
         session = ShopSession(server_connection(url), {"goal": 3, "mode": "text"})
-        first = session.step("search[lamp]")
+        first = session.step("search[shoe]")
         twin = duplicate(session)
         assert twin.answer == first
         other, product = first.available_actions.clickables[-2:]
@@ -141,7 +141,7 @@ def test_copies_open_sessions_of_their_own_when_they_are_used(duplicate: Any) ->
         own = session.step(f"click[{other}]")
         assert own.valid and other.upper() in own.url
         assert twin.step("click[< prev]").observation == first.observation
-        assert session.step("search[lamp]").observation == first.observation
+        assert session.step("search[shoe]").observation == first.observation
         assert session.step(f"click[{product}]") == opened
 
 
@@ -214,7 +214,7 @@ def test_what_is_no_url_is_refused(url: str) -> None:
 def play(env: WebShop) -> list[Any]:
     """What an episode returns."""
     seen: list[Any] = [env.reset(seed=4)]
-    for action in ("search[lamp]", "no action", "click[next >]", "search[blue pot]"):
+    for action in ("search[shoe]", "no action", "click[next >]", "search[blue clothing]"):
         seen.append(env.step(action))
     seen.append(env.step(f"click[{seen[-1][-1]['available_actions'].clickables[-1]}]"))
     seen.append(env.step("click[buy now]"))
@@ -232,14 +232,14 @@ def test_a_server_that_starts_anew_is_played_on() -> None:
     with httpd() as url:
         env = WebShop(base_url=url)
         env.reset(options={"goal": 5})
-        before = env.step("search[lamp]")
+        before = env.step("search[shoe]")
         port = int(url.rpartition(":")[2])
     with httpd(port):
         after = env.step("click[next >]")
         assert after[-1]["action_is_valid"] and after[0] != before[0]
         twin = WebShop(catalog="toy")
         twin.reset(options={"goal": 5})
-        twin.step("search[lamp]")
+        twin.step("search[shoe]")
         assert twin.step("click[next >]") == after
 
 

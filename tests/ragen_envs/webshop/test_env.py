@@ -29,8 +29,8 @@ def env() -> Iterator[WebShop]:
 
 
 def opened(env: WebShop) -> str:
-    """Opens the first hit for "lamp" and returns its id."""
-    asin = env.step("search[lamp]")[-1]["available_actions"].clickables[2]
+    """Opens the first hit for "shoe" and returns its id."""
+    asin = env.step("search[shoe]")[-1]["available_actions"].clickables[2]
     env.step(f"click[{asin}]")
     return str(asin).upper()
 
@@ -41,13 +41,13 @@ def test_pages_are_the_originals(env: WebShop) -> None:
     assert observation == f"WebShop [SEP] Instruction: [SEP] {task} [SEP] Search"
     assert info["available_actions"] == AvailableActions(True, ())
     assert (info["goal_id"], info["url"]) == (0, "http://127.0.0.1:3000/0")
-    observation, reward, terminated, truncated, info = env.step("search[lamp]")
+    observation, reward, terminated, truncated, info = env.step("search[shoe]")
     assert observation.startswith(f"Instruction: [SEP] {task} [SEP] Back to Search [SEP] Page 1 (Total results: ")
     assert (reward, terminated, truncated) == (0.0, False, False)
     assert (info["action_is_valid"], info["action_is_effective"]) == (True, True)
     assert info["available_actions"].clickables[:2] == ("back to search", "next >")
     assert len(info["available_actions"].clickables) == 12
-    assert info["url"] == "http://127.0.0.1:3000/search_results/0/lamp/1"
+    assert info["url"] == "http://127.0.0.1:3000/search_results/0/shoe/1"
 
 
 def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
@@ -68,7 +68,7 @@ def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
     assert (terminated, truncated, info["success"], info["purchased"]) == (True, False, False, True)
     assert dict(info["reward_parts"])["r_att"] == 0.0
     assert observation.startswith("Thank you for shopping with us!")
-    after = env.step("search[pot]")
+    after = env.step("search[clothing]")
     assert after[:4] == (observation, 0.0, True, False)
     assert after[-1]["task_score"] == info["task_score"]
 
@@ -97,9 +97,9 @@ def test_success_is_a_score_of_one_whatever_is_paid() -> None:
     "action",
     [
         "",
-        "lamp",
+        "shoe",
         "search[]",
-        "Search[lamp]",
+        "Search[shoe]",
         "buy[x]",
         "click[buy now]",
         "click[search]",
@@ -116,23 +116,68 @@ def test_what_the_first_page_does_not_offer_changes_nothing(env: WebShop, action
 
 @pytest.mark.parametrize("action", ["filter[]", "filter[cheap]", "filter[price<much]", "click[nothing]", "click[b000]"])
 def test_the_store_decides_what_is_an_action(env: WebShop, action: str) -> None:
-    before = env.step("search[lamp]")[0]
+    before = env.step("search[shoe]")[0]
     observation, reward, _, _, info = env.step(action)
     assert (observation, reward, info["action_is_valid"]) == (before, 0.0, False)
-    assert env.session.played == ("search[lamp]",)
+    assert env.session.played == ("search[shoe]",)
 
 
 def test_filters_narrow_the_results_and_parity_has_none(env: WebShop) -> None:
-    env.step("search[lamp]")
+    env.step("search[shoe]")
     observation, _, _, _, info = env.step("filter[price<50]")
     prices = [float(price) for price in re.findall(r"\[SEP\] \$([\d.]+)", observation)]
     assert info["action_is_valid"] and 0 < len(prices) <= 10 and max(prices) < 50
     original = WebShop(catalog="toy", parity=True)
     _, info = original.reset(options={"goal": 0})
     assert info["available_actions"] == AvailableActions(True, ("search",))
-    original.step("search[lamp]")
+    original.step("search[shoe]")
     assert not original.step("filter[price<50]")[-1]["action_is_valid"]
     assert "filter" in env.instruction and "filter" not in original.instruction
+
+
+def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> None:
+    """Regression: `buy[…]` was no action."""
+    assert not env.step("buy[now]")[-1]["action_is_valid"]
+    asins = env.step("search[shoe]")[-1]["available_actions"].buyable
+    assert len(asins) == 10 and set(asins) < set(env.session.answer.available_actions.clickables)
+    assert not env.step("buy[b000000000]")[-1]["action_is_valid"]
+    assert not env.step("buy[now]")[-1]["action_is_valid"]
+    clicked = [env.step(f"click[{asins[1]}]"), env.step("click[buy now]")][-1]
+    for actions in (
+        (f"buy[{asins[1].upper()}]",),
+        (f"click[{asins[1]}]", f"buy[ {asins[1]} ]"),
+        (f"click[{asins[1]}]", "click[features]", f"buy[{asins[1]}]"),
+        (f"click[{asins[1]}]", "buy[now]"),
+    ):
+        env.reset(options={"goal": 0})
+        env.step("search[shoe]")
+        assert [env.step(action) for action in actions][-1] == clicked
+    assert clicked[-1]["purchased"] and clicked[-1]["available_actions"] == AvailableActions(False, ())
+    assert not env.step(f"buy[{asins[1]}]")[-1]["action_is_valid"]  # bought once
+
+
+def test_options_chosen_before_count_in_a_purchase_by_id() -> None:
+    env = WebShop()
+    shop = local_store(env.settings).shop()
+    goal = next(goal for goal in shop.goals if goal.winnable and len(goal.options) == 1)
+    for verb in (f"buy[{goal.asin}]", "click[buy now]"):
+        env.reset(options={"goal": goal.id})
+        env.step(f"search[{goal.name}]")
+        env.step(f"click[{goal.asin}]")
+        env.step(f"click[{next(iter(dict(goal.options).values()))}]")
+        assert env.step(verb)[-1]["success"]
+    env.reset(options={"goal": goal.id})
+    env.step(f"search[{goal.name}]")
+    assert not env.step(f"buy[{goal.asin}]")[-1]["success"]  # from the results, without the option
+
+
+def test_parity_has_no_purchase_by_id() -> None:
+    original = WebShop(catalog="toy", parity=True)
+    original.reset(options={"goal": 0})
+    info = original.step("search[shoe]")[-1]
+    assert (info["available_actions"].has_filters, info["available_actions"].buyable) == (False, ())
+    assert not original.step(f"buy[{info['available_actions'].clickables[-1]}]")[-1]["action_is_valid"]
+    assert "buy[" not in original.instruction
 
 
 @pytest.mark.parametrize(("action", "valid"), [("  search[a b]", False), ("search[a b]x", True), ("search[a b]", True)])
@@ -163,7 +208,10 @@ def test_the_store_says_what_it_is(env: WebShop) -> None:
 
 def test_garbage_never_raises(env: WebShop) -> None:
     rng = np.random.default_rng(0)
-    alphabet = ["search[", "click[", "filter[", "]", "[", "price", "<", "=", "5", "x", " ", "\x00", "\ud800", "é", "\n"]
+    alphabet = [
+        *("buy[", "search[", "click[", "filter[", "]", "["),
+        *("price", "<", "=", "5", "x", " ", "\x00", "\ud800", "é", "\n"),
+    ]
     valid = 0
     for _ in range(400):
         text = "".join(alphabet[at] for at in rng.integers(len(alphabet), size=rng.integers(1, 9)))
@@ -182,10 +230,10 @@ def test_valid_actions_are_counted_up_to_the_limit() -> None:
         env.reset(seed=1)
         env.step("no action")
         # "click[nothing]" looks like an action and is refused by the store; it is not counted either.
-        truncated = [env.step(action)[3] for action in ("search[lamp]", "junk", "click[nothing]", "click[next >]")]
+        truncated = [env.step(action)[3] for action in ("search[shoe]", "junk", "click[nothing]", "click[next >]")]
         assert truncated == [False] * 4
         assert env.step("click[back to search]")[2:4] == (False, True)
-        assert env.step("search[lamp]")[3]
+        assert env.step("search[shoe]")[3]
     env.reset(seed=1)
     opened(env)
     assert env.step("click[buy now]")[2:4] == (True, False)  # done is not cut short as well
@@ -237,8 +285,8 @@ def test_observation_modes_are_the_stores() -> None:
     for mode in ("text", "text_rich", "html", "url"):
         env = WebShop(catalog="toy", observation_mode=mode)
         env.reset(options={"goal": 0})
-        seen[mode] = env.step("search[lamp]")[0]
-    assert seen["url"] == "http://127.0.0.1:3000/search_results/0/lamp/1"
+        seen[mode] = env.step("search[shoe]")[0]
+    assert seen["url"] == "http://127.0.0.1:3000/search_results/0/shoe/1"
     assert "[button] Back to Search [button_]\n" in seen["text_rich"]
     assert "<html" in seen["html"] and " [SEP] Back to Search [SEP] " in seen["text"]
 

@@ -62,10 +62,10 @@ def test_a_purchase_in_a_child_is_not_the_parents() -> None:
     with httpd() as url:
         env = WebShop(base_url=url)
         env.reset(options={"goal": 0})
-        env.step("search[lamp]")
+        env.step("search[shoe]")
 
         def child() -> tuple[bool, ...]:
-            asin = env.step("search[backpack]")[-1]["available_actions"].clickables[-1]
+            asin = env.step("search[clothing]")[-1]["available_actions"].clickables[-1]
             env.step(f"click[{asin}]")
             bought = env.step("click[buy now]")[2]
             env.close()
@@ -74,7 +74,7 @@ def test_a_purchase_in_a_child_is_not_the_parents() -> None:
         assert forked(child) == (True,)
         twin = WebShop(catalog="toy")
         twin.reset(options={"goal": 0})
-        twin.step("search[lamp]")
+        twin.step("search[shoe]")
         assert env.step("click[next >]") == twin.step("click[next >]")
         env.close()
 

@@ -24,20 +24,21 @@ def test_a_search_shows_the_five_best(env: ToyShop) -> None:
     start, info = env.reset(options={"goal": 0})
     assert start == f"Wanted: {env.session.instruction}"
     assert info["available_actions"] == AvailableActions(True, ())
-    observation, reward, terminated, truncated, info = env.step("search: Small pink desk lamp")
+    observation, reward, terminated, truncated, info = env.step("search: Small red shoe")
     lines = observation.split("\n")
-    assert lines[:2] == [start, "Results for Small pink desk lamp:"]
-    assert len(lines) == 7 and all(re.fullmatch(r"\w{10} \| [\w ,]+ \| \$\d+\.\d+", line) for line in lines[2:])
+    assert lines[:2] == [start, "Results for Small red shoe:"]
+    assert len(lines) == 7 and all(re.fullmatch(r"\w{10} \| [\w ,]+ \| \$\d+\.\d\d", line) for line in lines[2:])
     assert [hit.asin for hit in env.hits] == [line[:10] for line in lines[2:]]
-    assert {"small", "pink", "desk", "lamp"} <= set(re.findall(r"\w+", env.hits[0].title.lower()))
+    assert {"small", "red", "shoe"} <= set(re.findall(r"\w+", env.hits[0].title.lower()))
     assert (reward, terminated, truncated) == (0.0, False, False)
-    assert info["available_actions"] == AvailableActions(True, tuple(hit.asin.lower() for hit in env.hits))
+    ids = tuple(hit.asin.lower() for hit in env.hits)
+    assert info["available_actions"] == AvailableActions(True, ids, has_filters=True, buyable=ids)
     assert env.step("search:zzz qqq")[0].split("\n")[1:] == ["No results for zzz qqq"]
     assert env.hits == ()
 
 
 def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
-    env.step("search:lamp")
+    env.step("search:shoe")
     first, second = env.hits[:2]
     product = local_store(env.settings).shop().catalog.product(first.asin)
     observation, _, _, _, info = env.step(f"click:{first.asin}")
@@ -64,7 +65,7 @@ def test_scores_by_hand(env: ToyShop) -> None:
         for product in shop.catalog.products()
         if product.query == right.query
         and product.price < goal.price_upper
-        and len(set(goal.attributes) - set(product.attributes)) == 1
+        and len({one.removesuffix(" size") for one in goal.attributes} - set(product.attributes)) == 1
     )
     for product, score in ((alike, len(goal.attributes) / (len(goal.attributes) + 1)), (right, 1.0)):
         env.reset(options={"goal": 0})
@@ -72,6 +73,33 @@ def test_scores_by_hand(env: ToyShop) -> None:
         _, reward, terminated, _, info = env.step(f"buy:{product.asin}")
         assert reward == info["task_score"] == pytest.approx(score)
         assert (terminated, info["success"]) == (True, score == 1.0)
+
+
+def test_filters_narrow_the_results(env: ToyShop) -> None:
+    """Regression: the report's verb `filter:` was no action."""
+    assert not env.step("filter:price<50")[-1]["action_is_valid"]  # nothing was searched for
+    env.step("search:shoe")
+    hits = env.hits
+    observation, reward, _, _, info = env.step("filter:price<50")
+    assert observation.split("\n")[1] == "Results for shoe, price<50:"
+    assert (reward, info["action_is_valid"], info["action_is_effective"]) == (0.0, True, True)
+    assert len(env.hits) == 5 and all(float(hit.price.removeprefix("$")) < 50 for hit in env.hits)
+    observation, *_ = env.step("filter[Color = Red]")
+    assert observation.split("\n")[1].startswith("Results for shoe, price<50, color=red:")
+    assert env.hits and all("Red" in hit.title for hit in env.hits)
+    env.step(f"click:{env.hits[0].asin}")
+    assert env.step("filter:all")[0].split("\n")[1] == "Results for shoe:"
+    assert env.hits == hits
+
+
+def test_sizes_are_told_apart_by_filters_and_a_wrong_filter_is_no_action(env: ToyShop) -> None:
+    env.step("search:shoe")
+    before, *_, info = env.step("filter:size=large")
+    assert all(hit.title.startswith("Large ") for hit in env.hits)
+    for action in ("filter:", "filter:cheap", "filter:price<much", "filter:color<red", "filter"):
+        observation, _, terminated, truncated, info = env.step(action)
+        assert (observation, terminated, truncated, info["action_is_valid"]) == (before, False, False, False)
+    assert env.step(f"buy:{env.hits[0].asin}")[2]
 
 
 def test_anything_can_be_searched_for(env: ToyShop) -> None:
@@ -83,7 +111,7 @@ def test_anything_can_be_searched_for(env: ToyShop) -> None:
 
 
 def test_what_is_being_read_can_be_bought(env: ToyShop) -> None:
-    env.step("search:lamp")
+    env.step("search:shoe")
     hit = env.hits[1]
     env.step(f"click:{hit.asin}")
     observation, _, terminated, _, info = env.step(f"buy:{hit.asin}")
@@ -107,16 +135,16 @@ def test_only_what_was_shown_can_be_bought(env: ToyShop) -> None:
         observation, reward, terminated, _, info = env.step(action)
         assert (observation, reward, terminated) == (f"Wanted: {env.session.instruction}", 0.0, False)
         assert not info["action_is_valid"]
-    env.step("search:pot")
+    env.step("search:clothing")
     hidden = next(asin for asin in local_store(env.settings).shop().catalog.asins if asin not in str(env.hits))
     assert not env.step(f"buy:{hidden}")[-1]["action_is_valid"]
 
 
 def test_five_turns(env: ToyShop) -> None:
-    assert [env.step(f"search:lamp {turn}")[3] for turn in range(5)] == [False] * 4 + [True]
+    assert [env.step(f"search:shoe {turn}")[3] for turn in range(5)] == [False] * 4 + [True]
     env.reset(seed=0)
     for _ in range(4):
-        env.step("search:lamp")
+        env.step("search:shoe")
     assert env.step(f"buy:{env.hits[0].asin}")[2:4] == (True, False)
 
 
@@ -135,6 +163,16 @@ def test_256_evaluation_prompts_are_always_the_same() -> None:
         evaluation.reset(options={"index": 256})
     with pytest.raises(ValueError, match="split='test' is unknown; use one of all, train, eval"):
         ToyShop(split="test")
+
+
+def test_256_seeds_in_a_row_play_each_evaluation_prompt_once() -> None:
+    """Regression: the seeds 0 to 255 drew 159 of the 256 prompts."""
+    env = ToyShop(split="eval")
+    kept = evaluation_goals(384)
+    assert [env.reset(seed=seed)[1]["goal_id"] for seed in range(256)] == list(kept)
+    assert {env.reset(seed=8000 + seed)[1]["goal_id"] for seed in range(256)} == set(kept)
+    assert env.reset(seed=7)[1]["goal_id"] == kept[7]
+    assert [env.reset()[1]["goal_id"] for _ in range(2)] == [kept[8], kept[9]]
 
 
 def test_evaluation_has_other_texts_and_the_same_products() -> None:

@@ -69,9 +69,25 @@ def test_the_suites_are_those_of_the_paper(tmp_path: Path) -> None:
         "Sokoban-v0": {"dim_room": [5, 5]},
         "SokobanLarge-v0": {},
         'Sokoban-v0(symbols="W.GCBA@")': {"dim_room": [5, 5], "symbols": "W.GCBA@"},
-        "FrozenLake-v0": {"is_slippery": False, "frozen_prob": 0.9},
+        "FrozenLake-v0": {},  # the lake of RAGEN's Table 4, which slips
     }
     assert [task.spec.env for task in plan("--suite", "bandit").tasks] == [BANDIT, "ragen/BanditRev-v0"]
+
+
+def test_only_the_embedded_model_is_evaluated_on_its_easy_lake(tmp_path: Path) -> None:
+    """A model behind an API, or one from the hub, once was, too. Random play goes with the models of its table."""
+    own = Path(trained(tmp_path / "own", SOKOBAN, max_turns=4))
+    (own / "config.json").write_text('{"ragen_embedded": true}')
+    easy = {"is_slippery": False, "frozen_prob": 0.9}
+    for options, kwargs, turns in (
+        (["--model", str(own)], easy, 3),
+        (["--model", "Qwen/Qwen2.5-0.5B-Instruct"], {}, 5),
+        (["--api_model", "qwen", "--api_base", "http://127.0.0.1:1/v1"], {}, 5),
+        ([], {}, 5),
+    ):
+        (task,) = plan("--env", LAKE, *options).tasks
+        assert dict(task.spec.kwargs) == kwargs, options
+        assert {args.max_turns for args in task.args.values()} == {turns}, options
 
 
 def test_limits_go_by_environment_and_the_manner_of_speaking_by_model(tmp_path: Path) -> None:

@@ -98,6 +98,20 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
     assert "learning_rte" in capsys.readouterr().err
 
 
+def test_a_run_of_a_preset_records_it(bandit_player: str, tmp_path: Path) -> None:
+    batch = ["--steps_per_generation", "1", "--gradient_accumulation_steps", "1", "--max_steps", "1"]
+    options = [*BANDIT, "--model", bandit_player, "--preset", "starpo-s", *batch]
+    assert train(tmp_path / "run", *options) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["preset"], summary["algo"]) == ("starpo-s", "starpo-s")
+    assert (summary["config"]["advantage"], summary["config"]["learning_rate"]) == ("gae", 1e-6)
+    assert (summary["env_kwargs"], summary["config"]["max_turns"]) == ({}, 2)  # the command line's turns
+    again = ["--config", str(tmp_path / "run" / "config.yaml"), "--overwrite", "true"]
+    assert main(["train", *again]) == 0
+    repeated = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (repeated["preset"], repeated["config"]) == ("starpo-s", summary["config"])
+
+
 def test_a_star_po_from_the_command_line(
     bandit_player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,11 +295,16 @@ def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(
     folder = tmp_path / "run"
     process = start_run(folder, "checkpoint-1/trainer_state.json")
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    said, error = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in error
-    assert "the same command goes on" in error
+    phases = ("evaluating random play", "warm start:", "evaluating the model, 8 episodes", "training: 4 updates")
+    assert all(phase in said for phase in phases)  # off a terminal, each when it begins
     reached = max(int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*"))
+    assert error.strip().splitlines()[-1] == (
+        f"Stopped after step {reached} of 4. The checkpoint is {folder}/checkpoint-{reached}. "
+        "To go on, run the same command again."
+    )
     process = start_run(folder, f"checkpoint-{min(reached + 1, 4)}/trainer_state.json")
     process.kill()
     process.communicate()

@@ -1,15 +1,11 @@
 """The memory estimate: the published Qwen2.5-0.5B by hand, and what torch holds in a small update, tensor by tensor."""
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from transformers import Qwen2Config, Qwen2ForCausalLM, T5Config
 from trl.trainer.utils import add_fused_lm_head
 
@@ -20,8 +16,16 @@ from ragen_trl.cli.memory_estimate import (
     activation_bytes,
     memory_lines,
     peak_bytes,
+    phase_bytes,
     shape_of,
 )
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.interfaces import Start
+from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.cached_models import CHAT
+from tests.support.ragen_trl.fake_envs import Quiz
+from tests.support.ragen_trl.live_bytes import counted
 
 QWEN = Qwen2Config(
     vocab_size=151936,
@@ -59,18 +63,28 @@ def test_full_fine_tuning_of_qwen_on_a_gpu_by_hand(qwen: ModelShape) -> None:
     parameters = 494_032_768
     assert found["weights"] == found["gradients"] == 4 * parameters
     assert found["AdamW"] == 8 * parameters
-    # Two key-value heads of 64 numbers; a float32 key and a bfloat16 value; a quarter more slots than tokens.
-    assert found["keys and values"] == 24 * 128 * (4 + 2) * 128 * 2560
-    assert found["sampling"] == 128 * 151936 * 28
+    # Two key-value heads of 64 numbers in bfloat16; an eighth more slots than tokens.
+    assert found["keys and values"] == 24 * 2 * 128 * 2 * 128 * 2304
+    assert found["bfloat16 weights"] == 2 * (qwen.linear_weights + 151936 * 896)
+    # Two residual streams, three of the 896 queries, the mask; copies of keys and values for all heads, 64 rows.
+    attention = 4096 * (2 * 4 * 896 + 3 * 2 * 896 + 3 * 2048)
+    assert found["a pass that reads prompts"] == attention + 64 * 2048 * 2 * 2 * 896
+    assert found["a pass that reads prompts"] > 128 * 151936 * 16  # what the draw of a token takes
     assert found["checkpoints"] == 8 * 2048 * 24 * 896 * 4
     assert found["bfloat16 copies"] == 2 * (2 * 896 * 896 + 2 * 896 * 128 + 3 * 896 * 4864)
     kept = 26 * 896 + 8 * 896 + 8 * 4864 + 2 * 2048 + 4 * 14 + 8
     assert found["activations"] == 8 * 2048 * kept
     assert found["language-model head"] == 4096 * 32768 * 2 + (151936 + 8 * 2048) * 896 * 4
     update = sum(found[name] for name in ("gradients", "checkpoints", "bfloat16 copies", "activations"))
-    rollout = found["keys and values"] + found["sampling"]
-    assert rollout > update + found["language-model head"]  # so it is the rollout that counts
-    assert peak_bytes(memory_lines(qwen, MemoryUse(**ON_GPU))) == found["weights"] + found["AdamW"] + rollout
+    rollout = found["keys and values"] + found["bfloat16 weights"] + found["a pass that reads prompts"]
+    peak = peak_bytes(memory_lines(qwen, MemoryUse(**ON_GPU)))
+    assert peak == found["weights"] + found["AdamW"] + max(rollout, update + found["language-model head"])
+
+
+def test_fewer_trajectories_at_a_time_take_less_for_keys_and_values(qwen: ModelShape) -> None:
+    all_, few = (by_name(qwen, MemoryUse(**{**ON_GPU, "rollout_rows": rows})) for rows in (128, 32))
+    assert all_["keys and values"] == 4 * few["keys and values"]
+    assert all_["weights"] == few["weights"]
 
 
 def test_lora_holds_its_own_matrices_three_times_and_no_gradient_of_the_head(qwen: ModelShape) -> None:
@@ -160,44 +174,6 @@ def test_activations_are_what_autograd_keeps_to_the_byte(lora: int, dtype: torch
     assert each == 2 * 64 * activation_bytes(shape, use) + copies
 
 
-class LiveBytes(TorchDispatchMode):
-    """Bytes of the tensors that operations have made and somebody still holds, and the most there ever were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def add(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._known:
-            self._known.add(storage._cdata)
-            self.now += storage.nbytes()
-            self.peak = max(self.peak, self.now)
-            weakref.finalize(storage, self._remove, storage._cdata, storage.nbytes())
-
-    def _remove(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.add(leaf)
-        return result
-
-
-@contextmanager
-def counted(model: Any) -> Iterator[LiveBytes]:
-    """Count from here on, the model's parameters included."""
-    live = LiveBytes()
-    for parameter in model.parameters():
-        live.add(parameter)
-    with live:
-        yield live
-
-
 @pytest.mark.parametrize(("lora", "checkpointing"), [(0, False), (0, True), (16, False), (16, True)])
 def test_the_estimate_is_near_the_peak_of_two_real_updates(lora: int, checkpointing: bool) -> None:
     """Every tensor of an update as the trainer makes it, TRL's head included, on the CPU in float32."""
@@ -218,3 +194,41 @@ def test_the_estimate_is_near_the_peak_of_two_real_updates(lora: int, checkpoint
     use = MemoryUse(rows=4, tokens=50, rollout_rows=0, lora_rank=lora, checkpointing=checkpointing)
     estimated = peak_bytes(memory_lines(shape, use))
     assert 0.85 < estimated / live.peak < 1.2
+
+
+ROLLOUTS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "float32, eight query heads for two of keys": {"num_attention_heads": 8, "num_key_value_heads": 2},
+    "many words": {"vocab_size": 60_000, "num_hidden_layers": 1},
+    "wide feed-forward layer": {"intermediate_size": 4096, "num_hidden_layers": 1},
+    "mixed precision": {"mixed": True},
+    "mixed precision, LoRA": {"mixed": True, "lora": 8},
+    "bfloat16 weights": {"dtype": torch.bfloat16},
+}
+
+
+@pytest.mark.parametrize("name", ROLLOUTS)
+def test_the_estimate_is_within_15_percent_of_the_peak_of_a_real_rollout(name: str) -> None:
+    """Every tensor of it; 20 rows of three turns, of which 12 play at a time."""
+    sizes = {"vocab_size": 2000, "num_key_value_heads": 4, **ROLLOUTS[name]}
+    mixed, lora, dtype = (sizes.pop(key, default) for key, default in (("mixed", False), ("lora", 0), ("dtype", None)))
+    layers = sizes.pop("num_hidden_layers", 4)
+    model = small_model(layers, lora, dtype or torch.float32, **sizes)
+    autocast = partial(torch.autocast, "cpu", dtype=torch.bfloat16, enabled=mixed)
+    policy = TransformersPolicy(model, CHAT, Sampling(6), autocast)
+    envs = [Quiz(3, padding=150 + row) for row in range(20)]
+    with counted(model) as live:
+        played = play(envs, policy, [Start(row, 0, row) for row in range(20)], batch_size=12)
+    shape = shape_of(Qwen2Config(**{**SMALL, "intermediate_size": 512, **sizes}, num_hidden_layers=layers))
+    use = MemoryUse(
+        rows=1,
+        tokens=max(len(one.token_ids) for one in played),
+        rollout_rows=12,
+        weight_bytes=2 if dtype else 4,
+        mixed=mixed,
+        lora_rank=lora,
+        prompt=max(len(turn.prompt_ids) for one in played for turn in one.turns),
+    )
+    lines = memory_lines(shape, use)
+    optimizer = next(line.bytes for line in lines if line.name == "AdamW")  # it has made no step
+    assert 0.85 < (phase_bytes(lines, "rollout") - optimizer) / live.peak < 1.15

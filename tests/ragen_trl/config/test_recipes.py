@@ -7,6 +7,7 @@ from ragen_trl.config.recipes import defaults, is_embedded, warm_start_defaults
 from ragen_trl.policies.tiny_model import save_tiny_model
 
 LAKE = "ragen/FrozenLake-v0"
+ANOTHER = "Qwen/Qwen2.5-0.5B-Instruct"
 
 
 def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_path: Path) -> None:
@@ -18,7 +19,7 @@ def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_
     other = tmp_path / "other"
     other.mkdir()
     (other / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
-    for model in (str(other), "Qwen/Qwen2.5-0.5B-Instruct", str(tmp_path / "nothing")):
+    for model in (str(other), ANOTHER, str(tmp_path / "nothing")):
         assert not is_embedded(model)
         assert "learning_rate" not in defaults(LAKE, model)
 
@@ -26,4 +27,36 @@ def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_
 def test_warm_starts_are_of_the_embedded_model() -> None:
     assert warm_start_defaults("ragen/ToyShop-v0", None)["noise"] == 0.4
     assert warm_start_defaults("ragen/Bandit-v0", None)["demonstrations"] == 4000
-    assert warm_start_defaults(LAKE, None) == warm_start_defaults("ragen/Bandit-v0", "Qwen/Qwen2.5-0.5B-Instruct") == {}
+    assert warm_start_defaults(LAKE, None) == warm_start_defaults("ragen/Bandit-v0", ANOTHER) == {}
+
+
+def test_webshop_is_trained_with_credit_on_the_way() -> None:
+    """Its success stays the task's own: the environment says so, whatever the reward is."""
+    assert defaults("ragen/WebShop-v0", None)["env_kwargs"] == {"reward": "tiered"}
+
+
+def test_another_model_gets_ragens_environment_as_it_is(tmp_path: Path) -> None:
+    """A pretrained model once trained on the tiny model's lake, which does not slip, in 3 turns of 2 moves."""
+    small = defaults(LAKE, None)
+    assert (small["env_kwargs"], small["max_turns"]) == ({"is_slippery": False, "frozen_prob": 0.9}, 3)
+    limits = ("env_kwargs", "max_turns", "max_actions_per_turn", "max_actions")
+    for env in (LAKE, "ragen/Sokoban-v0", "ragen/SokobanLarge-v0"):  # RAGEN's 5, 5 and 10 are the fields' defaults
+        assert not set(limits) & set(defaults(env, ANOTHER))
+    one_shot = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+    wanted = {
+        **dict.fromkeys(("ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/Countdown-v0"), one_shot),
+        "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
+        "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
+    }
+    for env, expected in wanted.items():
+        found = defaults(env, ANOTHER)
+        assert {name: found[name] for name in limits if name in found} == expected, env
+
+
+def test_an_adapter_of_the_embedded_model_is_one_of_its_descendants(tmp_path: Path) -> None:
+    own, adapter = save_tiny_model(tmp_path / "own"), tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(own)}))
+    assert is_embedded(str(adapter))
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": ANOTHER}))
+    assert not is_embedded(str(adapter))

@@ -110,6 +110,7 @@ def test_metrics_are_those_of_hand_worked_numbers() -> None:
             "critic/explained_variance": 1 - 0.25 / 1.0,
             "critic/value_mean": 1.5,
             "critic/return_mean": 2.0,
+            "critic/learning_rate": 0.0,
         }
     )
 

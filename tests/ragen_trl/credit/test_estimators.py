@@ -140,7 +140,7 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
 def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) -> None:
     """It takes part in the critic's update all the same, or the other processes would wait for it."""
     args = config(advantage=advantage)
-    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0], multiple=1)
+    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0])
     assert chosen.trajectories == []
     if advantage in ("gigpo", "mt_grpo"):
         columns = turn_advantages(chosen, args)
@@ -206,11 +206,38 @@ def test_gigpo_by_hand() -> None:
 
 
 def test_mt_grpo_gives_every_token_what_its_turn_has() -> None:
+    """The outcomes are the last turns' rewards with half of the extra ones: 1.5, -1, 0 and 0.5."""
     rollout = rollout_of([LONG, SHORT, SHORT, LONG], 4, extra=([1.0, 0.0, 2.0, -1.0],), weights=[1.0, 0.5])
-    rewards, mask = rollout.turn_rewards()
-    turns = mt_grpo_advantages(rewards, mask, rollout.returns, 4, 0.25)
+    outcomes = torch.tensor([1.5, -1.0, 0.0, 0.5])
+    earlier = torch.tensor([[0.5, 0.0], [0.0, 0.0], [0.0, 0.0], [0.5, 0.0]])
+    before_last = torch.tensor([[True, False], [False, False], [False, False], [True, False]])
+    turns = mt_grpo_advantages(earlier, rollout.turn_rewards()[1], outcomes, 4, 0.25, compared=before_last)
     args = config(advantage="mt_grpo", step_weight=0.25)
     torch.testing.assert_close(turn_advantages(rollout, args), spread(turns, rollout))
+
+
+def test_mt_grpo_pays_an_outcome_once() -> None:
+    """Worked by hand, ε = 0 up to 1e-4. Two of four win 1 in their last turn; one paid 0.2 for its first turn.
+
+    The outcomes 1, 1, 0, 0 have mean ½ and std 1/√3: ±0.866. First turns that are not last earned 0.2, 0 and 0: mean
+    1/15, std 0.2/√3, so 1.1547, −0.5774 and −0.5774. A last turn has the outcome's part alone: before, a win was in
+    the turn's part as well, and the first winner's last turn got 0.866 + 0.866 from one reward.
+    """
+    played = [
+        made_up((1, 1, 0.2), (1, 1, 1.0)),
+        made_up((1, 1, 1.0)),
+        made_up((1, 1, 0.0), (1, 1, 0.0)),
+        made_up((1, 1, 0.0), (1, 1, 0.0)),
+    ]
+    found = turn_advantages(rollout_of(played, 4), config(advantage="mt_grpo", step_weight=0.5))
+    first, later, outcome = 2 / 3**0.5, -1 / 3**0.5, 0.5 * 3**0.5 / 2
+    expected = [
+        [first + outcome, 0.0, outcome],
+        [outcome, 0.0, 0.0],
+        [later - outcome, 0.0, -outcome],
+        [later - outcome, 0.0, -outcome],
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected), atol=2e-3, rtol=0)
 
 
 def test_rewards_are_summed_and_then_normalised_by_hand() -> None:

@@ -86,6 +86,20 @@ def test_measures_of_trajectories_are_logged_and_the_mutual_information_every_so
     assert row["collapse/mi_chance"] == 0.5  # two groups
 
 
+@pytest.mark.parametrize("think", [False, True])
+def test_thoughts_are_measured_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, think: bool
+) -> None:
+    """A reply that samples <think> by chance was logged as a thought, now and then, in runs without thoughts."""
+    found = {"thought_tokens": 3.0, "reply_tokens": 8.0}
+    monkeypatch.setattr("ragen_trl.monitoring.collapse_monitor.rollout_measures", lambda *_: dict(found))
+    trainer = small_trainer(tmp_path, max_steps=1, think=think)
+    trainer.add_callback(CollapseMonitor(trainer, mi_every=0))
+    trainer.train()
+    (names,) = logged(trainer)
+    assert names >= {"reply_tokens"} and ("thought_tokens" in names) is think
+
+
 def test_a_run_takes_the_same_steps_with_it(tmp_path: Path) -> None:
     plain = small_trainer(tmp_path / "plain", advantage="gae")
     plain.train()

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import _TOKENS_OF_A_PASS, TransformersPolicy, _passes
+from ragen_trl.policies.transformers import _TOKENS_OF_A_PASS, TransformersPolicy, _passes, most_rows, most_tokens
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -45,6 +46,35 @@ def passes_of(model: PreTrainedModel) -> Iterator[list[torch.Size]]:
         lambda module, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True
     )
     yield shapes
+    hook.remove()
+
+
+@each_model
+def test_replies_are_the_same_however_many_rows_play_at_once(architecture: str) -> None:
+    """Rows join a cache in which others have long contexts, and one that all have left."""
+    model = model_of(architecture)
+    lengths = (1, 3, 2, 4, 3, 1, 1, 2)
+    sampling = Sampling(max_tokens=7)
+    together = play(quizzes(lengths), TransformersPolicy(model, CHAT, sampling), starts(len(lengths)))
+    for size in (1, 2, 3, 7):
+        policy = TransformersPolicy(model, CHAT, sampling)
+        with passes_of(model) as shapes:
+            fewer = play(quizzes(lengths), policy, starts(len(lengths)), batch_size=size)
+        assert max(shape[0] for shape in shapes) == size
+        for one, other in zip(together, fewer, strict=True):
+            assert one.token_ids == other.token_ids
+            for turn, again in zip(one.turns, other.turns, strict=True):
+                assert turn.logprobs == pytest.approx(again.logprobs, abs=1e-4)
+
+
+@contextmanager
+def masks_of(model: PreTrainedModel) -> Iterator[list[int]]:
+    """How many numbers the attention mask of every forward pass has."""
+    numbers: list[int] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: numbers.append(kwargs["attention_mask"].numel()), with_kwargs=True
+    )
+    yield numbers
     hook.remove()
 
 
@@ -90,9 +120,55 @@ def test_a_long_page_does_not_make_short_rows_wide() -> None:
 )
 def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: list[int], passes: list[int]) -> None:
     assert _TOKENS_OF_A_PASS == 512
-    spans = _passes(widths)
+    spans = _passes(widths, 100_000, 1000)
     assert [len(span) for span in spans] == passes
     assert [row for span in spans for row in span] == list(range(len(widths)))
+
+
+@pytest.mark.parametrize(
+    ("widths", "passes"),
+    [
+        ([700, 700, 700], [2, 1]),
+        ([1400, 10, 10], [1, 2]),
+        ([9000, 700, 700], [1, 2]),  # read in pieces
+        ([500, 500, 500, 10], [3, 1]),
+        ([1500] * 128, [1] * 128),
+        ([100] * 30, [15, 15]),
+        ([2] * 50, [20, 20, 10]),
+    ],
+)
+def test_a_pass_takes_as_many_rows_as_its_bound_has_room_for(widths: list[int], passes: list[int]) -> None:
+    assert [len(span) for span in _passes(widths, 1500, 20)] == passes
+
+
+def test_the_bound_is_on_tokens_on_the_mask_of_long_contexts_and_on_their_slots() -> None:
+    assert most_tokens(300) == most_tokens(8192) == 4096
+    assert most_tokens(32768) == 1024  # 32 Mi numbers, too
+    assert most_rows(1024) == 128 and most_rows(8192) == 16
+    assert most_tokens(2**40) == most_rows(2**40) == 1
+
+
+@pytest.mark.parametrize(("tokens", "mask"), [(64, 2**30), (2**30, 64 * 200)])
+def test_passes_are_bounded_and_replies_are_those_of_unbounded_ones(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, mask: int
+) -> None:
+    """Rows of many lengths and one much longer than the bound, over two turns."""
+    model = model_of("qwen2")
+    found, sizes, masks = [], [], []
+    for bounds in ((2**30, 2**40), (tokens, mask)):
+        monkeypatch.setattr(transformers_policy, "MOST_TOKENS", bounds[0])
+        monkeypatch.setattr(transformers_policy, "MOST_OF_A_MASK", bounds[1])
+        envs = [Quiz(2, padding=180 if row == 2 else 4 * row) for row in range(9)]
+        with passes_of(model) as shapes, masks_of(model) as seen:
+            found.append(play(envs, TransformersPolicy(model, CHAT, Sampling(5)), starts(9)))
+        sizes.append(max(shape.numel() for shape in shapes))
+        masks.append(max(seen))
+    assert sizes[0] > 3 * 64 and masks[0] > 3 * 64 * 200
+    assert sizes[1] <= tokens and masks[1] <= mask
+    for whole, pieces in zip(*found, strict=True):
+        assert whole.token_ids == pieces.token_ids
+        for one, other in zip(whole.turns, pieces.turns, strict=True):
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
 def test_a_reply_may_end_with_its_answer() -> None:

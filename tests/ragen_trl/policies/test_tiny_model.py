@@ -145,9 +145,9 @@ def test_every_product_of_the_toy_shop_has_a_token(shop_tokenizer: PreTrainedTok
     assert isinstance(shop, ToyShop)
     seen = set()
     turns.reset(seed=0)
-    for colour in ("black", "blue", "green", "orange", "pink", "purple", "white", "yellow"):
-        for kind in ("backpack", "desk lamp", "plant pot"):
-            for size in ("mini", "small", "medium", "large"):
+    for colour in ("black", "white", "red", "blue", "green", "gray", "yellow", "brown"):
+        for kind in ("shoe", "clothing", "accessory"):
+            for size in ("small", "medium", "large", "xlarge"):
                 turns.reset(seed=0)
                 page, *_ = turns.step(turns.format_reply([f"search:{size} {colour} {kind}"]))
                 tokens = shop_tokenizer(page)["input_ids"]
@@ -162,10 +162,10 @@ def test_every_product_of_the_toy_shop_has_a_token(shop_tokenizer: PreTrainedTok
 def test_words_of_an_instruction_are_tokens_and_the_instruction_is_not(
     shop_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    wanted = shop_tokenizer("Wanted: find me a large pink desk lamp with swing arm, and price lower")["input_ids"]
+    wanted = shop_tokenizer("Wanted: find me a large red leather shoe with side zipper, and price lower")["input_ids"]
     words = [shop_tokenizer.decode([token]) for token in wanted]
-    assert words[2:] == " find| me| a| large| pink| desk| lamp| with| swing| arm|,| and| price| lower".split("|")
-    searched = shop_tokenizer("<answer>search:large pink desk lamp</answer>")["input_ids"]
+    assert words[2:] == " find| me| a| large| red| leather| shoe| with| side| zipper|,| and| price| lower".split("|")
+    searched = shop_tokenizer("<answer>search:large red leather shoe</answer>")["input_ids"]
     assert searched[-4:-1] == wanted[6:9]
 
 

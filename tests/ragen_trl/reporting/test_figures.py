@@ -94,6 +94,14 @@ def test_single_runs_have_no_band() -> None:
     assert band_in_words([1, 1]) == ""
 
 
+def test_thoughts_are_drawn_where_they_were_asked_for() -> None:
+    """Two replies of 38,400 had sampled the tag by chance, and the page showed two points and an empty axis."""
+    rows = [{"step": step, "collapse/thought_tokens": 3.0} for step in (40, 200)]
+    for think, shown in ((False, False), (True, True)):
+        run = Run(Path("run"), {"config": {"think": think}}, rows)
+        assert (draw_panel(panel("Thought tokens"), [Family("", (run,))]) is not None) is shown
+
+
 def test_alerts_are_marked_in_the_panels_that_they_are_about() -> None:
     history = [{"step": step, "entropy": 1.0, "success": 0.5, "filter/in_group_std": 1.0} for step in range(9)]
     result = dict.fromkeys(("success", "success_low", "success_high", "mean_return", "return_stderr"), 0.5)

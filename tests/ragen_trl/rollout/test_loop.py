@@ -59,6 +59,31 @@ def test_rows_of_unequal_length_leave_when_they_are_done() -> None:
     assert [trajectory.turns[0].reply for trajectory in trajectories] == ["row 0", "row 1", "row 2", "row 3"]
 
 
+def test_rows_that_wait_begin_as_others_finish() -> None:
+    envs, spy = quizzes((2, 1, 3, 1, 2)), Spy()
+    trajectories = play(envs, spy, starts(5), batch_size=2)
+    assert spy.seeds == [30, 31, 32, 33, 34]
+    assert spy.asked == [[0, 1], [0, 2], [2, 3], [2, 4], [4]]
+    assert spy.ended == [[1], [0], [3], [2], [4]]
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 3, 1, 2]
+    assert [trajectory.seed for trajectory in trajectories] == [10, 11, 12, 13, 14]
+    assert [trajectory.turns[0].reply for trajectory in trajectories] == [f"row {row}" for row in range(5)]
+
+
+def test_an_environment_is_reset_when_its_turn_has_come() -> None:
+    """One that a server holds would otherwise idle until a place is free."""
+    envs = quizzes((1, 1, 1))
+    begun: list[int] = []
+
+    class Watching(Spy):
+        def reply(self, requests: Sequence[Request]) -> list[Reply]:
+            begun.append(sum(len(env.resets) for env in envs))
+            return super().reply(requests)
+
+    play(envs, Watching(), starts(3), batch_size=1)
+    assert begun == [1, 2, 3]
+
+
 def test_seeds_reach_the_environment_and_the_dice_and_are_recorded() -> None:
     envs, spy = [Quiz(1), Quiz(1)], Spy()
     trajectories = play(envs, spy, [Start(1, outcome_seed=2, sampling_seed=3), Start(4, sampling_seed=5)])
@@ -251,6 +276,13 @@ def test_a_policy_of_several_processes_is_asked_until_all_of_them_are_done() -> 
     trajectories = play(quizzes((2, 1)), policy, starts(2))
     assert policy.asked == [[0, 1], [0], [], [], []]
     assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1]
+
+
+def test_processes_that_wait_for_each_other_may_have_rows_waiting() -> None:
+    policy = Shared()  # the other process goes on for five turns
+    trajectories = play(quizzes((2, 1, 1)), policy, starts(3), batch_size=1)
+    assert policy.asked == [[0], [0], [1], [2], []]
+    assert [len(trajectory.turns) for trajectory in trajectories] == [2, 1, 1]
 
 
 def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_this_leaves() -> None:

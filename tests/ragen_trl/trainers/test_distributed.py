@@ -64,12 +64,22 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": 4,
         "options": {"num_generations": 2, "max_completion_length": 600},
     },
+    "few at a time": {
+        "algorithm": "StarPO",
+        "envs": ["long"],
+        "rows": 8,
+        "options": {"num_generations": 4, "max_completion_length": 600, "rollout_batch_size": 3},
+    },
     "environments": {"algorithm": "StarPO-S", "envs": ["lake", "draws"], "rows": 24, "options": {"filter_ratio": 0.5}},
     "A*-PO": {
         "algorithm": "A*-PO",
         "envs": ["draws"],
         "rows": 12,
-        "options": {**STAGE_1, "max_steps": 2, "refresh_steps": 2, "beta2": 0.1, "kl_coef": 0.1},
+        "options": {
+            **STAGE_1,
+            **{"max_steps": 2, "refresh_steps": 2, "beta2": 0.1, "kl_coef": 0.1},
+            "rollout_batch_size": 2,  # next to six of one process
+        },
     },
     "A*-PO in groups": {
         "algorithm": "A*-PO",

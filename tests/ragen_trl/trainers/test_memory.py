@@ -1,4 +1,4 @@
-"""What saves memory changes no gradient: trajectories one by one, activations computed twice, logits in tiles."""
+"""What saves memory changes no gradient: few trajectories at a time, activations computed twice, logits in tiles."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import PreTrainedModel
 from trl.kernels import chunked_logprob
 
-from ragen_trl import AStarPOTrainer
+from ragen_trl import AStarPOTrainer, evaluate
 from ragen_trl.credit.critic_networks import AdapterNetwork, SeparateNetwork
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.equivalence import STEP, Awake, assert_same_step, step, with_adapter
@@ -68,6 +68,28 @@ def test_gradient_checkpointing_computes_twice_and_takes_the_same_step(tmp_path:
     assert len(critics[0]) == len(critics[1])
     for first, second in zip(*critics, strict=True):
         torch.testing.assert_close(second, first, rtol=1e-3, atol=2e-5)  # Adam blows rounding up
+
+
+@pytest.mark.parametrize("name", ["group", "A*-PO"])
+def test_few_trajectories_at_a_time_are_those_that_are_played_together(tmp_path: Path, name: str) -> None:
+    """In stage 1 and in evaluation, too."""
+    make, lora, options = CASES[name]
+    steps, rows, evaluated = [], [], []
+    for size in (None, 3):
+        trainer = make(tmp_path / str(size), lora, rollout_batch_size=size, **options)
+        sampled: list[int] = []
+        trainer.model.register_forward_pre_hook(
+            lambda module, args, kwargs, sampled=sampled: sampled.append(len(kwargs["input_ids"]))
+            if kwargs.get("past_key_values") is not None
+            else None,
+            with_kwargs=True,
+        )
+        steps.append(step(trainer))
+        evaluated.append(evaluate(trainer.policy(), lottery(draws=3), trainer.args, episodes=10).as_dict())
+        rows.append(max(sampled))
+    assert_same_step(*steps)
+    assert rows[0] > 3 == rows[1]
+    assert {**evaluated[0], "seconds": 0} == {**evaluated[1], "seconds": 0}
 
 
 class Largest(TorchDispatchMode):

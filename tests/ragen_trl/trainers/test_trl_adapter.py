@@ -1,4 +1,4 @@
-"""The public names that `trl_adapter` gives to TRL's private members, each against TRL itself.
+"""The public names that `trl_adapter` and `trl_plain` give to TRL's private members, each against TRL itself.
 
 What TRL does with these members by itself is in ``test_trl_contract.py``.
 """
@@ -14,8 +14,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.policies.model_support import with_positions
-from ragen_trl.trainers.trl_adapter import (
-    TRLAdapter,
+from ragen_trl.trainers.trl_adapter import TRLAdapter
+from ragen_trl.trainers.trl_plain import (
     last_rollout,
     load_weights,
     log_training,
@@ -150,14 +150,15 @@ def test_the_table_of_completions_shows_the_advantages_of_the_last_rollout(tmp_p
 
 @pytest.mark.parametrize("kind", ["a model of its own", "an adapter switched off", "a copy of the adapter"])
 def test_the_reference_scores_as_in_trls_kl_term(tmp_path: Path, kind: str) -> None:
-    """`TrajectoryTrainer._in_segments` scores again what TRL has scored, in other rows."""
+    """`TrajectoryTrainer._add_scores` scores what TRL, outside training, scores itself."""
     batches: list[dict[str, Any]] = []
 
     class Keeping(StarPOTrainer):
         def score_trajectories(self, rows: Any, played: Any) -> Any:
-            scored = super().score_trajectories(rows, played)
-            batches.append(scored[0])
-            return scored
+            self.model.eval()
+            batches.append(super().score_trajectories(rows, played)[0])
+            self.model.train()
+            return super().score_trajectories(rows, played)
 
     options: dict[str, Any] = {"beta": 0.5, "learning_rate": 1e-2}
     if kind == "a model of its own":

@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from ragen_trl import StarPOConfig, StarPOSConfig, evaluate
+from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm_engines import (
@@ -176,3 +176,39 @@ def test_no_trajectory_is_dropped_for_its_length(tmp_path: Path, monkeypatch: py
     trainer.train()
     row = trainer.state.log_history[0]
     assert row["sampling/importance_sampling_ratio/min"] == pytest.approx(math.exp(0.3), abs=1e-3)
+
+
+MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ratios_and_their_metrics_are_trls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """TRL's own of the same trajectories, which it computes outside training, with some of them out of bounds."""
+    trls: list[dict[str, Any]] = []
+
+    class Both(StarPOTrainer):
+        def score_trajectories(self, rows: Any, played: Any) -> Any:
+            self.model.eval()
+            trls.append(super().score_trajectories(rows, played)[0])
+            self.model.train()
+            return super().score_trajectories(rows, played)
+
+        def _learn_from(self, rollout: Any, kept: Any) -> Any:
+            trls.append(super()._learn_from(rollout, kept))
+            return trls[-1]
+
+    bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
+    options = {"vllm_importance_sampling_mode": mode, "max_steps": 1, "max_reply_length": 3, **bounds}
+    options["sampler_check"] = "warn"  # an engine that is so far off would stop the run
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=Both, **options)
+    fake_of(trainer).offset = -0.2 if "token" in mode else -0.03
+    trainer.train()
+    theirs, ours = trls
+    mask = (theirs["completion_mask"] * theirs["tool_mask"]).bool()
+    ratios = [batch["importance_sampling_ratio"] for batch in (theirs, ours)]
+    assert ratios[0].shape == ratios[1].shape == (mask.shape if "token" in mode else (len(mask), 1))
+    torch.testing.assert_close(ratios[1], ratios[0])
+    assert ("token" in mode) == (len(ratios[0][mask if "token" in mode else slice(None)].unique()) == 1)
+    evaluated = {name: values[0] for name, values in trainer._metrics["eval"].items() if name.startswith("sampling/")}
+    logged = {name: value for name, value in trainer.state.log_history[0].items() if name in evaluated}
+    assert len(logged) == 5 and logged == pytest.approx(evaluated, rel=1e-4)

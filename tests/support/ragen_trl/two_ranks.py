@@ -33,6 +33,8 @@ def make_trainer(folder: Path, case: dict[str, Any], processes: int) -> Any:
     config, trainer = ALGORITHMS[case["algorithm"]]
     rows, size = case["rows"], 2 if processes > 1 else case["rows"]
     options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1, **case.get("options", {})}
+    if processes == 1:  # what is compared with two processes that play a few at a time
+        options.pop("rollout_batch_size", None)
     envs = [ENVIRONMENTS[name] for name in case["envs"]]
     return small_trainer(
         folder,

@@ -30,15 +30,15 @@ def starpo(folder: Path) -> dict[str, Any]:
     last = LastRollout(trainer)
     trainer.train()
     rank = trainer.accelerator.process_index
-    # One process has four rows of up to five turns, the other one row of one turn.
-    played = play(quizzes([5, 1, 2, 3] if rank else [1]), trainer.policy(), starts(4 if rank else 1))
+    # One process has four rows of up to five turns, two at a time, the other one row of one turn.
+    played = play(quizzes([5, 1, 2, 3] if rank else [1]), trainer.policy(), starts(4 if rank else 1), batch_size=2)
     evaluated = evaluate(trainer.policy(0.0), lottery(draws=3), trainer.args, episodes=4)
     return result(trainer, last) | {"played": played, "evaluated": evaluated.mean_return}
 
 
 def astar_po(folder: Path) -> dict[str, Any]:
-    """Stage 1 with shares of different size, one of them empty, then an update."""
-    options = {**SERVER, "num_generations": 1, "max_steps": 1, **STAGE_1}
+    """Stage 1 with shares of different size, one of them empty, then an update; one episode after the other."""
+    options = {**SERVER, "num_generations": 1, "max_steps": 1, "rollout_batch_size": 1, **STAGE_1}
     trainer = small_trainer(
         folder / "astar_po", lottery(draws=3), config=AStarPOConfig, trainer=AStarPOTrainer, **options
     )

@@ -57,7 +57,8 @@ def test_a_whole_episode(client: FlaskClient) -> None:
     first = made(client, goal=5)
     assert (first["goal"], first["instruction"]) == (5, goal.instruction)
     assert first["observation"] == f"WebShop [SEP] Instruction: [SEP] {goal.instruction} [SEP] Search"
-    assert first["available_actions"] == {"has_search_bar": True, "clickables": []}
+    offered = {"has_search_bar": True, "clickables": [], "has_filters": False, "buyable": []}
+    assert first["available_actions"] == offered
     token = first["session"]
     found = step(client, token, f"search[{goal.instruction}]").get_json()
     assert goal.asin.lower() in found["available_actions"]["clickables"]
@@ -88,7 +89,7 @@ def test_an_invalid_action_is_an_answer_and_no_error(client: FlaskClient) -> Non
 def test_a_search_that_the_pages_would_refuse_is_invalid(client: FlaskClient, parity: bool) -> None:
     """It was carried out: only the form looked at length and control characters."""
     first = made(client, goal=0, parity=parity, reward="tiered")
-    for action in (f"search[{'x' * 1001}]", f"search[{'x' * 3900}]", "search[lamp\x00]"):
+    for action in (f"search[{'x' * 1001}]", f"search[{'x' * 3900}]", "search[shoe\x00]"):
         response = step(client, first["session"], action)
         answer = response.get_json()
         assert (response.status_code, answer["valid"], answer["effective"], answer["reward"]) == (200, False, False, 0)
@@ -116,7 +117,7 @@ def test_modes_and_parity_are_kept(client: FlaskClient) -> None:
     answer = step(client, parity["session"], "search[zzz]").get_json()
     assert answer["available_actions"]["clickables"] == ["back to search", "next >"]
     assert not step(client, parity["session"], "filter[price<50]").get_json()["valid"]
-    assert step(client, made(client)["session"], "search[lamp]\n").get_json()["valid"]
+    assert step(client, made(client)["session"], "search[shoe]\n").get_json()["valid"]
 
 
 def test_sessions_do_not_mix(client: FlaskClient) -> None:
@@ -138,7 +139,7 @@ def test_unknown_sessions_and_methods_are_refused_in_json(client: FlaskClient) -
 
 def test_two_purchases_at_once_are_one(app: Flask) -> None:
     token = made(app.test_client(), goal=1)["session"]
-    for action in ("search[a]", "search[lamp shirt mug blue]"):
+    for action in ("search[a]", "search[shoe shirt mug blue]"):
         found = step(app.test_client(), token, action).get_json()
     step(app.test_client(), token, f"click[{found['available_actions']['clickables'][-1]}]")
     statuses = []
@@ -162,7 +163,7 @@ def test_an_old_session_makes_room() -> None:
 
 def test_answers_are_the_same_from_a_store_elsewhere(client: FlaskClient) -> None:
     other = create_app("toy", sessions=Sessions()).test_client()
-    actions = ("search[lamp]", "filter[price<90]", "click[back to search]")
+    actions = ("search[shoe]", "filter[price<90]", "click[back to search]")
     answers = []
     for each in (client, other):
         token = made(each, goal=2)["session"]
@@ -173,10 +174,10 @@ def test_answers_are_the_same_from_a_store_elsewhere(client: FlaskClient) -> Non
 def test_steps_are_written_down_where_wanted(tmp_path: Path) -> None:
     client = create_app("toy", log=tmp_path).test_client()
     token = made(client, goal=3)["session"]
-    step(client, token, "search[lamp]")
+    step(client, token, "search[shoe]")
     (path,) = tmp_path.iterdir()
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    assert [(line["action"], line["goal"]) for line in lines] == [(None, 3), ("search[lamp]", 3)]
+    assert [(line["action"], line["goal"]) for line in lines] == [(None, 3), ("search[shoe]", 3)]
     assert token not in path.read_text(encoding="utf-8")
 
 

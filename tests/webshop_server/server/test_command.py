@@ -70,7 +70,7 @@ def test_an_idle_server_sleeps_and_stops_soon_all_the_same(start: Start) -> None
 def test_goals_are_revealed_where_that_is_wanted(start: Start) -> None:
     server = start("--reveal-goals")
     server.client.get("/fixed_0")
-    results = server.client.get("/search_results/fixed_0/lamp/1").text
+    results = server.client.get("/search_results/fixed_0/shoe/1").text
     asin = re.findall(r'href="/item_page/fixed_0/(\w+)/', results)[0]
     assert 'id="goal-asin"' in server.client.get(f"/done/fixed_0/{asin}/{{}}").text
 
@@ -84,7 +84,7 @@ def test_several_workers_share_sessions_and_survive_the_death_of_one(start: Star
     # A connection each, so that both workers are asked.
     for number in range(10):
         with httpx.Client(base_url=server.client.base_url) as client:
-            assert step(client, token, f"search[lamp {number}]").json()["valid"]
+            assert step(client, token, f"search[shoe {number}]").json()["valid"]
     before = server.workers()
     assert len(before) == 2
     os.kill(before[0], signal.SIGKILL)
@@ -95,7 +95,7 @@ def test_several_workers_share_sessions_and_survive_the_death_of_one(start: Star
     for _ in range(10):
         with httpx.Client(base_url=server.client.base_url, transport=httpx.HTTPTransport(retries=2)) as client:
             answer = client.get(f"/api/sessions/{token}").json()
-            assert (answer["goal"], "lamp" in answer["url"]) == (4, True)
+            assert (answer["goal"], "shoe" in answer["url"]) == (4, True)
             assert {name: client.get(f"/{name}").text for name in names} == instructions
             numbers = client.get("/metrics").text
     assert "webshop_steps_total 10\n" in numbers
@@ -132,7 +132,7 @@ def test_what_has_come_is_answered_before_the_end(start: Start, workers: str) ->
         with httpx.Client(base_url=server.client.base_url, timeout=20) as client:
             try:
                 while True:
-                    statuses.append(step(client, token, "search[lamp]").status_code)
+                    statuses.append(step(client, token, "search[shoe]").status_code)
             except httpx.ConnectError:
                 pass
             except httpx.HTTPError as error:

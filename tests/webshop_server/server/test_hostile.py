@@ -139,7 +139,7 @@ def found_asins(app: Flask) -> list[str]:
     """Identifiers of products, as a visitor finds them."""
     client = app.test_client()
     client.get("/finder")
-    page = BeautifulSoup(client.get("/search_results/finder/lamp/1").get_data(as_text=True), "html.parser")
+    page = BeautifulSoup(client.get("/search_results/finder/shoe/1").get_data(as_text=True), "html.parser")
     return [link.get_text() for link in page.select("a.product-link")]
 
 
@@ -152,7 +152,7 @@ def test_hostile_requests_are_answered_and_nothing_comes_back_unescaped(app: Fla
         if number % 50 == 0:
             token = client.post("/api/sessions", json={"mode": rng.choice(["html", "text"])}).get_json()["session"]
             client.get(f"/known{number}")
-            good = {"name": f"known{number}", "words": "['lamp']", "page": "1", "asin": asin, "sub": "Features"}
+            good = {"name": f"known{number}", "words": "['shoe']", "page": "1", "asin": asin, "sub": "Features"}
             good |= {"options": "{}", "token": token}
         parts = drawn_parts(rng, good)
         names = rng.choices(("filter", "price_max", "color", "category", "x"), k=rng.choice((0, 0, 0, 1, 3)))
@@ -172,10 +172,10 @@ def test_hostile_requests_are_answered_and_nothing_comes_back_unescaped(app: Fla
 def test_markup_in_every_field_of_a_page_comes_back_as_text(app: Flask, attack: str) -> None:
     client = app.test_client()
     client.get("/markup")
-    results = client.get("/search_results/markup/" + quote_from_bytes(f"lamp {attack}".encode(), safe="") + "/1")
+    results = client.get("/search_results/markup/" + quote_from_bytes(f"shoe {attack}".encode(), safe="") + "/1")
     check(results.status_code, dict(results.headers), results.data, attack)
     session = client.post("/api/sessions", json={"mode": "html"}).get_json()["session"]
-    for action in (f"search[lamp {attack}]", f"filter[color={attack}]", attack):
+    for action in (f"search[shoe {attack}]", f"filter[color={attack}]", attack):
         answer = client.post(f"/api/sessions/{session}/step", json={"action": action}).get_json()
         html = {"Content-Type": "text/html", "X-Content-Type-Options": "nosniff"}
         check(200, html, answer["observation"].encode(), action)
@@ -185,7 +185,7 @@ def test_sessions_cannot_be_taken_from_one_door_to_the_other(app: Flask) -> None
     client = app.test_client()
     token = client.post("/api/sessions", json={}).get_json()["session"]
     client.get("/visitor")
-    for path in (f"/search_results/{token}/lamp/1", f"/done/{token}/B0/{{}}"):
+    for path in (f"/search_results/{token}/shoe/1", f"/done/{token}/B0/{{}}"):
         assert client.get(path).status_code == 404
     for path in ("/api/sessions/visitor", "/api/sessions/classic visitor", f"/api/sessions/api {token}"):
         assert client.get(path).status_code == 404

@@ -2,7 +2,10 @@
 
 import xml.etree.ElementTree as ElementTree
 
+import pytest
+
 from webshop_server.catalog.product import Product
+from webshop_server.catalog.synthetic.vocabulary import shelves
 from webshop_server.server.pictures import svg
 
 SHIRT = Product("B1", "Shirt in Navy <script>", "fashion", "", "")
@@ -19,3 +22,26 @@ def test_a_drawing_is_xml_without_text_scripts_and_references() -> None:
     assert [child.tag.split("}")[1] for child in root.iter()] == ["svg", "rect", "path"]
     assert not any("href" in name or name.startswith("on") for child in root.iter() for name in child.attrib)
     assert "".join(root.itertext()) == ""
+
+
+@pytest.mark.parametrize(
+    ("query", "path", "like"),
+    [
+        ("backpacks", "Luggage & Travel Gear › Backpacks", "totes"),
+        ("hiking boots", "Shoes › Outdoor › Hiking Boots", "ankle boots"),
+        ("running shoes", "Shoes › Athletic › Running", "sneakers"),
+        ("women's mules & clogs", "Clothing, Shoes & Jewelry › Women › Shoes › Mules & Clogs", "shoes"),
+        ("desk lamps", "Lighting & Ceiling Fans › Lamps › Desk Lamps", "lamps"),
+    ],
+)
+def test_a_drawing_is_of_the_kind(query: str, path: str, like: str) -> None:
+    """Regression: everything in the fashion department was drawn as a T-shirt, backpacks and boots too."""
+    drawn, shirt = (svg(Product("B1", "Thing", "fashion", *where)) for where in ((query, path), ("t-shirts", "")))
+    assert drawn != shirt
+    assert drawn == svg(Product("B1", "Thing", "garden", like, ""))
+
+
+def test_each_shelf_of_the_generated_catalogue_has_a_drawing_of_its_own_kind() -> None:
+    unknown = svg(Product("B1", "Thing", "fashion", "", "")), svg(Product("B1", "Thing", "", "", ""))
+    for _, _, kind in shelves():
+        assert svg(Product("B1", "Thing", "fashion", kind.query, "")) not in unknown, kind.query

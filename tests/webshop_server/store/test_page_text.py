@@ -25,11 +25,15 @@ SHIRT = Product(
     attributes=("linen", "slim fit"),
     options={"color": ("red", "crème"), "size": ('28" wide', "small", "small")},
     option_prices={"crème": 31.5, "small": 12.0},
+    pricing=(20.0, 30.0),
     price_text="$20.0 to $30.0",
     price=22.5,
 )
-BARE = Product("B00000BARE", "Bare", "garden", "things", "Home", price_text="$1.0", price=1.0)
-PLAIN = [Product(f"B00PLAIN{i:02}", f"Thing {i}", "garden", "things", "Home", price_text="$2.0") for i in range(12)]
+BARE = Product("B00000BARE", "Bare", "garden", "things", "Home", pricing=(1.0,), price_text="$1.0", price=1.0)
+PLAIN = [
+    Product(f"B00PLAIN{i:02}", f"Thing {i}", "garden", "things", "Home", pricing=(2.0,), price_text="$2.0")
+    for i in range(12)
+]
 PRODUCTS = {product.asin: product for product in (SHIRT, BARE, *PLAIN)}
 TASK = "i want a <b>red</b> shirt, and price lower than 40.00 dollars"
 
@@ -97,8 +101,9 @@ def as_the_original_reads(html: str, state: PageState, mode: str, address: str) 
 @pytest.mark.parametrize("name", STATES)
 def test_pages_say_in_html_what_they_say_in_text(name: str, mode: str, parity: bool) -> None:
     state, page = STATES[name], page_of(STATES[name], parity)
-    html = HTML.render(state, page)
-    assert as_the_original_reads(html, state, mode, url(state, "7")) == observation(STORE, state, page, mode)
+    for people in (False, True):
+        html = HTML.render(state, replace(page, people=people))
+        assert as_the_original_reads(html, state, mode, url(state, "7")) == observation(STORE, state, page, mode)
 
 
 @pytest.mark.parametrize("parity", [False, True])
@@ -121,8 +126,8 @@ def test_text_is_joined_by_the_original_mark() -> None:
     results = observation(STORE, STATES["last results"], PageText("t"), "text")
     assert results == (
         "Instruction: [SEP] t [SEP] Back to Search [SEP] Page 2 (Total results: 14) [SEP] < Prev [SEP] B00PLAIN08 "
-        "[SEP] Thing 8 [SEP] $2.0 [SEP] B00PLAIN09 [SEP] Thing 9 [SEP] $2.0 [SEP] B00PLAIN10 [SEP] Thing 10 [SEP] $2.0 "
-        "[SEP] B00PLAIN11 [SEP] Thing 11 [SEP] $2.0"
+        "[SEP] Thing 8 [SEP] $2.00 [SEP] B00PLAIN09 [SEP] Thing 9 [SEP] $2.00 [SEP] B00PLAIN10 [SEP] Thing 10 "
+        "[SEP] $2.00 [SEP] B00PLAIN11 [SEP] Thing 11 [SEP] $2.00"
     )
 
 
@@ -138,7 +143,7 @@ def test_rich_text_marks_what_was_clicked_and_says_so_first() -> None:
     assert "color\n  [clicked button] red [clicked button_]\n  [button] crème [button_]\nsize\n" in text
     first = observation(STORE, STATES["first results"], PageText("t"), "text_rich")
     assert "\n[button] B000SHIRT1 [button_]\nLinen <Shirt> & more\n" in first
-    assert "\n[clicked button] B00000BARE [clicked button_]\nBare\n$1.0\n" in first
+    assert "\n[clicked button] B00000BARE [clicked button_]\nBare\n$1.00\n" in first
 
 
 def test_values_that_json_escapes_never_count_as_clicked() -> None:
@@ -150,7 +155,7 @@ def test_a_price_is_that_of_the_chosen_options_beyond_parity() -> None:
     state = replace(ITEM, options=(("size", "small"), ("color", "crème")))
     assert ("text", "Price: $31.50") in list(pieces(STORE, state, PageText("t")))
     assert ("text", "Price: $20.0 to $30.0") in list(pieces(STORE, state, PageText("t", parity=True)))
-    assert ("text", "Price: $20.0 to $30.0") in list(pieces(STORE, ITEM, PageText("t")))
+    assert ("text", "Price: $20.00 to $30.00") in list(pieces(STORE, ITEM, PageText("t")))
 
 
 def test_addresses_are_those_of_the_original() -> None:

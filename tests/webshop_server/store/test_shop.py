@@ -125,7 +125,7 @@ def test_possible_actions_end_the_observation_where_wanted(shop: Shop) -> None:
     assert shop.answer(episode)["observation"].endswith("Search\nAvailable actions: search[<words>]")
     episode = shop.step(episode, "search[mug]")
     assert shop.answer(episode)["observation"].endswith(
-        "\nAvailable actions: click[back to search], click[b0000mug02], filter[<condition>]"
+        "\nAvailable actions: click[back to search], click[b0000mug02], filter[<condition>], buy[<id>]"
     )
     parity = shop.step(shop.start(0, Rules(show_actions=True, parity=True)), "search[mug]")
     assert shop.answer(parity)["observation"].endswith("click[back to search], click[next >], click[b0000mug02]")

@@ -1,11 +1,12 @@
 """The toy shop: 96 products that differ in color, size and kind, for first experiments and quick tests.
 
-8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150. Color, size and material are in the title, so search
-finds them; one more property has to be read. Identifiers say nothing. No word of a text has the name of a color, size
-or material in it by chance, as rewards look for names in texts; titles of two kinds share no noun, as one shared noun
-would count as the right kind of product.
+8 colors x 4 sizes x 3 kinds, one product of each, $20 to $150, as a student report on A*-PO describes its shop. Color,
+size and material are in the title, so search finds them; one more property has to be read. Identifiers say nothing. No
+word of a text has the name of a color, size or material in it by chance, as rewards look for names in texts; titles of
+two kinds share no noun, as one shared noun would count as the right kind of product.
 A product has one `instruction` and, as 256 different prompts are wanted of 96 products, four requests in
-`human_instructions`, the only field that takes several. Our generator wrote them; no person did.
+`human_instructions`, the only field that takes several. Our generator wrote them; no person did. The attribute of a
+size is its name and "size", because the published formula takes "large" for "xlarge", but not "large size".
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,18 +18,19 @@ from webshop_server.catalog.product import HumanInstruction, Product
 from webshop_server.catalog.synthetic.draws import Draws
 from webshop_server.catalog.synthetic.opaque_ids import opaque_id
 
-COLORS = ("black", "white", "blue", "green", "yellow", "orange", "purple", "pink")
-SIZES = ("mini", "small", "medium", "large")
+COLORS = ("black", "white", "red", "blue", "green", "gray", "yellow", "brown")
+SIZES = ("small", "medium", "large", "xlarge")
+DEPARTMENT = "fashion"
 LOWEST, HIGHEST = 2000, 15000  # cents
 REQUESTS = (
-    "i am looking for a {what}",
-    "i need a {what}",
-    "find me a {what}",
-    "can you find a {what}",
-    "i would like to buy a {what}",
-    "please show me a {what}",
-    "do you have a {what}",
-    "my friend wants a {what}",
+    "i am looking for {what}",
+    "i need {what}",
+    "find me {what}",
+    "can you find {what}",
+    "i would like to buy {what}",
+    "please show me {what}",
+    "do you have {what}",
+    "my friend wants {what}",
 )
 
 
@@ -37,19 +39,19 @@ class ToyKind:
     """A kind of product.
 
     Attributes:
-        name: Lower case.
-        department: As in the public data.
+        name: Lower case; also its noun.
+        query: What shoppers search for.
+        thing: What requests call one of them.
         path: Where it is in the shop.
-        nouns: Nouns of `name`.
         materials: What it may be made of.
         features: What it may have.
         description: A sentence about all of them.
     """
 
     name: str
-    department: str
+    query: str
+    thing: str
     path: str
-    nouns: tuple[str, ...]
     materials: tuple[str, ...]
     features: tuple[str, ...]
     description: str
@@ -57,20 +59,19 @@ class ToyKind:
 
 KINDS = (
     ToyKind(
-        "backpack", "fashion", "Clothing, Shoes & Jewelry › Luggage & Travel Gear › Backpacks", ("backpack",),
-        ("canvas", "nylon", "leather", "denim"), ("laptop sleeve", "padded straps", "hidden pocket", "rain cover"),
+        "shoe", "shoes", "shoe", "Clothing, Shoes & Jewelry › Shoes › Everyday Shoes",
+        ("canvas", "leather", "suede", "rubber"), ("velcro strap", "cushioned heel", "side zipper", "padded tongue"),
+        "For long walks in the city.",
+    ),
+    ToyKind(
+        "clothing", "clothing", "clothing item", "Clothing, Shoes & Jewelry › Clothing › Basics",
+        ("cotton", "linen", "wool", "denim"), ("hidden pocket", "button front", "ribbed cuffs", "elastic waist"),
         "For school, work and weekends away.",
     ),
     ToyKind(
-        "desk lamp", "electronics", "Electronics › Office Electronics › Desk Lamps", ("desk", "lamp"),
-        ("brass", "walnut", "steel", "ceramic"), ("touch switch", "swing arm", "usb socket", "dimmer wheel"),
-        "Puts light where the hands are.",
-    ),
-    ToyKind(
-        "plant pot", "garden", "Patio, Lawn & Garden › Gardening › Pots & Planters", ("plant", "pot"),
-        ("terracotta", "concrete", "bamboo", "porcelain"),
-        ("drainage holes", "matching saucer", "hanging hook", "water gauge"),
-        "Herbs and flowers do well in it.",
+        "accessory", "accessories", "accessory", "Clothing, Shoes & Jewelry › Accessories › Hats & Scarves",
+        ("silk", "felt", "straw", "cashmere"), ("gift box", "magnetic clasp", "inner lining", "woven band"),
+        "A finishing touch for every day.",
     ),
 )  # fmt: skip
 
@@ -102,14 +103,14 @@ def _product(asin: str, kind: ToyKind, attributes: tuple[str, str, str, str], pr
     wanted = ((color, size), (color, size, material), (color, size, feature), attributes)
     phrasings = draws.some(REQUESTS, len(wanted))
     requests = tuple(
-        HumanInstruction(phrasing.format(what=_what(kind, named)), named, ())
+        HumanInstruction(phrasing.format(what=_what(kind, named)), _asked(named), ())
         for phrasing, named in zip(phrasings, wanted, strict=True)
     )
     return Product(
         asin=asin,
         title=f"{size} {color} {material} {kind.name}".title(),
-        category=kind.department,
-        query=f"{kind.name}s",
+        category=DEPARTMENT,
+        query=kind.query,
         product_category=kind.path,
         description=kind.description,
         bullet_points=(f"Made of {material}.", f"With {feature}."),
@@ -117,11 +118,17 @@ def _product(asin: str, kind: ToyKind, attributes: tuple[str, str, str, str], pr
         options={},
         pricing=(price,),
         price_text=price_text((price,)),
-        instruction=f"Find me a {_what(kind, attributes[:3])}",
-        instruction_attributes=attributes[:3],
+        instruction=f"Find me {_what(kind, attributes[:3])}",
+        instruction_attributes=_asked(attributes[:3]),
         human_instructions=requests,
-        nouns=(material, *kind.nouns),
+        nouns=(material, kind.name),
     )
+
+
+def _asked(named: Sequence[str]) -> tuple[str, ...]:
+    """The attributes of a request: color, size, then any others."""
+    color, size, *others = named
+    return color, f"{size} size", *others
 
 
 def _what(kind: ToyKind, named: Sequence[str]) -> str:
@@ -129,4 +136,5 @@ def _what(kind: ToyKind, named: Sequence[str]) -> str:
     color, size, *others = named
     making = [other for other in others if other in kind.materials]
     having = [other for other in others if other in kind.features]
-    return " ".join([size, color, *making, kind.name, *(f"with {feature}" for feature in having)])
+    article = "an" if size == "xlarge" else "a"
+    return " ".join([article, size, color, *making, kind.thing, *(f"with {feature}" for feature in having)])

@@ -1,0 +1,72 @@
+"""Is the memory that `--dry-run` estimates the memory that a rollout and an update take?
+
+    python benchmarks/rollout_memory.py            # ten minutes on the CPU, a model of 10 million parameters
+    python benchmarks/rollout_memory.py --smoke    # two small cases, written to runs/ only
+
+Every case is a process of its own (``measuring/memory.py``), with one thread. Freed memory goes back to the system at
+once (``MALLOC_MMAP_THRESHOLD_``), so that the resident memory is that of the tensors. Writes
+``results/rollout_memory.json``.
+"""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from measuring.memory import SHAPE, Case
+from measuring.processes import answer_of
+
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
+
+HERE = Path(__file__).parent
+ROLLOUT: dict[str, Any] = {"phase": "rollout", "rows": 24, "tokens": 1024}
+UPDATE: dict[str, Any] = {"phase": "update", "rows": 4, "tokens": 512}
+CASES = [
+    Case(**ROLLOUT),
+    Case(**ROLLOUT, at_once=8),
+    Case(**ROLLOUT, mixed=True),
+    Case(**ROLLOUT, key_value_heads=1),
+    Case(**ROLLOUT, words=64_000),
+    Case(**UPDATE),
+    Case(**UPDATE, checkpointing=True),
+    Case(**UPDATE, rank=16),
+    Case(**UPDATE, rank=16, checkpointing=True),
+    Case(**UPDATE, critic=True),
+    Case(**UPDATE, critic=True, checkpointing=True),
+    Case(**UPDATE, critic=True, rank=16),
+]
+SMOKE = [Case("rollout", rows=4, tokens=200), Case("update", rows=4, tokens=80)]
+
+
+def main() -> None:
+    """Measure every case and write one JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "rollout_memory.json")
+    options = parser.parse_args()
+    if options.smoke:
+        options.output = Path("runs/benchmark-rollout-memory-smoke.json")
+    rows: list[dict[str, Any]] = []
+    for case in SMOKE if options.smoke else CASES:
+        rows.append(measured(case))
+        print(case, f"{rows[-1]['peak_mib']:.0f} MiB, estimated {rows[-1]['estimate_mib']:.0f}", flush=True)
+    command = "python benchmarks/rollout_memory.py" + " --smoke" * options.smoke
+    found = {**provenance(), "command": command, "shape": SHAPE, "rows": rows}
+    write_atomically(options.output, json.dumps(found, indent=1))
+    print(f"written: {options.output}")
+
+
+def measured(case: Case) -> dict[str, Any]:
+    """One case in a process of its own."""
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    command = [sys.executable, "-W", "ignore", "-m", "measuring.memory", json.dumps(asdict(case))]
+    found: dict[str, Any] = answer_of(command, PYTHONPATH=path, MALLOC_MMAP_THRESHOLD_="65536")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Only the chat template writes control tokens: what an environment writes stays text.
+
+A page may show ``<|im_end|>``. Read by the tokenizer as it stands, this would end the user's message, and the page
+could go on in the model's name. So such texts are hidden before the template is rendered, and the result is tokenised
+by a copy of the tokenizer that has other names for its control tokens. Only those that the template wrote get the new
+names; the others are spelled, like any word. The copy is made when a text first needs it. A text without control tokens
+has the ids that the tokenizer itself gives it.
+
+Transformers' ``split_special_tokens`` and ``sanitize_control_tokens`` are not used: pieces that are tokenised apart
+have other blanks and merges than a whole (SentencePiece), and vocabularies like T5's spell ``</s>`` by its control
+token, or fail.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+_PRIVATE = "\uf51b"  # a character of Unicode's private area, which no template looks at
+# Added tokens that are not special, but in brackets, like Qwen3's <tool_call>. Others are words and lines.
+_BRACKETED = re.compile(r"<\S+>|\[\S+\]")
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+"""The tags of the reply format, as in ``ragen_envs.reply_format``."""
+_ANY_TAG = "|".join(map(re.escape, TAGS))
+_NO_TAG = f"(?:(?!{_ANY_TAG}).)*"
+# A whole reply, as an instruction shows it. Its tags stay the tokens that the model is to write.
+_EXAMPLE = re.compile(rf"(?:<think>{_NO_TAG}</think>\s*)?<answer>{_NO_TAG}</answer>", re.DOTALL)
+
+
+class ControlTokens:
+    """The tokens of a tokenizer that no environment may write: its special tokens, and added ones in brackets.
+
+    The tags of the reply format are among them where the tokenizer has them as tokens (Qwen3: ``<think>``). Only a
+    whole example of a reply may show them.
+
+    Args:
+        tokenizer: The tokenizer. Without a Rust backend it spells hidden control tokens character by character.
+    """
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.added_tokens_decoder
+        control = {
+            token.content: token_id
+            for token_id, token in added.items()
+            # A single character (a "!" that pads) is needed to spell words.
+            if len(token.content.strip()) > 1 and (token.special or _BRACKETED.fullmatch(token.content.strip()))
+        }
+        self._texts = sorted(control, key=len, reverse=True)  # a longer one comes before its own beginning
+        self._places = {text: place for place, text in enumerate(self._texts)}
+        unknown = {tokenizer.unk_token_id}  # stands for any text that has no other token
+        self._counted = frozenset(token_id for text, token_id in control.items() if text not in TAGS) - unknown
+        self._any = re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
+        # Begins the name of a control token and the mark of a hidden one. Nobody can write it who does not know it.
+        self._secret = _PRIVATE + secrets.token_hex(8)
+        self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
+        self._copy: Tokenizer | None = None
+
+    def hide(self, text: str, is_reply: bool = False) -> str:
+        """The text with a mark instead of each control token; the same text if it has none.
+
+        Args:
+            text: A message.
+            is_reply: Whether it is a reply, in which the tags of the reply format are its format.
+        """
+        shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
+
+        def hidden(found: "re.Match[str]") -> str:
+            if found[0] in TAGS and any(begin <= found.start() < end for begin, end in shown):
+                return found[0]
+            return f"{self._secret}h{self._places[found[0]]}{_PRIVATE}"
+
+        return self._any.sub(hidden, text)
+
+    def count(self, ids: Sequence[int]) -> int:
+        """How many of these tokens are control tokens; tags of the reply format do not count."""
+        return sum(token in self._counted for token in ids)
+
+    def encode(self, text: str, written: int | None = None) -> list[int]:
+        """Token ids of a text with marks, in which each hidden control token is spelled.
+
+        Args:
+            text: What the template wrote around texts of `hide`.
+            written: How many control tokens the template writes, if that is known. More of them mean that the
+                tokenizer found some in a spelling that `hide` does not know (``＜s＞`` under NFKC).
+        """
+        if self._secret not in text:
+            ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            if written is None or self.count(ids) == written:
+                return ids
+        if not self._tokenizer.is_fast:
+            return list(self._spelled(text))
+        if self._copy is None:
+            self._copy = self._renamed()
+        renamed = self._any.sub(lambda found: self._name(found[0]), text)
+        shown = self._hidden.sub(lambda found: self._texts[int(found[1])], renamed)
+        return list(self._copy.encode(shown, add_special_tokens=False).ids)
+
+    def _name(self, text: str) -> str:
+        return f"{self._secret}n{self._places[text]}{_PRIVATE}"
+
+    def _renamed(self) -> "Tokenizer":
+        """A copy of the Rust tokenizer in which a control token has a name that no text contains."""
+        from tokenizers import Tokenizer
+
+        content = json.loads(self._tokenizer.backend_tokenizer.to_str())
+        for token in content["added_tokens"]:
+            name = self._any.sub(lambda found: self._name(found[0]), token["content"])
+            token.update(content=name, normalized=token["normalized"] and name == token["content"])
+        _rename(content["model"], {text: self._name(text) for text in self._texts})
+        copy = Tokenizer.from_str(json.dumps(content))
+        copy.no_truncation()
+        copy.no_padding()
+        moved = [
+            token["content"] for token in content["added_tokens"] if copy.token_to_id(token["content"]) != token["id"]
+        ]
+        if moved:
+            raise RuntimeError(f"a copy of the tokenizer gives {moved} other ids; please report the tokenizer")
+        return copy
+
+    def _spelled(self, text: str) -> Iterator[int]:
+        """Pieces apart, for a tokenizer in Python: what was hidden, character by character."""
+        for place, piece in enumerate(self._hidden.split(text)):
+            for part in self._texts[int(piece)] if place % 2 else [piece]:
+                yield from self._tokenizer(part, add_special_tokens=False)["input_ids"]
+
+
+def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Give pieces of a model's vocabulary other names. No merge leads to them, so that no text is spelled with them."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
+    else:
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocabulary]
+    if isinstance(model.get("unk_token"), str):
+        model["unk_token"] = names.get(model["unk_token"], model["unk_token"])
+    if "merges" in model:
+        merges = ((merge, merge if isinstance(merge, list) else merge.split(" ")) for merge in model["merges"])
+        model["merges"] = [merge for merge, pair in merges if not names.keys() & {*pair, "".join(pair)}]

@@ -1,0 +1,73 @@
+"""What is needed of the inside of any trainer, ours or TRL's own, under public names; most of it by the monitor.
+
+It relies on ``_logs``, which keeps the last rollout's texts and rewards; ``_buffered_inputs``, its tensors;
+``_tokenizer``; ``_metrics``, of which TRL logs the means; and ``_load_best_model``, which reads the weights of the
+checkpoint ``state.best_model_checkpoint``; and on ``_n_gpu`` of the arguments, by which TRL's trainers refuse several
+devices in a process. Tests: ``tests/ragen_trl/trainers/test_trl_adapter.py``.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
+from trl import GRPOTrainer
+from trl.models.utils import unwrap_model_for_generation
+
+
+def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
+    """The policy of any ``GRPOTrainer``, unwrapped and with gathered weights, as TRL samples from it."""
+    return unwrap_model_for_generation(
+        trainer.model_wrapped,
+        trainer.accelerator,
+        gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+        gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+    )
+
+
+def use_one_device(args: TrainingArguments) -> None:
+    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
+    args._n_gpu = min(args.n_gpu, 1)
+
+
+class PlainRollout(NamedTuple):
+    """The last rollout of a plain ``GRPOTrainer``, as far as TRL keeps it.
+
+    Attributes:
+        rewards: (B, F) of all processes, unweighted.
+        completions: B texts or lists of messages.
+        micro_batches: This process's tensors.
+    """
+
+    rewards: torch.Tensor
+    completions: list[Any]
+    micro_batches: list[dict[str, Any]]
+
+
+def last_rollout(trainer: GRPOTrainer) -> PlainRollout:
+    """The last rollout of a plain ``GRPOTrainer``."""
+    logs = trainer._logs
+    by_function = [list(logs["rewards"][name]) for name in trainer.reward_func_names]
+    return PlainRollout(torch.tensor(by_function).T, list(logs["completion"]), trainer._buffered_inputs)
+
+
+def tokenizer_of(trainer: GRPOTrainer) -> PreTrainedTokenizerBase:
+    """The tokenizer of any ``GRPOTrainer``."""
+    return trainer._tokenizer
+
+
+def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
+    """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
+    for name, value in values.items():
+        trainer._metrics["train"][name].append(float(value))
+
+
+def load_weights(trainer: Trainer, folder: Path) -> None:
+    """Put a checkpoint's weights into a trainer's model, in any launch and for any kind of model.
+
+    The optimizer and the schedule stay as they are.
+    """
+    trainer.state.best_model_checkpoint = str(folder)
+    trainer._load_best_model()

@@ -1,0 +1,105 @@
+"""Published settings by name: what they set, what wins over them, what the help says about them."""
+
+from typing import Any
+
+import pytest
+
+from ragen_trl.cli.help import help_page
+from ragen_trl.cli.options import OptionError, parse
+from ragen_trl.cli.training_run import RunArguments
+from ragen_trl.config.presets import PRESETS, preset_options
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+
+LAKE = "ragen/FrozenLake-v0"
+EMBEDDED, OTHER = [], ["--model", "Qwen/Qwen2.5-0.5B-Instruct"]
+
+
+def read(*argv: str, **given: Any) -> dict[str, Any]:
+    """The options in effect."""
+    (run, _, args), _ = parse(
+        "train", given, ["--use_cpu", "true", "--bf16", "false", *argv], RunArguments, WarmStartConfig
+    )
+    return {**vars(args), **vars(run)}
+
+
+@pytest.mark.parametrize("model", [EMBEDDED, OTHER], ids=["embedded", "other"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> None:
+    found = read("--preset", name, *model)
+    expected = preset_options(name, found["env"])
+    assert {option: found[option] for option in expected} == expected
+    assert found["preset"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ragen", {"algo": "starpo", "advantage": "gae", "beta": 0.001, "filter_ratio": 1.0, "epsilon_high": 0.2}),
+        ("starpo-s", {"algo": "starpo-s", "advantage": "gae", "beta": 0.0, "filter_ratio": 0.25, "epsilon_high": 0.28}),
+        ("ragen2", {"filter_strategy": "top_p", "filter_ratio": 0.9, "max_actions_per_turn": 2, "eval_episodes": 512}),
+        ("gigpo-webshop", {"env": "ragen/WebShop-v0", "advantage": "gigpo", "num_generations": 8, "max_turns": 15}),
+        ("a-star-po-paper", {"algo": "a-star-po", "beta1": 0.5, "beta2": 1e-3, "reference_samples": 8}),
+        ("report-1", {"env": "ragen/WebShop-v0", "algo": "a-star-po", "beta1": 0.3, "kl_coef": 0.03}),
+        ("report-2", {"env": "ragen/ToyShop-v0", "algo": "a-star-po", "beta1": 1 / 6, "kl_coef": 0.05}),
+    ],
+)
+def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> None:
+    found = read("--preset", name)
+    assert {option: found[option] for option in expected} == expected
+
+
+def test_learning_rates_are_the_sources_and_not_the_recipes() -> None:
+    """The embedded model's recipe has 5e-4."""
+    rates = {name: read("--preset", name)["learning_rate"] for name in PRESETS}
+    assert rates == {**dict.fromkeys(PRESETS, 1e-6), "report-1": 3e-7, "report-2": 3e-5}
+
+
+@pytest.mark.parametrize(("name", "updates"), [("ragen", 4), ("starpo-s", 1), ("ragen2", 4), ("gigpo-webshop", 2)])
+def test_a_rollout_has_128_trajectories_and_its_published_number_of_updates(name: str, updates: int) -> None:
+    found = read("--preset", name)
+    micro_batches = found["steps_per_generation"]
+    assert micro_batches * found["per_device_train_batch_size"] == 128
+    assert micro_batches / found["gradient_accumulation_steps"] == updates
+
+
+def test_a_config_file_wins_over_a_preset_and_the_command_line_over_both() -> None:
+    assert read("--preset", "ragen")["learning_rate"] == 1e-6
+    given = {"preset": "ragen", "learning_rate": 2e-6, "max_turns": 4}
+    assert [read(**given)[name] for name in ("learning_rate", "max_turns", "max_actions")] == [2e-6, 4, 10]
+    found = read("--learning_rate", "3e-6", "--preset", "starpo-s", **given)
+    assert [found[name] for name in ("preset", "learning_rate", "max_turns")] == ["starpo-s", 3e-6, 4]
+
+
+def test_a_preset_has_an_environment_of_its_own_or_its_values_for_the_one_that_is_played() -> None:
+    """The embedded model's lake does not slip; RAGEN's does, and RAGEN-2's does not."""
+    assert read("--preset", "ragen")["env_kwargs"] == {"frozen_prob": 0.8, "is_slippery": True}
+    assert read("--preset", "ragen2")["env_kwargs"] == {"frozen_prob": 0.9, "is_slippery": False, "coordinates": True}
+    assert read("--preset", "ragen", "--env", "ragen/Bandit-v0")["max_turns"] == 1
+    assert read("--preset", "gigpo-webshop", "--env", LAKE)["env"] == LAKE
+
+
+def test_the_grpo_form_of_a_preset_leaves_out_what_only_a_critic_reads() -> None:
+    assert read("--preset", "starpo-s", "--advantage", "group")["bootstrap"] == "unseen"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--preset", "ragen3"], ["preset is 'ragen3'", "ragen, starpo-s, ragen2, gigpo-webshop, a-star-po-paper"]),
+        (["--preset", "report-1", "--algo", "starpo"], ["preset 'report-1' is for 'a-star-po'", "leave one out"]),
+    ],
+)
+def test_a_mistake_is_named_with_what_there_is(argv: list[str], words: list[str]) -> None:
+    with pytest.raises(OptionError) as caught:
+        read(*argv)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_the_help_lists_every_preset_with_its_sources() -> None:
+    page = " ".join(help_page("train").split())
+    for name, preset in PRESETS.items():
+        assert f"{name}: {preset.about}" in page
+        options = preset_options(name)
+        assert all(f" {option} " in page for option in options)
+        assert all(values.source in page for values in preset.values)
+    assert "presets" not in help_page("eval")
