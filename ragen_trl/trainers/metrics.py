@@ -10,6 +10,8 @@ from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
 from ragen_trl.trajectory import Trajectory
 
+_FAILURES = "rollout/env_failures"
+
 
 def rollout_metrics(
     trajectories: Sequence[Trajectory],
@@ -29,20 +31,44 @@ def rollout_metrics(
         total: Sums a tensor over all processes.
         device: Device of that tensor.
     """
+    return rollout_means(rollout_sums(trajectories, names, envs, total, device, len(trajectories)))
+
+
+def rollout_sums(
+    trajectories: Sequence[Trajectory],
+    names: Sequence[str],
+    envs: Sequence[str],
+    total: Callable[[torch.Tensor], torch.Tensor],
+    device: torch.device,
+    counted: int,
+) -> dict[str, float]:
+    """The sums that `rollout_means` divides. Those of several batches may be added up first.
+
+    Args:
+        trajectories: As for `rollout_metrics`.
+        names: As for `rollout_metrics`.
+        envs: As for `rollout_metrics`.
+        total: As for `rollout_metrics`.
+        device: As for `rollout_metrics`.
+        counted: How many of the first trajectories count; the others only fill up a batch.
+    """
     rows = [measure(trajectory) for trajectory in trajectories]
-    several = len(set(envs)) > 1
-    sums = {"all/episodes": float(len(rows))}
-    sums |= {f"all/{key}": sum(row[key] for row in rows) for key in rows[0]}
-    if several:
-        sums |= per_environment(envs, names, rows)
-    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories))
-    counted = torch.tensor([*sums.values(), failures], device=device, dtype=torch.float64)
-    *totals, all_failures = total(counted).tolist()
-    means = environment_means(dict(zip(sums, totals, strict=True)))
-    return {
-        **{key.removeprefix("all/"): value for key, value in means.items()},
-        "rollout/env_failures": all_failures,
-    }
+    sums = {"all/episodes": float(counted)}
+    sums |= {f"all/{key}": sum(row[key] for row in rows[:counted]) for key in rows[0]}
+    if len(set(envs)) > 1:
+        of_all = per_environment(envs, names, rows)
+        sums |= per_environment(envs, names[:counted], rows[:counted]) if counted else dict.fromkeys(of_all, 0.0)
+    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
+    both = torch.tensor([*sums.values(), failures], device=device, dtype=torch.float64)
+    return dict(zip([*sums, _FAILURES], total(both).tolist(), strict=True))
+
+
+def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
+    """The means of `rollout_metrics` from the sums of `rollout_sums`."""
+    if not sums:
+        return {}
+    means = environment_means({name: value for name, value in sums.items() if name != _FAILURES})
+    return {**{key.removeprefix("all/"): value for key, value in means.items()}, _FAILURES: sums[_FAILURES]}
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:

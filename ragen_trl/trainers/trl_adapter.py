@@ -42,7 +42,6 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler, use_adapter
 
@@ -53,6 +52,7 @@ from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
+from ragen_trl.trainers.trl_evaluation import TRLEvaluation
 from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device
 from ragen_trl.trajectory import Trajectory
 
@@ -84,7 +84,7 @@ def _what_was_played(prompts: list[Any], trainer: "TRLAdapter") -> dict[str, lis
     return to_rollout_output(trainer._scoring.played)
 
 
-class TRLAdapter(GRPOTrainer, ABC):
+class TRLAdapter(TRLEvaluation, ABC):
     """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods.
 
     Args:
@@ -103,11 +103,11 @@ class TRLAdapter(GRPOTrainer, ABC):
     def __init__(self, **options: Any) -> None:
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
         self._recordings: list[list[Scores]] = []
+        self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         args, model = options["args"], options["model"]
         use_one_device(args)
         if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
-        self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
@@ -142,7 +142,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         """Hook: read what `save_algorithm_state` wrote."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.training_batch(inputs) if self.model.training else self.evaluation_batch(inputs)
+        return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
@@ -153,7 +153,9 @@ class TRLAdapter(GRPOTrainer, ABC):
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        return self.training_loss(model, inputs) if self.model.training else self.trl_loss(model, inputs)
+        if self.model.training:
+            return self.training_loss(model, inputs)
+        return self._record_loss(self.trl_loss(model, inputs), inputs)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
@@ -217,6 +219,7 @@ class TRLAdapter(GRPOTrainer, ABC):
             raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
         assert self._scoring is not None
         self._scoring.rewards = rewards
+        self._record_rewards(rewards)
         return rewards
 
     def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
@@ -265,9 +268,12 @@ class TRLAdapter(GRPOTrainer, ABC):
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
         else:  # a whole rollout, which needs no mixture-of-experts loss
-            result = *score_by_length(
-                lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
-            ), None
+            result = (
+                *score_by_length(
+                    lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
+                ),
+                None,
+            )
         for recording in self._recordings:
             recording.append(Scores(result[0].detach(), result[1]))
         return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])

@@ -1,9 +1,9 @@
-"""What is needed of the inside of any trainer, ours or TRL's own, under public names; most of it by the monitor.
+"""What the monitor and the warm start need of the inside of any trainer, ours or TRL's own, under public names.
 
 It relies on ``_logs``, which keeps the last rollout's texts and rewards; ``_buffered_inputs``, its tensors;
-``_tokenizer``; ``_metrics``, of which TRL logs the means; and ``_load_best_model``, which reads the weights of the
-checkpoint ``state.best_model_checkpoint``; and on ``_n_gpu`` of the arguments, by which TRL's trainers refuse several
-devices in a process. Tests: ``tests/ragen_trl/trainers/test_trl_adapter.py``.
+``_tokenizer``; ``_metrics``, of which TRL logs the means; ``_load_best_model``, which reads the weights of the
+checkpoint ``state.best_model_checkpoint``; and ``_n_gpu`` of the arguments, the devices of a process. Tests:
+``tests/ragen_trl/trainers/test_trl_adapter.py``.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,6 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[Pre
         gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )
-
-
-def use_one_device(args: TrainingArguments) -> None:
-    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
-    args._n_gpu = min(args.n_gpu, 1)
 
 
 class PlainRollout(NamedTuple):
@@ -62,6 +57,11 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
     """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
     for name, value in values.items():
         trainer._metrics["train"][name].append(float(value))
+
+
+def use_one_device(args: TrainingArguments) -> None:
+    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
+    args._n_gpu = min(args.n_gpu, 1)
 
 
 def load_weights(trainer: Trainer, folder: Path) -> None:

@@ -413,7 +413,7 @@ def private_names(tree: ast.AST, of_self: set[str]) -> Iterator[str]:
             yield from (one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name in of_self)
 
 
-def test_only_the_adapter_uses_private_members_of_trl_and_transformers() -> None:
+def test_only_the_adapters_use_private_members_of_trl_and_transformers() -> None:
     """And no attribute of a trainer of ours has by accident the name of one of TRL's."""
     package, trls = ROOT / "ragen_trl", of_trl() - OF_THE_CARD
     found = set()

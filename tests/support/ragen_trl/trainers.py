@@ -48,7 +48,10 @@ def small_model(seed: int = 0) -> PreTrainedModel:
     return build_tiny_model(TOKENIZER, seed, hidden_size=32, num_layers=2)
 
 
-_ARGUMENTS = ("reward_funcs", "callbacks", "peft_config", "train_dataset")
+_ARGUMENTS = (
+    *("reward_funcs", "callbacks", "peft_config", "train_dataset", "eval_dataset", "optimizers"),
+    *("reward_processing_classes", "quantization_config", "tools", "rollout_func", "environment_factory"),
+)
 
 
 def small_trainer(
