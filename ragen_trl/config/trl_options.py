@@ -37,6 +37,11 @@ REFUSED: dict[str, Refused] = {
         False, "lower vllm_gpu_memory_utilization, or give vLLM a GPU of its own with vllm_mode='server'"
     ),
     "vllm_structured_outputs_regex": Refused(None, "force_reply_prefix starts each reply; format_penalty fines others"),
+    "ds3_gather_for_generation": Refused(
+        True,
+        "with ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more turns would "
+        "wait for the others for ever; where memory is short use LoRA",
+    ),
     "neftune_noise_alpha": Refused(
         None, "noise in training makes other log-probabilities than those sampled from; use temperature or entropy_coef"
     ),
@@ -98,7 +103,7 @@ WITH_VLLM = (
 
 # TRL or Transformers alone reads them; the tests only make a configuration with them.
 PASSED_ON = (
-    *"router_aux_loss_coef ds3_gather_for_generation vllm_model_impl vllm_server_host vllm_server_port".split(),
+    *"router_aux_loss_coef vllm_model_impl vllm_server_host vllm_server_port".split(),
     *"vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization vllm_importance_sampling_clip_min".split(),
     *"vllm_importance_sampling_cap log_completions_hub_repo optim_args optim_target_modules fp16".split(),
     *"bf16_full_eval fp16_full_eval tf32 activation_checkpointing activation_checkpointing_kwargs".split(),
