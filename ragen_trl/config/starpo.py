@@ -59,6 +59,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "Micro-batches per update; a rollout has as many, unless steps_per_generation is set. Unset: 32. With a critic "
         "and without a filter 8, and rollouts of 32: four updates on each, as in RAGEN.",
     )
+    steps_per_generation: int | None = option(
+        None, "Micro-batches of a rollout; unset: those of one update, or of four, see gradient_accumulation_steps."
+    )
     max_steps: int = option(
         None,
         "Updates; unset, and without num_train_epochs: as many as 200 rollouts have. By default each has its own "
