@@ -30,8 +30,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
     3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
-    trained together with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm`` every token's importance ratio is cut off at 3
-    (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
+    trained together with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm``
+    every token's importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``); no trajectory
+    is dropped.
 
     ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script also runs on a
     laptop, where TRL's own default refuses to start.

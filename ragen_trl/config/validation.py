@@ -263,9 +263,9 @@ def _check_updates(args: Options) -> None:
         )
     if not args.ds3_gather_for_generation:
         raise ValueError(
-            "ds3_gather_for_generation is False: with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and "
-            "processes whose episodes take more turns make more passes: they would wait for the others for ever; leave "
-            "it True, and where memory is short use LoRA"
+            "ds3_gather_for_generation is False: with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, "
+            "and processes whose episodes take more turns make more passes: they would wait for the others for ever; "
+            "leave it True, and where memory is short use LoRA"
         )
 
 
