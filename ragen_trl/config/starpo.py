@@ -31,8 +31,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
     3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
     trained together with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm``
-    every token's importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``); no trajectory
-    is dropped.
+    every token's importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``), and no
+    trajectory is dropped.
 
     ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script also runs on a
     laptop, where TRL's own default refuses to start.
@@ -154,7 +154,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         if self.gradient_accumulation_steps is None:
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
-                per_rollout, self.steps_per_generation = 4, _MICRO_BATCHES
+                per_rollout = 4
+                self.steps_per_generation = _MICRO_BATCHES
             self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
             self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1

@@ -261,12 +261,6 @@ def _check_updates(args: Options) -> None:
             f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
         )
-    if not args.ds3_gather_for_generation:
-        raise ValueError(
-            "ds3_gather_for_generation is False: with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, "
-            "and processes whose episodes take more turns make more passes: they would wait for the others for ever; "
-            "leave it True, and where memory is short use LoRA"
-        )
 
 
 def _check_vllm(args: Options) -> None:
