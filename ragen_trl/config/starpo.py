@@ -158,7 +158,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
                 per_rollout = 4
-                self.steps_per_generation = _MICRO_BATCHES
+                self.steps_per_generation: int | None = _MICRO_BATCHES
             self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
             self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1
