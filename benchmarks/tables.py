@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, options, rollouts, store, updates
+from pages import environments, models, options, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -30,9 +30,11 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train_step": updates.update_tables,
     "rollout_stepping": rollouts.stepping_table,
     "rollout_throughput": rollouts.throughput_tables,
+    "rollout_memory": rollouts.memory_table,
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
+    "architectures": models.models_table,
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
     "webshop_search": store.search_table,

@@ -18,6 +18,7 @@ from ragen_trl.algorithms.soft_values import return_range, soft_value, soft_valu
 from ragen_trl.astar_po.reference_play import ReferencePlayer
 from ragen_trl.astar_po.value_cache import Sample
 from ragen_trl.errors import UserError
+from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.progress import progress_bar
 
 
@@ -243,7 +244,7 @@ def _std_errors(returns: Mapping[int, torch.Tensor], pool: torch.Tensor, beta: f
 
 
 def _returns(samples: Sequence[Sample]) -> torch.Tensor:
-    return torch.tensor([sample.episode_return for sample in samples], dtype=torch.float64)
+    return float64_tensor([sample.episode_return for sample in samples], torch.device("cpu"))
 
 
 def _has_spread(returns: torch.Tensor) -> bool:

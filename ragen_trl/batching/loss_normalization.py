@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ragen_trl.system.float64 import float64_tensor
+
 
 def add_step_totals(
     micro_batches: Sequence[dict[str, Any]],
@@ -47,7 +49,8 @@ def add_step_totals(
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     repeats = max(1, accumulation_steps // len(micro_batches))
     masks = [batch["completion_mask"] for batch in micro_batches]
-    counts = total(torch.tensor(_local_counts(micro_batches), dtype=torch.float64, device=masks[0].device)).float()
+    device = masks[0].device
+    counts = total(float64_tensor(_local_counts(micro_batches), device)).float().to(device)
     for index, batch in enumerate(micro_batches):
         first = index // size * size
         of_step = counts[first : first + size]  # (micro-batches of the step, 2)

@@ -37,11 +37,6 @@ REFUSED: dict[str, Refused] = {
         False, "lower vllm_gpu_memory_utilization, or give vLLM a GPU of its own with vllm_mode='server'"
     ),
     "vllm_structured_outputs_regex": Refused(None, "force_reply_prefix starts each reply; format_penalty fines others"),
-    "ds3_gather_for_generation": Refused(
-        True,
-        "with ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more turns would "
-        "wait for the others for ever; where memory is short use LoRA",
-    ),
     "neftune_noise_alpha": Refused(
         None, "noise in training makes other log-probabilities than those sampled from; use temperature or entropy_coef"
     ),
