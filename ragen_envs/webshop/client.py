@@ -2,7 +2,7 @@
 
 A request that fails is tried again after growing waits; one that the store refuses (4xx) is not. `session` decides
 whether to repeat only a request or a whole session. Left out: asynchronous requests (environments that wait are stepped
-in threads) and the classic HTML pages.
+in threads).
 """
 
 import functools
@@ -52,6 +52,10 @@ class ShopRequestError(ShopServerError):
         return type(self), (str(self), self.status, self.code)
 
 
+class NoJsonError(ShopServerError):
+    """The answer is no JSON object; perhaps the server has pages only."""
+
+
 class NoAnswerError(Exception):
     """One attempt got no answer. `ShopConnection.patiently` tries again or raises a `ShopServerError`."""
 
@@ -65,6 +69,10 @@ class ShopConnection:
         remedy: What to do if there is no answer.
         waits: Seconds before the second attempt, the third, and so on.
         sleep: Waits so many seconds.
+
+    Attributes:
+        has_only_pages: The server was found to have pages and no JSON API; see `classic`.
+        goals: Number of goals of such a server, once it was counted.
     """
 
     def __init__(
@@ -81,6 +89,8 @@ class ShopConnection:
         self._remedy = remedy
         self._waits = tuple(waits)
         self._sleep = sleep
+        self.has_only_pages = False
+        self.goals: int | None = None
         self._opened: tuple[int, httpx.Client, weakref.finalize] | None = None  # process, client, its closing
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,12 +128,7 @@ class ShopConnection:
             ShopServerError: If the answer is not JSON.
         """
         content = None if body is None else json.dumps(body).encode()
-        try:
-            response = self._client().request(method, path, content=content, headers=_HEADERS)
-        except httpx.TransportError as error:
-            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
-        if response.status_code in _NOT_NOW:
-            raise NoAnswerError(f"status {response.status_code}")
+        response = self._answered(lambda client: client.request(method, path, content=content, headers=_HEADERS))
         if response.status_code == HTTPStatus.NO_CONTENT:
             return {}
         try:
@@ -136,8 +141,45 @@ class ShopConnection:
             status, code = response.status_code, str(refusal.get("error", ""))
             raise ShopRequestError(f"{method} {self.address}{path}: status {status}: {said}", status, code)
         if not isinstance(read, dict):
-            raise ShopServerError(f"{method} {self.address}{path} returned no JSON object; is it a webshop-server?")
+            raise NoJsonError(f"{method} {self.address}{path} returned no JSON object; is it a webshop-server?")
         return read
+
+    def page(
+        self, method: str, address: str, form: Mapping[str, str] | None = None, near: str = ""
+    ) -> tuple[str, str]:
+        """Asks for a page once, and follows where the server sends on.
+
+        Args:
+            method: "GET" or "POST".
+            address: From the root, or as a link on a page has it.
+            form: Fields of a form.
+            near: Address of the page that has the link.
+
+        Returns:
+            The page's source, and its address.
+
+        Raises:
+            NoAnswerError: If there is no answer, or the server cannot answer now.
+            ShopRequestError: If it refuses, or the link leads to another server.
+        """
+        url = httpx.URL(near).join(address) if near else address
+        response = self._answered(lambda client: client.request(method, url, data=form, follow_redirects=True))
+        status, place = response.status_code, f"{method} {self.address}{address[:200]}"
+        if near and response.url.netloc != httpx.URL(near).netloc:
+            raise ShopRequestError(f"{place} leads to another server, {response.url.host}", status, "another_server")
+        if not response.is_success:
+            raise ShopRequestError(f"{place}: status {status}", status, "")
+        return response.text, str(response.url)
+
+    def _answered(self, ask: Callable[[httpx.Client], httpx.Response]) -> httpx.Response:
+        """The answer to a request; `NoAnswerError` if there is none, or the store cannot answer now."""
+        try:
+            response = ask(self._client())
+        except httpx.TransportError as error:
+            raise NoAnswerError(f"{type(error).__name__}: {error}") from error
+        if response.status_code in _NOT_NOW:
+            raise NoAnswerError(f"status {response.status_code}")
+        return response
 
     def patiently(self, attempt: Callable[[], Result]) -> Result:
         """Calls `attempt` until there is an answer, with growing waits.

@@ -15,7 +15,8 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_choice, check_limit, checked_number
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.any_text import AnyText
-from ragen_envs.webshop.client import server_connection
+from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
+from ragen_envs.webshop.client import NoJsonError, ShopRequestError, server_connection
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, ShopSession
 
@@ -161,7 +162,7 @@ class WebShop(TextEnv):
         self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
         self._request |= {"parity": parity, "show_actions": show_actions}
         self._max_steps = max_steps
-        self._session: ShopSession | None = None
+        self._session: ShopSession | ClassicSession | None = None
 
     @property
     def instruction(self) -> str:
@@ -170,7 +171,7 @@ class WebShop(TextEnv):
             "Buy the product that the instruction on the page asks for, with the right options and within the price. "
             "search[words] looks for products, click[label] presses what the page offers. "
         )
-        if self.parity:
+        if self.parity or self._connection.has_only_pages:
             return f"{task}You can buy once: click[buy now]."
         return (
             f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
@@ -178,7 +179,7 @@ class WebShop(TextEnv):
         )
 
     @property
-    def session(self) -> ShopSession:
+    def session(self) -> ShopSession | ClassicSession:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
@@ -194,7 +195,12 @@ class WebShop(TextEnv):
         Raises:
             ShopServerError: If the store does not answer.
         """
-        return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+        if not self._connection.has_only_pages:
+            try:
+                return self._connection.patiently(lambda: self._connection.send("GET", "/api/store"))
+            except (NoJsonError, ShopRequestError) as error:
+                find_pages(self._connection, error)
+        return about_pages(self._connection)
 
     def count(self) -> int:
         """Number of goals of the split. It asks the store.
@@ -219,7 +225,7 @@ class WebShop(TextEnv):
         request = {**self._request, **self._goal_for(options, int(self.np_random.integers(2**31)))}
         if self._session is not None:
             self._session.close()
-        self._session = ShopSession(self._connection, request)
+        self._session = open_session(self._connection, request)
         self._steps = 0
         return self._session.answer.observation
 

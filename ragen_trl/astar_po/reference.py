@@ -9,11 +9,11 @@ base model, the same for every rank and every random first factor of the adapter
 Left out: policies whose parameters are sharded (FSDP, DeepSpeed ZeRO-3), which have no whole weights to swap.
 """
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Reference:
                 "no parameter of the policy is trainable, so that it would always equal its reference; load an "
                 "adapter with is_trainable=True, or call requires_grad_(True)"
             )
+        self._fingerprint: str | None = None  # of these weights, once it was asked for
         # None: the reference is the policy without its adapters.
         self._weights: dict[str, torch.Tensor] | None = None if self._adapters_add_nothing() else self._copy()
 
@@ -103,16 +104,21 @@ class Reference:
 
     def reanchor(self) -> None:
         """Make the present policy the reference."""
-        self._weights = self._copy()
+        self._weights, self._fingerprint = self._copy(), None
         self.reanchored = True
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that the reference computes with: names and bytes of its weights, and its settings.
 
         It is the same in every process and for one base model under any LoRA that is switched off. Training the policy
-        does not change it.
+        does not change it, so that the weights are read once for each reference.
         """
-        digest = hashlib.sha256(self._settings().encode())
+        if self._fingerprint is None:
+            self._fingerprint = self._hashed()
+        return self._fingerprint
+
+    def _hashed(self) -> str:
+        digest = sha256(self._settings().encode())
         own = self._weights or {}
         saved = self._policy.state_dict().keys()  # buffers that are not saved follow from the settings
         buffers = {name: buffer for name, buffer in self._policy.named_buffers() if name in saved}
@@ -162,6 +168,7 @@ class Reference:
                 f"policy, such as {different[0]!r}; resume with the model and adapter settings that the run began with"
             )
         self._weights = None if off else {name: _aligned(name, weights[name], trainable[name]) for name in trainable}
+        self._fingerprint = None
         self.reanchored = True
 
     def _trainable(self) -> dict[str, torch.nn.Parameter]:

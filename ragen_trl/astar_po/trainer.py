@@ -26,11 +26,14 @@ from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, R
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
 from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.metrics import masked_means
+from ragen_trl.trainers.self_check import measure_gap
 from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +89,7 @@ class AStarPOTrainer(StarPOTrainer):
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
         self._reference_episodes = 0
+        self._reference_is_checked = False
         self._last_refresh = 0
         # The columns of `in_return_ranges` of the last rollouts.
         self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
@@ -146,21 +150,40 @@ class AStarPOTrainer(StarPOTrainer):
             self._reference_episodes += player.num_played
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
-        if not requests and not self.use_vllm:  # with a vLLM server all processes must play together
-            return []
-        starts = [reference_start(*request) for request in requests]
-        specs = [self._tasks.specs[task]] * len(requests)
-        with self.reference.model() as model:
-            policy = self.policy(self.temperature, model)
-            played = self.rollout(starts, self._envs.take(specs), policy)
-            failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
-            if failed and not self.use_vllm:  # once more with the same seeds: the environment may work again
-                again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)
-                played = [again.pop(0) if row in failed else episode for row, episode in enumerate(played)]
+        played, parts = [], torch.zeros(4, device=self.accelerator.device)
+        if requests or self.use_vllm:  # with a vLLM server all processes must play together
+            with self.reference.model() as model:
+                played = self._played_by(model, task, requests)
+                if not self._reference_is_checked:
+                    parts = self._gap_to_reference(model, played)
+        if not self._reference_is_checked:  # before hours of play
+            self._reference_is_checked = True
+            self.check_gap_to_sampler(parts)
         returns = self._raw_returns(played, [task] * len(played)) if played else []
         # A failure has no return: NaN makes all processes refuse it together, before anything is stored.
         known = [math.nan if row.limit in FAILURES else value for row, value in zip(played, returns, strict=True)]
         return list(zip(known, [trajectory.success for trajectory in played], strict=True))
+
+    def _played_by(self, model: PreTrainedModel, task: int, requests: list[Request]) -> list[Trajectory]:
+        starts = [reference_start(*request) for request in requests]
+        specs = [self._tasks.specs[task]] * len(requests)
+        policy = self.policy(self.temperature, model)
+        played = self.rollout(starts, self._envs.take(specs), policy)
+        failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
+        if failed and not self.use_vllm:  # once more with the same seeds: the environment may work again
+            again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)
+            played = [again.pop(0) if row in failed else episode for row, episode in enumerate(played)]
+        return played
+
+    def _gap_to_reference(self, model: PreTrainedModel, played: list[Trajectory]) -> torch.Tensor:
+        """(4,) how far the trainer is from the sampler on one pass of rows, taken from all over what was played."""
+        count = self.args.per_device_train_batch_size
+        rows = played[:: max(1, len(played) // count)][:count]
+        if not rows:
+            return torch.zeros(4, device=self.accelerator.device)
+        on_cpu = segment_batch(rows, self.tokenizer.pad_token_id)
+        batch = {name: tensor.to(self.accelerator.device) for name, tensor in on_cpu.items()}
+        return measure_gap(self.score(model, batch)[0], batch, self._sampler_slack)
 
     # Stage 2: the hooks
 
@@ -239,11 +262,10 @@ class AStarPOTrainer(StarPOTrainer):
     def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
         return self._with_trainable_starts(super()._refill_rows(attempt))
 
-    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
-        batch = super()._learn_from(rollout, kept)
+    def _add_scores(self, batch: dict[str, Any]) -> None:
         with self.reference.model() as model:
-            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
-        return batch
+            rows_a_pass = self.args.per_device_train_batch_size
+            batch["ref_per_token_logps"] = self._scored(model, batch, rows_a_pass, compute_entropy=False).logprobs
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""

@@ -1,7 +1,7 @@
 """From trajectories to the batch that TRL's loss reads.
 
-TRL pads the lists that a ``rollout_func`` returns. ``select_rows`` then reduces the padded batch to the trajectories
-that are trained on. ``collate`` pads trajectories directly, for a forward pass outside TRL's loop.
+``to_rollout_output`` has the lists that TRL expects of a ``rollout_func``, and ``trajectory_batch`` pads them as TRL
+does, for the trajectories that are trained on. ``collate`` pads whole trajectories, for passes outside TRL's loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,6 @@ _COMPLETION_KEYS = (
     "sampling_per_token_logps",
     "importance_sampling_ratio",
 )
-_PADDED_IDS = ("prompt_ids", "completion_ids")
 
 
 def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]]:
@@ -54,23 +53,50 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
     return output
 
 
+def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
+    """TRL's tensors of trajectories, one row each; without trajectories they have no row and one column.
+
+    Returns:
+        ``prompt_ids`` and ``prompt_mask`` (B, P), padded on the left; ``completion_ids``, ``completion_mask``,
+        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right.
+    """
+    output = to_rollout_output(trajectories)
+    ones = {name: [[1] * len(row) for row in output[name]] for name in ("prompt_ids", "completion_ids")}
+    return {
+        "prompt_ids": _padded(output["prompt_ids"], pad_id, "left"),
+        "prompt_mask": _padded(ones["prompt_ids"], 0, "left"),
+        "completion_ids": _padded(output["completion_ids"], pad_id, "right"),
+        "completion_mask": _padded(ones["completion_ids"], 0, "right"),
+        "tool_mask": _padded(output["env_mask"], 1, "right"),
+        "sampling_per_token_logps": _padded(output["logprobs"], 0.0, "right"),
+    }
+
+
+def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
+    if not rows:
+        return torch.full((0, 1), filler)
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, filler, padding_side=side)
+
+
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
     """Reduce a generation batch to some rows, cut it to the longest of them, and fill it up to ``size`` rows.
 
     Filler rows repeat the first kept row with ``completion_mask`` 0. They reach no loss, no gradient and no metric that
-    uses masks; they only make the batch divisible into equal micro-batches.
+    uses masks; they only make the numbers of rows equal.
 
     Args:
-        batch: TRL's generation batch; 0-dim tensors are passed on.
+        batch: TRL's generation batch, with at least one row; 0-dim tensors are passed on.
         rows: Indices of the rows to keep. A process that keeps none has only filler.
         size: Number of rows of the result, at least ``len(rows)``.
     """
-    filled = torch.tensor([*rows, *[rows[0] if rows else 0] * (size - len(rows))])
+    filled = torch.tensor([*rows, *[rows[0] if len(rows) else 0] * (size - len(rows))])
     selected: dict[str, Any] = {}
     for key, value in batch.items():
         is_rows = isinstance(value, torch.Tensor) and value.ndim > 0
         selected[key] = value[filled.to(value.device)] if is_rows else value
-    selected["completion_mask"][len(rows) :] = 0
+    for key in ("completion_mask", "trajectory_share"):
+        if key in selected:
+            selected[key][len(rows) :] = 0
     return cut_to_longest(selected)
 
 
@@ -90,32 +116,6 @@ def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:
         if key in batch and batch[key].ndim == 2 and batch[key].shape[1] > 1:  # (B,), (B, 1): whole sequences
             cut[key] = batch[key][:, :completion]
     return cut
-
-
-def concatenate_batches(batches: Sequence[Mapping[str, Any]], pad_id: int) -> dict[str, Any]:
-    """Join generation batches by rows, padded to the widest one: prompts on the left, completions on the right.
-
-    Args:
-        batches: TRL's generation batches, with the same keys. A value that is not one per row is the first batch's.
-        pad_id: Pads token ids; everything else is padded with 0.
-    """
-    joined: dict[str, Any] = {}
-    for key, first in batches[0].items():
-        values = [batch[key] for batch in batches]
-        if not isinstance(first, torch.Tensor) or first.ndim == 0:
-            joined[key] = first
-            continue
-        if first.ndim == 2:
-            width = max(value.shape[1] for value in values)
-            filler = pad_id if key in _PADDED_IDS else 0
-            values = [_padded(value, width, filler, left=key in _PROMPT_KEYS) for value in values]
-        joined[key] = torch.cat(values)
-    return joined
-
-
-def _padded(value: torch.Tensor, width: int, filler: int, left: bool) -> torch.Tensor:
-    missing = width - value.shape[1]
-    return torch.nn.functional.pad(value, (missing, 0) if left else (0, missing), value=filler)
 
 
 def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory], length: int) -> torch.Tensor:

@@ -30,14 +30,16 @@ def add_step_totals(
         step_tokens: Sampled tokens, a process's share.
         step_trajectories: Trajectories without filler, a process's share; for rows that are parts of trajectories, the
             sum of these parts.
-        fill: Rows per trajectory. A mean over rows times ``fill`` is a mean over trajectories.
+        fill: Factor that makes the mean over this micro-batch's rows, added up over the step's micro-batches and
+            divided by their number, the mean over the step's trajectories.
         empty: No process has a token in this micro-batch, so means over its tokens say nothing.
         token_share: Factor for a mean over this micro-batch's tokens. The mean of these products over the step's
             micro-batches that are not empty is the mean over the step's tokens.
         skip: The step has nothing to train on. Only set if a step takes one rollout; otherwise the rollout counts as 0.
 
     Args:
-        micro_batches: What one rollout was split into, all of one size. ``completion_mask`` is 0 in filler rows.
+        micro_batches: What one rollout was split into. The i-th has as many rows on every process; ``completion_mask``
+            is 0 in filler rows.
             ``trajectory_share``, if there is one, says which part of a trajectory a row is; otherwise a row is a whole
             trajectory.
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
@@ -49,7 +51,6 @@ def add_step_totals(
     masks = [batch["completion_mask"] for batch in micro_batches]
     device = masks[0].device
     counts = total(float64_tensor(_local_counts(micro_batches), device)).float().to(device)
-    rows = torch.tensor(float(size * processes * len(masks[0])), device=masks[0].device)
     for index, batch in enumerate(micro_batches):
         first = index // size * size
         of_step = counts[first : first + size]  # (micro-batches of the step, 2)
@@ -59,7 +60,7 @@ def add_step_totals(
         batch["step_tokens"] = tokens.clamp(min=1) * share
         divisor = torch.where(trajectories > 0, trajectories, 1.0)  # parts of trajectories may be less than one
         batch["step_trajectories"] = divisor * share
-        batch["fill"] = rows / divisor
+        batch["fill"] = size * processes * len(masks[index]) / divisor
         batch["empty"] = counts[index, 0] == 0
         batch["token_share"] = counts[index, 0] * (of_step[:, 0] > 0).sum() / tokens.clamp(min=1)
         batch["skip"] = (trajectories == 0) & torch.tensor(repeats == 1)

@@ -1,20 +1,22 @@
-"""Less padding: rows of similar length are computed together, in whatever order they were played.
+"""Fewer passes and less padding: full micro-batches of rows of similar length, in whatever order they were played.
 
-TRL pads a rollout to its longest trajectory and splits it into micro-batches of that width. Here the rows of an
-optimizer step, over all its micro-batches, are sorted by length and split again, and every micro-batch is cut to its
-longest row. No row moves to another step: which trajectories make an update stays random. A loss that is a sum over the
-step, divided by the step's totals (`loss_normalization`), does not change. A loss that is a mean of each micro-batch
-would change, so it keeps TRL's micro-batches. Each process sorts its own rows.
+TRL pads a rollout to its longest trajectory and splits it into as many micro-batches as were configured, of that width.
+After a filter they would hold a row or two each. Here the rows of a rollout are dealt out to its optimizer steps again,
+equally many each. The rows of a step are sorted by length and fill micro-batches of the configured size, each cut to
+its longest row. The step's other micro-batches are empty and are not computed. TRL has shuffled the rows before: which
+trajectories make an update stays random. A loss that is a sum over the step, divided by the step's totals
+(`loss_normalization`), does not change. A loss that is a mean of each micro-batch would change, so it keeps TRL's
+micro-batches. Each process sorts its own rows.
 
 Left out: packing several trajectories into one row, because that needs attention kernels that keep them apart.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ragen_trl.batching.batch import cut_to_longest
+from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import micro_batches_per_step
 from ragen_trl.system.float64 import float64_tensor, in_float64
 
@@ -31,41 +33,60 @@ def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
         args: The configuration.
         with_router_loss: Whether a mixture of experts adds its load-balancing loss.
     """
-    return (
-        args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
-    )
+    return args.loss_type == "bnpo" or args.use_adaptive_entropy or args.top_entropy_quantile < 1.0 or with_router_loss
 
 
-def regroup(
-    micro_batches: Sequence[dict[str, Any]], accumulation_steps: int, by_length: bool = True
+def packed(
+    micro_batches: Sequence[dict[str, Any]],
+    accumulation_steps: int,
+    batch_size: int,
+    rank: int = 0,
+    gather: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
 ) -> list[dict[str, Any]]:
-    """The same number of micro-batches of the same size, each cut to its longest row.
+    """The same number of micro-batches; each step has as few as its rows fill, and before them empty ones.
 
-    With ``by_length``, filler comes first, then the shortest rows. So the last micro-batch of a step, after which
-    gradients are reduced over processes, has something to train on if any micro-batch of the step has.
+    The shortest rows come first. So the last micro-batch of a step, after which gradients are reduced over processes,
+    has something to train on if any micro-batch of the step has. The i-th micro-batch has as many rows on every
+    process, since losses gather over rows; more than ``batch_size`` only if they would not fit otherwise.
 
     Args:
         micro_batches: What one rollout was split into, all of one width.
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
-        by_length: Whether rows may move to another micro-batch of the same step.
+        batch_size: Rows that a micro-batch should hold.
+        rank: Index of this process.
+        gather: Joins (1,) tensors of all processes to one.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
-    regrouped: list[dict[str, Any]] = []
-    for first in range(0, len(micro_batches), size):
-        of_step = micro_batches[first : first + size]
-        regrouped += [cut_to_longest(part) for part in (_sorted(of_step) if by_length else of_step)]
-    return regrouped
-
-
-def _sorted(of_step: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of one optimizer step, the shortest first, in the same number of micro-batches."""
-    joined = {
-        key: torch.cat([part[key] for part in of_step]) if _is_rows(value) else value
-        for key, value in of_step[0].items()
+    rollout = {
+        key: torch.cat([part[key] for part in micro_batches]) if _is_rows(value) else value
+        for key, value in micro_batches[0].items()
     }
-    order = torch.argsort(row_lengths(joined), stable=True)
-    parts = order.tensor_split(len(of_step))
-    return [{key: value[rows] if _is_rows(value) else value for key, value in joined.items()} for rows in parts]
+    used = rollout["completion_mask"].any(dim=1).nonzero().flatten()
+    shares = _shares(gather(used.new_tensor([len(used)])).tolist(), len(micro_batches) // size)
+    parts: list[dict[str, Any]] = []
+    for rows, counts in zip(used.split(shares[rank]), zip(*shares, strict=True), strict=True):
+        most = max(counts)
+        filled = min(size, -(-most // batch_size))
+        parts += [select_rows(rollout, [], 1)] * (size - filled)
+        if filled:
+            of_step = select_rows(rollout, rows.tolist(), most)
+            order = torch.argsort(row_lengths(of_step), stable=True)
+            parts += [_rows_of(of_step, chosen) for chosen in order.tensor_split(filled)]
+    return [dict(part) for part in parts]
+
+
+def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:
+    """How many of its rows each process gives to each step: equally many, on each process and on all together."""
+    shares, first = [], 0
+    for count in counts:
+        more = count % steps
+        shares.append([count // steps + ((step - first) % steps < more) for step in range(steps)])
+        first += more
+    return shares
+
+
+def _rows_of(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
+    return cut_to_longest({key: value[rows] if _is_rows(value) else value for key, value in batch.items()})
 
 
 def _is_rows(value: Any) -> bool:

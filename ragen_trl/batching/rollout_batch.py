@@ -2,18 +2,19 @@
 
 Filters and advantages compare trajectories that other processes may have played. So each process has the returns and a
 `TrajectorySummary` of every trajectory and takes the same decision as all others, without another collective call.
-Tokens stay on the process that sampled them.
+Trajectories stay on the process that played them, until a filter leaves one process more of them than another.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 
-from ragen_trl.batching.batch import concatenate_batches, select_rows
+from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.system.old_names import former_attribute
 from ragen_trl.trajectory import Trajectory
 
@@ -65,8 +66,7 @@ class RolloutBatch:
         weights: (F,) weights of the reward functions.
         summaries: Summaries of all B trajectories, groups contiguous.
         group_size: G; B is a multiple of it.
-        batch: TRL's tensors for this process. The first L rows are `trajectories`; further rows are filler whose masks
-            are 0.
+        pad_id: Pads token ids.
     """
 
     trajectories: list[Trajectory]
@@ -76,7 +76,13 @@ class RolloutBatch:
     weights: torch.Tensor
     summaries: list[TrajectorySummary]
     group_size: int
-    batch: dict[str, Any]
+    pad_id: int
+
+    @cached_property
+    def batch(self) -> dict[str, Any]:
+        """TRL's tensors of `trajectories`, L rows: see ``batch.trajectory_batch``."""
+        columns = trajectory_batch(self.trajectories, self.pad_id)
+        return {name: value.to(self.rewards.device) for name, value in columns.items()}
 
     @property
     def returns(self) -> torch.Tensor:
@@ -125,37 +131,47 @@ class RolloutBatch:
             rewards[row, count - 1] += returns[row] - rewards[row].sum()
         return rewards, mask
 
-    def select(self, groups: Sequence[int], multiple: int) -> "RolloutBatch":
-        """Keep only these groups, in the order of their indices.
-
-        Args:
-            groups: Indices of the groups to keep.
-            multiple: The tensors of every process get the same number of rows, a multiple of this, whatever its own
-                share of the kept trajectories is. Filler rows, which no loss reads, make up the difference.
-        """
+    def select(self, groups: Sequence[int]) -> "RolloutBatch":
+        """Keep only these groups, in the order of their indices. Every trajectory stays on its process."""
         kept = set(groups)
         chosen = [row for row in range(len(self.summaries)) if row // self.group_size in kept]
         here = [index for index, row in enumerate(self.local_indices) if row // self.group_size in kept]
-        ranks = tuple(self.ranks[row] for row in chosen)
-        largest = max(Counter(ranks).values(), default=1)  # every process needs as many rows as the one with most
         return replace(
             self,
             trajectories=[self.trajectories[index] for index in here],
-            ranks=ranks,
+            ranks=tuple(self.ranks[row] for row in chosen),
             rewards=self.rewards[chosen],
             summaries=[self.summaries[row] for row in chosen],
-            batch=select_rows(self.batch, here, -(-largest // multiple) * multiple),
         )
 
-    def segment_rows(self, multiple: int) -> int:
-        """Number of rows for token sequences: what the process with most needs, rounded up to a multiple."""
+    def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
+        """Move trajectories, as few as possible, so that no process has more rows to train on than its share.
+
+        All processes decide the same on their summaries, and exchange only what moves. If nothing has to move, nothing
+        is exchanged.
+
+        Args:
+            processes: How many there are.
+            gather: Joins the lists of all processes on all of them (``accelerate.utils.gather_object``).
+        """
+        ranks = balanced_ranks([summary.segments for summary in self.summaries], self.ranks, processes)
+        if ranks == self.ranks:
+            return self
+        held = list(zip(self.local_indices, self.trajectories, strict=True))
+        arrived = gather([(row, trajectory) for row, trajectory in held if ranks[row] != self.rank])
+        here = {row: trajectory for row, trajectory in (*held, *arrived) if ranks[row] == self.rank}
+        return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that the process with most of them trains on, at least 1; a rebuilt context is a row of its own."""
         counts: Counter[int] = Counter()
         for rank, summary in zip(self.ranks, self.summaries, strict=True):
             counts[rank] += summary.segments
-        return -(-max(counts.values(), default=1) // multiple) * multiple
+        return max(counts.values(), default=1)
 
     @classmethod
-    def joined(cls, rollouts: Sequence["RolloutBatch"], pad_id: int) -> "RolloutBatch":
+    def joined(cls, rollouts: Sequence["RolloutBatch"]) -> "RolloutBatch":
         """Join several rollouts; groups of the first rollout come first."""
         if len(rollouts) == 1:
             return rollouts[0]
@@ -165,10 +181,36 @@ class RolloutBatch:
             ranks=tuple(rank for rollout in rollouts for rank in rollout.ranks),
             rewards=torch.cat([rollout.rewards for rollout in rollouts]),
             summaries=[summary for rollout in rollouts for summary in rollout.summaries],
-            batch=concatenate_batches([rollout.batch for rollout in rollouts], pad_id),
         )
 
     outlines = former_attribute("outlines", "summaries")
     owners = former_attribute("owners", "ranks")
     process = former_attribute("process", "rank")
     rows = former_attribute("rows", "local_indices")
+
+
+def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) -> tuple[int, ...]:
+    """The process of each trajectory after as few as possible have moved to give all processes equally many rows.
+
+    Args:
+        rows: Rows that each trajectory is trained in.
+        ranks: The process that has it.
+        processes: How many there are.
+
+    Example:
+        >>> balanced_ranks([1, 1, 1, 1, 1], [0, 0, 0, 0, 1], processes=2)
+        (0, 0, 0, 1, 1)
+    """
+    share = -(-sum(rows) // processes)
+    load = [0] * processes
+    moving = []
+    for index, (count, rank) in enumerate(zip(rows, ranks, strict=True)):
+        if load[rank] + count <= share:
+            load[rank] += count
+        else:
+            moving.append(index)
+    moved = list(ranks)
+    for index in sorted(moving, key=rows.__getitem__, reverse=True):
+        moved[index] = min(range(processes), key=load.__getitem__)
+        load[moved[index]] += rows[index]
+    return tuple(moved)

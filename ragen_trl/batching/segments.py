@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty
-from ragen_trl.batching.batch import select_rows, to_rollout_output
+from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -38,58 +38,41 @@ def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, 
     """TRL's tensors of all segments, one row each, in the order of the trajectories.
 
     Returns:
-        ``prompt_ids`` and ``prompt_mask`` (S, P), padded on the left; ``completion_ids``, ``completion_mask``,
-        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (S, T), padded on the right; and
-        ``trajectory_share`` (S,): the row's share of its trajectory's sampled tokens.
+        The tensors of ``trajectory_batch``, and ``trajectory_share`` (S,): the row's share of its trajectory's sampled
+        tokens.
     """
     segments = [(segment, whole) for whole in trajectories for segment in whole.segments]
-    output = to_rollout_output([segment for segment, _ in segments])
     shares = [segment.num_reply_tokens / max(1, whole.num_reply_tokens) for segment, whole in segments]
     return {
-        "prompt_ids": _padded(output["prompt_ids"], pad_id, "left"),
-        "prompt_mask": _padded([[1] * len(row) for row in output["prompt_ids"]], 0, "left"),
-        "completion_ids": _padded(output["completion_ids"], pad_id, "right"),
-        "completion_mask": _padded([[1] * len(row) for row in output["completion_ids"]], 0, "right"),
-        "tool_mask": _padded(output["env_mask"], 1, "right"),
-        "sampling_per_token_logps": _padded(output["logprobs"], 0.0, "right"),
+        **trajectory_batch([segment for segment, _ in segments], pad_id),
         "trajectory_share": torch.tensor(shares),
     }
 
 
-def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, filler, padding_side=side)
-
-
 def segment_rows(
-    trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, size: int, pad_id: int
+    trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, pad_id: int
 ) -> dict[str, Any]:
-    """The batch with a row for each segment instead of each trajectory, filled up to ``size`` rows.
+    """The batch with a row for each segment instead of each trajectory.
 
     Args:
-        trajectories: This process's L trajectories; if it has none, any one, from which filler is made.
+        trajectories: L trajectories.
         advantages: (L,), or (L, T) in the columns of whole trajectories' completions.
         history_mask: (L, T), 1 at sampled tokens in those columns.
-        size: Number of rows of the result, at least the number of segments.
         pad_id: Pads token ids.
 
     Returns:
-        The tensors of ``segment_batch``, and ``advantages``, (size,) or (size, T'), those of a segment's own tokens.
+        The tensors of ``segment_batch``, and ``advantages``, (S,) or (S, T'), those of a segment's own tokens.
     """
     device = advantages.device
     batch: dict[str, Any] = {key: value.to(device) for key, value in segment_batch(trajectories, pad_id).items()}
-    counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
-    kept = int(counts.sum()) if len(advantages) else 0
-    if not kept:
-        batch["advantages"] = advantages.new_zeros(int(counts.sum()))
-    elif advantages.ndim == 1:
+    if advantages.ndim == 1:
+        counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
         batch["advantages"] = advantages.repeat_interleave(counts)
     else:  # both masks visit the sampled tokens in the order of sampling
         mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
         batch["advantages"] = advantages.new_zeros(mask.shape)
         batch["advantages"][mask] = advantages[history_mask.bool()]
-    selected = select_rows(batch, range(kept), size)
-    selected["trajectory_share"][kept:] = 0
-    return selected
+    return batch
 
 
 def segment_loss(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.cli.help import help_page
-from ragen_trl.system.terminal import error_line, takes_colour
+from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print("\nstopped; finished stages are kept, the same command goes on after them", file=sys.stderr)
+        print(f"\nStopped. What is finished is kept. {REPEAT}", file=sys.stderr)
         return 130
     except Exception as error:
         message = _users_mistake(error)
@@ -124,7 +124,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
     if args.use_vllm and not is_vllm_available():
         return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-    print(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
+    _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
     folder = Path(args.output_dir)
     check_output_folder(folder)
     try:

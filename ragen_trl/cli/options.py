@@ -24,6 +24,7 @@ from trl import GRPOConfig, TrlParser
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
@@ -52,6 +53,7 @@ class _Chosen:
     algo: str | None = field(default=None)
     advantage: str | None = field(default=None)
     model: str | None = field(default=None)
+    num_train_epochs: float | None = field(default=None)
     preset: str | None = field(default=None)
 
 
@@ -128,11 +130,10 @@ def parse(
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
-    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
-    if WarmStartConfig in dataclasses:
-        recipe |= warm_start_defaults(chosen.env, chosen.model)
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
+    others = {"output_dir": "", **_recipe(chosen, dataclasses), **recorded, **preset, "env": chosen.env}
+    if chosen.num_train_epochs is not None:  # how long to train has been said
+        others.pop("max_steps", None)
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
@@ -142,10 +143,31 @@ def parse(
     for name in ("env_weights", "reward_weights"):
         if getattr(parsed[-1], name) is not None:
             raise OptionError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
+    if parsed[-1].max_steps < 0:
+        parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
     make_turns(chosen.env, parsed[-1]).close()
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
+
+
+def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
+    assert chosen.env is not None and chosen.algo is not None and chosen.advantage is not None
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    if WarmStartConfig in dataclasses:
+        recipe |= warm_start_defaults(chosen.env, chosen.model)
+    return recipe
+
+
+def _steps_of_epochs(args: StarPOConfig) -> int:
+    """The updates of a run whose length is given in epochs: a command plays one environment, so they are known."""
+    if args.num_train_seeds is None:
+        raise OptionError(
+            f"num_train_epochs is {args.num_train_epochs:g}, but an epoch needs start states; add --num_train_seeds, "
+            "or give --max_steps instead"
+        )
+    rollouts = args.num_train_epochs * (args.num_train_seeds // args.groups_per_generation)
+    return max(1, math.ceil(rollouts * args.steps_per_rollout))
 
 
 def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
@@ -194,13 +216,14 @@ def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
 
 def _check_ranges(options: Mapping[str, Any]) -> None:
     """Raise `OptionError` for values that TRL and transformers refuse late, or with a traceback."""
-    if isinstance(options["env_kwargs"], str):
-        try:
-            json.loads(options["env_kwargs"])
-        except ValueError as error:
-            raise OptionError(
-                f"env_kwargs is {options['env_kwargs']!r}, which is no JSON ({error}); for example '{{\"size\": 5}}'"
-            ) from None
+    for name, example in {"env_kwargs": '{"size": 5}', "chat_template_kwargs": '{"enable_thinking": false}'}.items():
+        if isinstance(options[name], str):
+            try:
+                json.loads(options[name])
+            except ValueError as error:
+                raise OptionError(
+                    f"{name} is {options[name]!r}, which is no JSON ({error}); for example '{example}'"
+                ) from None
     for name, value in options.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{name} is {value}; it takes a finite number")

@@ -26,7 +26,7 @@ from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
-from ragen_trl.policies.model_support import check_model
+from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, save_play_options
@@ -35,6 +35,7 @@ from ragen_trl.rollout.seeds import training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
+from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
@@ -135,7 +136,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     """
     check(run, args)
     if run.model is not None:
-        check_model(run.model)
+        check_policy(run.model, args, _lora(run))
     folder = Path(args.output_dir)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
@@ -146,14 +147,17 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say(f"{name:>8}: {found.in_words()}")
         return found
 
+    say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
     trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    say(f"evaluating the model, {run.eval_episodes} episodes")
     results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, state, say)
+    say(f"evaluating the trained model, {run.eval_episodes} episodes")
     results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
     summary = _summary(run, warm, trainer, results, state)
@@ -226,14 +230,15 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
     try:
         if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
             say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+        say(f"training: {trainer.args.max_steps} updates")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
         state.add("seconds_training", time.perf_counter() - began)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
-            f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}, saved as "
-            f"{last_whole_checkpoint(folder)}; the same command goes on from there"
+            f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
+            f"The checkpoint is {last_whole_checkpoint(folder)}. {REPEAT}"
         )
 
 

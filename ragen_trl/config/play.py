@@ -42,6 +42,9 @@ class TokenOptions:
     stop_at_answer: bool = option(
         False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )
+    chat_template_kwargs: dict[str, Any] | str | None = option(
+        None, "Variables (JSON) of the chat template, such as '{\"enable_thinking\": false}' for Qwen3."
+    )
 
 
 @dataclass

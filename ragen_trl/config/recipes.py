@@ -53,7 +53,13 @@ RAGEN: dict[str, dict[str, Any]] = {
 # What the embedded model plays.
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     **RAGEN,
-    "ragen/WebShop-v0": {"max_turns": 15, "max_actions_per_turn": 1, "max_actions": 15},
+    # A purchase that scores is rare at first, so that training needs credit on the way; success stays the task's own.
+    "ragen/WebShop-v0": {
+        "env_kwargs": {"reward": "tiered"},
+        "max_turns": 15,
+        "max_actions_per_turn": 1,
+        "max_actions": 15,
+    },
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {

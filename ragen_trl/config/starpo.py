@@ -8,7 +8,7 @@ ignored.
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from transformers.utils import is_torch_bf16_gpu_available
@@ -16,21 +16,10 @@ from trl import GRPOConfig
 
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions, option
+from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
-# TRL's options about sampling and truncation that rollouts do not honour, with the only value that is accepted.
-_NOT_HONOURED: dict[str, Any] = {
-    "vllm_enable_sleep_mode": False,
-    "vllm_structured_outputs_regex": None,
-    "use_transformers_continuous_batching": False,
-    "min_p": None,
-    "repetition_penalty": 1.0,
-    "generation_kwargs": None,
-    "cache_implementation": None,
-    "chat_template_kwargs": None,
-    "pad_to_multiple_of": None,
-    "mask_truncated_completions": False,
-}
+_UPDATES = 200  # RAGEN's
 
 
 @dataclass
@@ -67,7 +56,12 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     gradient_accumulation_steps: int = option(
         32, "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."
     )
-    max_steps: int = option(200, "Updates. By default each has its own rollout.")
+    max_steps: int = option(
+        None, "Updates, 200 unless num_train_epochs is given. By default each has its own rollout."
+    )
+    num_train_epochs: float = option(
+        None, "Passes over num_train_seeds start states or a train_dataset, instead of max_steps."
+    )
     lr_scheduler_type: str = option("constant", "Learning-rate schedule.")
     num_generations_eval: int | None = option(1, "Trajectories per start state in TRL's evaluation during training.")
     num_generations: int | None = option(
@@ -80,6 +74,14 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "token_truncate",
         "TRL's correction for what vLLM computes differently. TRL's own default, 'sequence_mask', drops "
         "whole trajectories, nearly all of them if they are long.",
+    )
+    disable_dropout: bool = option(
+        True, "Always on: dropout, LoRA's included, would score replies in another network than sampled them."
+    )
+    sampler_check: Literal["stop", "warn"] = option(
+        "stop",
+        "What to do if the trainer's log-probabilities of the first rollout are not the sampler's, 'stop' or 'warn'; "
+        "a rollout hook that plays another policy on purpose needs 'warn'.",
     )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run."
@@ -111,6 +113,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     )
 
     def __post_init__(self) -> None:
+        check_refused(self)
+        self._set_length()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
         if self.dataloader_pin_memory is None:
@@ -137,10 +141,14 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         check_values(self)
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
-        for name, only in _NOT_HONOURED.items():
-            if getattr(self, name) != only:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, which rollouts do not honour; leave {only!r}")
         check_combinations(self)
+
+    def _set_length(self) -> None:
+        """``max_steps`` is 200 unless it is given, or else ``num_train_epochs``, which TRL reads where it is -1."""
+        if self.max_steps is None:
+            self.max_steps = _UPDATES if self.num_train_epochs is None else -1
+        if self.num_train_epochs is None:
+            self.num_train_epochs = GRPOConfig.num_train_epochs
 
     def _groups_are_at_fault(self) -> bool:
         """Whether TRL's checks, which stop at the first fault, stopped at the size of the groups.

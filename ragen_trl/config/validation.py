@@ -2,6 +2,7 @@
 
 import math
 import threading
+import warnings
 from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
@@ -23,6 +24,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "filter_strategy": FILTERS,
     "bootstrap": BOOTSTRAPS,
     "critic_lr_scheduler_type": CRITIC_SCHEDULES,
+    "sampler_check": ("stop", "warn"),
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
@@ -53,6 +55,24 @@ _OF_WHOLE_ROWS: dict[str, Any] = {
 
 class WindowError(UserError, ValueError):
     """A trajectory whose context was rebuilt cannot be trained with these options."""
+
+
+class OffPolicySamplingWarning(UserWarning):
+    """Rollouts are sampled from another distribution than the one that is trained."""
+
+
+def warn_of_narrowed_sampling(args: Options) -> None:
+    """Warn if tokens are cut off before sampling: the loss scores them under the whole distribution."""
+    options = {name: getattr(args, name) for name in ("top_p", "top_k")}
+    narrowed = [f"{name} is {value}" for name, value in options.items() if value != getattr(type(args), name)]
+    if narrowed:
+        warnings.warn(
+            f"{' and '.join(narrowed)}: replies are sampled without the unlikely tokens, but trained under the whole "
+            "distribution, so updates are off-policy and push what is never sampled down; leave top_p at 1.0 and top_k "
+            "at 0, and set temperature below 1, which is trained as it is sampled",
+            OffPolicySamplingWarning,
+            stacklevel=3,
+        )
 
 
 def check_segments_trainable(args: Options) -> None:
@@ -117,6 +137,11 @@ def check_values(args: Options) -> None:
         raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
     if isinstance(args.env_kwargs, str):
         raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+    if not isinstance(args.chat_template_kwargs, dict | None):
+        raise ValueError(
+            f"chat_template_kwargs is {args.chat_template_kwargs!r}; write it as JSON, for example "
+            "'{\"enable_thinking\": false}'"
+        )
 
 
 def _check_stepping(args: Options) -> None:

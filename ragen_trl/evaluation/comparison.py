@@ -29,6 +29,7 @@ from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import provenance
+from ragen_trl.system.terminal import REPEAT
 
 Say = Callable[[str], None]
 Results = dict[tuple[str, str], dict[str, Any]]
@@ -223,5 +224,5 @@ def _named_stop(plan: EvalPlan, bar: Any) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise EvaluationStopped(
-            f"stopped; {bar.n} of {bar.total} episodes are kept in {plan.folder}, the same command goes on from there"
+            f"Stopped. {bar.n} of {bar.total} episodes are kept in {plan.folder}. {REPEAT}"
         ) from None

@@ -31,7 +31,7 @@ from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
-from ragen_trl.policies.model_support import check_model, commit_of
+from ragen_trl.policies.model_support import check_model, commit_of, context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm import VLLMPolicy
@@ -124,7 +124,7 @@ class LocalModel(Player):
         super().__init__(name)
         self._args = args
         self._temperature = temperature
-        self._context: int | None = getattr(model_config(name).get_text_config(), "max_position_embeddings", None)
+        self._context: int | None = context_length(model_config(name))
         self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
         self._loaded: Callable[[Chat, Sampling, int | None], Policy] | None = None
         self._shut: Callable[[], None] = lambda: None

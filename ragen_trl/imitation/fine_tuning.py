@@ -29,6 +29,7 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
+from ragen_trl.trainers.trl_plain import use_one_device
 from ragen_trl.trajectory import Trajectory
 
 
@@ -141,6 +142,7 @@ def warm_start(
         noise["noise"] = config.noise
     _check_learnable(demonstrations)
     examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
+    use_one_device(settings)
     trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()

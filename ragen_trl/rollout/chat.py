@@ -2,15 +2,21 @@
 
 A context is never decoded, rewritten and tokenised again (TRL #5224, RAGEN). The template is rendered once around
 marker texts. The text that it puts *between* one assistant reply and the next is cut out, tokenised alone and appended
-to the ids that are already there. Some templates change earlier messages when later ones arrive (Qwen3 drops past
-``<think>`` blocks). For these, TRL's training version of the template is used if there is one; otherwise the template
-is refused.
+to the ids that are already there. A template that changes earlier messages when later ones arrive (Mistral moves the
+system message) is refused.
+
+Replies stay as they were sampled, thoughts included. Some templates drop past ``<think>`` blocks (Qwen3). For these,
+TRL's training version of the template is used, or a switch of the template that keeps them; a template that has neither
+is refused, unless replies have no thoughts. Some generation prompts open a thought or end one themselves. They are made
+to fit the reply format: by the template's switch if it has one (``enable_thinking``), otherwise by an empty thought.
 
 Only the template writes control tokens: what stands in a message is text (`control_tokens`).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
@@ -24,10 +30,14 @@ Message = dict[str, str]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
+_OPEN, _CLOSED = "<think>", "</think>"
+# Variables of templates, and how they keep past thoughts: Nemotron, LFM2.5, GLM-4.7.
+_KEEPS_THOUGHTS = {"truncate_history_thinking": False, "preserve_thinking": True, "clear_thinking": False}
+_THINKING_SWITCHES = ("enable_thinking", "thinking")  # Qwen3, Nemotron; DeepSeek-V3.1
 
 
 class ChatTemplateError(UserError, ValueError):
-    """The tokenizer's chat template is missing or cannot be used append-only."""
+    """The tokenizer's chat template is missing, cannot be used append-only, or does not read a variable it is given."""
 
 
 class Chat:
@@ -37,33 +47,49 @@ class Chat:
         tokenizer: A tokenizer with a chat template.
         system_prompt: Content of a system message; ``None`` leaves it to the template (Qwen2.5 adds its own).
         reply_prefix: Text forced at the start of every reply, for example ``"<think>"``; ``""`` forces nothing.
+        think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
+            thought that the generation prompt opens is ended there.
+        template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
 
     Attributes:
+        reply_prefix: The text that each reply begins with and that is not sampled: the forced one, or the ``<think>``
+            of a generation prompt that opens the thought itself.
         end_of_turn_id: The token that closes an assistant's message in this template, or ``None`` if the closing
             text is not one token.
 
     Raises:
-        ChatTemplateError: If there is no template, if the template refuses the system message, or if it changes earlier
-            messages when later ones arrive.
+        ChatTemplateError: If there is no template, if the template refuses the system message, if it changes earlier
+            messages when later ones arrive, or if it does not read one of ``template_kwargs``.
     """
 
     def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", system_prompt: str | None = None, reply_prefix: str = ""
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        system_prompt: str | None = None,
+        reply_prefix: str = "",
+        think: bool | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
+        think = reply_prefix in ("", _OPEN) if think is None else think
         self.tokenizer = tokenizer
-        self.reply_prefix = reply_prefix
         self._control = ControlTokens(tokenizer)
         content = self._control.hide(system_prompt or "")
         self._system: list[Message] = [{"role": "system", "content": content}] if content else []
-        self._template = self._append_only_template()
+        self._variables = dict(template_kwargs or {})
+        self._ends_thought = False
+        own = self._own_template()
+        self._check_variables(own)
+        self._template = self._append_only_template(own, think)
+        self._fit_thinking(think)
         self._around = self._fixed_text()
         between = self._between("")
         # Control tokens that the template writes: in the first prompt, and from one reply to the next.
         self._in_opening = self._control.count(self._control.encode(self._opening(_FIRST)))
         self._in_between = self._control.count(self._control.encode(self._between(_NEXT)))
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
-        opened = between.rstrip().endswith(reply_prefix)
-        self._prefix_ids = [] if opened else self._encode(reply_prefix)
+        opened = between.rstrip().endswith(_OPEN)
+        self.reply_prefix = reply_prefix or (_OPEN if opened else "")
+        self._prefix_ids = [] if opened and reply_prefix in ("", _OPEN) else self._encode(reply_prefix)
         first = next(iter(self._encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
@@ -145,44 +171,91 @@ class Chat:
         )
         return text[text.index(_REPLY) + len(_REPLY) :]
 
-    def _append_only_template(self) -> str:
+    def _own_template(self) -> str:
         template = self.tokenizer.chat_template
         if template is None:
             raise ChatTemplateError(
                 f"the tokenizer {self.tokenizer.name_or_path!r} has no chat template; set tokenizer.chat_template, "
                 "or use the instruction-tuned version of the model"
             )
-        template = template["default"] if isinstance(template, dict) else template
-        if self._is_append_only(template):
-            return str(template)
-        from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
+        return str(template["default"] if isinstance(template, dict) else template)
 
-        try:
-            training = get_training_chat_template(self.tokenizer)
-        except ValueError:  # a template that TRL does not know
-            training = None
-        if training is not None and self._is_append_only(training):
-            return str(training)
+    def _check_variables(self, template: str) -> None:
+        """Raise an error for a variable that the template does not read, or that is an argument of another kind."""
+        arguments = inspect.signature(self.tokenizer.apply_chat_template).parameters
+        for name in self._variables:
+            if name in arguments or not re.search(rf"\b{re.escape(name)}\b", template):
+                raise ChatTemplateError(
+                    f"chat_template_kwargs has {name!r}, but the chat template of {self.tokenizer.name_or_path!r} has "
+                    "no such variable; take it out, or look for its right name in tokenizer.chat_template"
+                )
+
+    def _append_only_template(self, own: str, think: bool) -> str:
+        if self._is_append_only(own):
+            return own
+        training = self._training_template()
+        # TRL trains with it, also where it drops thoughts (GLM-4-MoE). Replies are not taken from it.
+        if training is not None and self._is_append_only(training, with_thoughts=False):
+            return training
+        given = dict(self._variables)
+        for name, keeps in _KEEPS_THOUGHTS.items():
+            self._variables = {name: keeps, **given}
+            if name in own and self._is_append_only(own):
+                return own
+        self._variables = given
+        if not think and self._is_append_only(own, with_thoughts=False):
+            return own
         raise ChatTemplateError(
             f"the chat template of {self.tokenizer.name_or_path!r} rewrites earlier messages when later ones arrive, "
             "so tokens could not be trained exactly as they were sampled; set tokenizer.chat_template to a version "
             "that only appends (that keeps past <think> blocks and the system message where they are)"
         )
 
-    def _is_append_only(self, template: str) -> bool:
+    def _training_template(self) -> str | None:
+        """TRL's training version of the template, if it has one."""
+        from trl.chat_template_utils import get_training_chat_template  # loads torch, which rollouts do not need
+
+        try:
+            return get_training_chat_template(self.tokenizer)
+        except ValueError:  # a template that TRL does not know
+            return None
+
+    def _fit_thinking(self, think: bool) -> None:
+        """Let the generation prompt open a thought, or end it, as replies need it."""
+        wrong = _CLOSED if think else _OPEN
+        given = dict(self._variables)
+        for name in (None, *_THINKING_SWITCHES):
+            self._variables = given if name is None else {name: think, **given}
+            if not self._rendered_between(_NEXT).rstrip().endswith(wrong):
+                return
+        self._variables, self._ends_thought = given, not think
+
+    def _is_append_only(self, template: str, with_thoughts: bool = True) -> bool:
         """Whether later messages leave the rendering of earlier ones unchanged, at every turn.
 
         The spacing inside a reply with a thought does not matter, because replies are never rendered. The template only
-        has to keep all parts of the reply in their place.
+        has to keep all parts of the reply in their place, or to drop the thought at once (DeepSeek-V3).
+
+        Args:
+            template: The template.
+            with_thoughts: Whether past thoughts must stay as well.
         """
         history: list[Message] = [{"role": "user", "content": _FIRST}]
         opening = self._render(history, template=template, add_generation_prompt=True)
-        for reply, parts in ((_REPLY, [_REPLY]), (f"<think>{_THOUGHT}</think>{_ANSWER}", [_THOUGHT, _ANSWER])):
+        if _FIRST not in opening:
+            raise ChatTemplateError(
+                f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a message; templates of "
+                "models that see may want a list of parts instead: set tokenizer.chat_template to one for text"
+            )
+        replies = [(_REPLY, [_REPLY]), (f"{_OPEN}{_THOUGHT}{_CLOSED}{_ANSWER}", [_THOUGHT, _ANSWER])]
+        for reply, parts in replies if with_thoughts else replies[:1]:
             exchange: list[Message] = [{"role": "assistant", "content": reply}, {"role": "user", "content": _NEXT}]
             before = self._render([*history, exchange[0]], template=template)
             after = self._render([*history, *exchange], template=template, add_generation_prompt=True)
             later = self._render([*history, *exchange, *exchange], template=template, add_generation_prompt=True)
-            if any(part not in before for part in parts):
+            if parts[-1] not in before:
+                return False
+            if [part in after for part in parts] != [part in before for part in parts]:
                 return False
             if not after.startswith(before[: before.index(parts[-1]) + len(parts[-1])]):
                 return False
@@ -196,14 +269,16 @@ class Chat:
 
     def _render(self, messages: list[Message], template: str | None = None, add_generation_prompt: bool = False) -> str:
         try:
-            return str(
+            text = str(
                 self.tokenizer.apply_chat_template(
                     [*self._system, *messages],
                     chat_template=template or self._template,
                     add_generation_prompt=add_generation_prompt,
                     tokenize=False,
+                    **self._variables,
                 )
             )
+            return f"{text.rstrip()}\n\n{_CLOSED}\n\n" if self._ends_thought and add_generation_prompt else text
         except TemplateError as error:
             remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
             raise ChatTemplateError(

@@ -67,12 +67,19 @@ def about(
 
 
 def make_chat(tokenizer: "PreTrainedTokenizerBase", turns: AgentTurns, args: "StarPOConfig") -> Chat:
-    """Make the chat in which a model plays, with the system prompt and the forced reply prefix of ``args``.
+    """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``.
 
     Raises:
-        ChatTemplateError: If the tokenizer's template is missing or rewrites history.
+        ChatTemplateError: If the tokenizer's template is missing, rewrites history or lacks one of the variables.
     """
-    return Chat(tokenizer, args.system_prompt, turns.reply_prefix if args.force_reply_prefix else "")
+    variables = args.chat_template_kwargs
+    return Chat(
+        tokenizer,
+        args.system_prompt,
+        turns.reply_prefix if args.force_reply_prefix else "",
+        think=turns.reply_format.think,
+        template_kwargs=variables if isinstance(variables, dict) else None,
+    )
 
 
 def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:

@@ -67,7 +67,8 @@ def training_rows(args: "StarPOConfig", envs: Sequence[EnvSpec] | None = None) -
         num_rows = args.num_train_seeds * count
     else:
         raise StartStateError(
-            f"max_steps is {args.max_steps}, so the run has no end; set it, or num_train_seeds and num_train_epochs"
+            f"max_steps is {args.max_steps} and num_train_epochs is {args.num_train_epochs}, but an epoch needs start "
+            "states: set num_train_seeds (or pass a train_dataset), or max_steps"
         )
     if args.num_train_seeds is not None and args.num_train_seeds < args.groups_per_generation:
         raise StartStateError(

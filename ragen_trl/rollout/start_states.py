@@ -3,14 +3,18 @@
 Its columns are ``env`` (Gymnasium id), ``seed`` and, optionally, ``kwargs`` (arguments of ``gymnasium.make``). Reward
 functions get all other columns. Left out: streamed data sets, because extra rollouts draw from all rows, and functions
 instead of ids, because no column can hold one.
+
+Rows for TRL's evaluation are described in the same way. There ``env`` may also be the name of a function of the run,
+and may be missing if the run has one environment.
 """
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from ragen_trl.rollout.env_pool import EnvSpec
 from ragen_trl.rollout.seeds import EMPTY_PROMPT, EVALUATION_END, WARM_START, SeedOverlapError, StartStateError
@@ -54,17 +58,90 @@ def dataset_rows(args: "StarPOConfig", dataset: Dataset) -> tuple[Dataset, list[
     for row, (env, seed, given) in enumerate(zip(dataset["env"], dataset["seed"], kwargs, strict=True)):
         place = f"row {row} of train_dataset"
         _check_seed(seed, place)
-        spec = _spec(env, given, place)
-        if spec.key not in found:
-            _check_id(spec, place)
-            found[spec.key] = len(specs)
-            specs.append(spec)
-        indices.append(found[spec.key])
-    rows = dataset.remove_columns([name for name in ("prompt", "kwargs") if name in dataset.column_names])
-    rows = rows.add_column("prompt", [EMPTY_PROMPT] * num_rows)
+        indices.append(_index(_spec(env, given, place), specs, found, place))
+    return _as_rows(dataset, specs, indices).select(_order(args, num_rows)), specs
+
+
+def dataset_for_evaluation(
+    dataset: Dataset | IterableDataset, specs: Sequence[EnvSpec], others: Sequence[EnvSpec] = ()
+) -> tuple[Dataset, list[EnvSpec]]:
+    """Rows for TRL's evaluation from a data set, in its order; a streamed one is read to its end.
+
+    Columns are those of a training data set. Seeds may be any that warm-start play does not use. A row whose ``env`` is
+    of the run and that has no ``kwargs`` column is played in the run's environment, with the run's arguments; another
+    registered id is played, too.
+
+    Args:
+        dataset: At least one row. ``env`` may be missing if the run has one environment.
+        specs: The run's environments.
+        others: Those environments and, after them, the ones that earlier evaluations added.
+
+    Returns:
+        The rows, with ``prompt`` and ``env_index``; and the environments to which that points, ``others`` first.
+
+    Raises:
+        SeedOverlapError: If a seed belongs to warm-start play.
+        StartStateError: If columns, types, ids or the number of rows are wrong.
+    """
+    if isinstance(dataset, IterableDataset):
+        dataset = Dataset.from_list(list(dataset))
+    if not isinstance(dataset, Dataset):
+        raise StartStateError(f"eval_dataset is {dataset!r}; pass a datasets.Dataset (Dataset.from_list(rows))")
+    columns = dataset.column_names
+    if not len(dataset) or "seed" not in columns:
+        raise StartStateError(
+            f"eval_dataset has {len(dataset)} rows with columns {columns}; give at least one row, with a column 'seed' "
+            "(which start state) and 'env' (an id) where it is not the run's only environment"
+        )
+    _check_columns(dataset, "eval_dataset", _WRITTEN_BY_TRAINER[1:])
+    if "env" not in columns and len(specs) > 1:
+        names = ", ".join(spec.label for spec in specs)
+        raise StartStateError(f"eval_dataset has no column 'env', but the run plays {names}; say which for each row")
+    known = list(others or specs)
+    found = {spec.key: place for place, spec in enumerate(known)}
+    indices = []
+    for number, row in enumerate(dataset):
+        place = f"row {number} of eval_dataset"
+        _check_seed(row["seed"], place, evaluation=True)
+        spec = _of_the_run(row, specs, place) or _spec(row["env"], row.get("kwargs"), place)
+        indices.append(_index(spec, known, found, place))
+    return _as_rows(dataset, known, indices), known
+
+
+def _of_the_run(row: Mapping[str, Any], specs: Sequence[EnvSpec], place: str) -> EnvSpec | None:
+    """The environment of the run that a row of an evaluation means; ``None`` if it describes one itself."""
+    if "env" not in row:
+        return specs[0]
+    named = [spec for spec in specs if spec.label == row["env"]]
+    if row.get("env_index") is not None:  # a row of this run, given back
+        index = row["env_index"]
+        named = [specs[index]] if 0 <= index < len(specs) and specs[index] in named else []
+    elif "kwargs" in row and named and isinstance(named[0].env, str):
+        return None
+    if len(named) > 1:
+        raise StartStateError(
+            f"{place} has env {row['env']!r}, which the run plays with {len(named)} kinds of arguments; add the column "
+            "'kwargs'"
+        )
+    return named[0] if named else None
+
+
+def _index(spec: EnvSpec, specs: list[EnvSpec], found: dict[Any, int], place: str) -> int:
+    """The place of an environment among those known, to which a new one is added."""
+    if spec.key not in found:
+        _check_id(spec, place)
+        found[spec.key] = len(specs)
+        specs.append(spec)
+    return found[spec.key]
+
+
+def _as_rows(dataset: Dataset, specs: Sequence[EnvSpec], indices: Sequence[int]) -> Dataset:
+    """A data set with the columns that the trainer reads, canonical JSON in ``kwargs`` among them."""
+    ours = ("prompt", "kwargs", "env_index")
+    rows = dataset.remove_columns([name for name in ours if name in dataset.column_names])
+    rows = rows.add_column("prompt", [EMPTY_PROMPT] * len(rows))
     rows = rows.add_column("kwargs", [specs[index].key[1] for index in indices])
-    rows = rows.add_column("env_index", indices)
-    return rows.select(_order(args, num_rows)), specs
+    return rows.add_column("env_index", list(indices))
 
 
 def _check(args: "StarPOConfig", dataset: Dataset) -> None:
@@ -75,11 +152,7 @@ def _check(args: "StarPOConfig", dataset: Dataset) -> None:
             raise StartStateError(
                 f"train_dataset has columns {dataset.column_names} but no {name!r}; rows need env (an id) and seed"
             )
-    for name in _WRITTEN_BY_TRAINER:
-        if name in dataset.column_names:
-            raise StartStateError(f"train_dataset has a column {name!r}, which the trainer writes itself; rename it")
-    if "env_kwargs" in dataset.column_names:
-        raise StartStateError("train_dataset has a column 'env_kwargs'; put arguments of environments into 'kwargs'")
+    _check_columns(dataset, "train_dataset", _WRITTEN_BY_TRAINER)
     for name in _SAID_BY_ROWS:
         if getattr(args, name) != getattr(type(args), name):
             raise StartStateError(
@@ -92,10 +165,24 @@ def _check(args: "StarPOConfig", dataset: Dataset) -> None:
         )
 
 
-def _check_seed(seed: object, place: str) -> None:
+def _check_columns(dataset: Dataset, which: str, written: Iterable[str]) -> None:
+    for name in written:
+        if name in dataset.column_names:
+            raise StartStateError(f"{which} has a column {name!r}, which the trainer writes itself; rename it")
+    if "env_kwargs" in dataset.column_names:
+        raise StartStateError(f"{which} has a column 'env_kwargs'; put arguments of environments into 'kwargs'")
+
+
+def _check_seed(seed: object, place: str, evaluation: bool = False) -> None:
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise StartStateError(f"{place} has seed {seed!r}; a seed is an integer")
-    if not EVALUATION_END <= seed < WARM_START:
+    if evaluation:
+        if not 0 <= seed < WARM_START:
+            raise SeedOverlapError(
+                f"{place} has seed {seed}, but seeds from {WARM_START} on are those of warm-start play; use one from 0 "
+                "on and below"
+            )
+    elif not EVALUATION_END <= seed < WARM_START:
         raise SeedOverlapError(
             f"{place} has seed {seed}, but seeds below {EVALUATION_END} are kept for evaluation and those from "
             f"{WARM_START} on for warm-start play; use one in between"

@@ -5,11 +5,17 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 
 from ragen_trl.rollout.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
-from ragen_trl.rollout.seeds import StartStateError, evaluation_rows, refill_rows, training_rows
-from ragen_trl.rollout.start_states import dataset_rows
+from ragen_trl.rollout.seeds import (
+    SeedOverlapError,
+    StartStateError,
+    evaluation_rows,
+    refill_rows,
+    training_rows,
+)
+from ragen_trl.rollout.start_states import dataset_for_evaluation, dataset_rows
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -26,7 +32,7 @@ class Tasks:
         args: Numbers of rollouts and start states.
 
     Attributes:
-        specs: The environments, in an order that all processes share.
+        specs: The environments, in an order that all processes share. Evaluation may add others after them.
         rows: What is trained on: columns ``prompt`` and ``seed``, and ``env_index`` if there may be several.
 
     Raises:
@@ -46,10 +52,15 @@ class Tasks:
             assert env is not None
             self.specs = env_specs(env, args)
             self.rows = training_rows(args, self._several)
+        self._evaluated = self.specs
 
     @property
     def _several(self) -> list[EnvSpec] | None:
         return self.specs if self._from_dataset or len(self.specs) > 1 else None
+
+    def spec(self, task: int) -> EnvSpec:
+        """The environment of a row with this index, in training or in evaluation."""
+        return self._evaluated[task]
 
     @property
     def ordered(self) -> bool:
@@ -60,6 +71,11 @@ class Tasks:
     def names(self) -> list[str]:
         """Names of the environments, all different, for metrics."""
         return unique_names(self.specs)
+
+    @property
+    def names_in_evaluation(self) -> list[str]:
+        """The same for evaluation, which may play further environments."""
+        return unique_names(self._evaluated)
 
     def index(self, row: Mapping[str, Any]) -> int:
         """Place of a row's environment in ``specs``."""
@@ -100,8 +116,37 @@ class Tasks:
                 )
 
     def evaluation_rows(self) -> Dataset:
-        """Rows of TRL's evaluation during training."""
-        return evaluation_rows(self._args.num_eval_seeds, self._several)
+        """Rows of TRL's evaluation during training, if a user gives none; without the user's columns."""
+        rows = evaluation_rows(self._args.num_eval_seeds, self._several)
+        if self._several is None:
+            return rows
+        return rows.add_column("kwargs", [self.spec(env).key[1] for env in rows["env_index"]])
+
+    def rows_for_evaluation(self, dataset: Dataset | IterableDataset, held_out: bool = False) -> Dataset:
+        """A user's own rows for TRL's evaluation, see `start_states.dataset_for_evaluation`.
+
+        Args:
+            dataset: The rows.
+            held_out: Whether a checkpoint may be chosen by them.
+
+        Raises:
+            SeedOverlapError: If they are held out, but the run trains on one of them.
+            StartStateError: If they do not describe start states.
+        """
+        rows, self._evaluated = dataset_for_evaluation(dataset, self.specs, self._evaluated)
+        if not held_out:
+            return rows
+        for place, start in enumerate(zip(rows["env_index"], rows["seed"], strict=True)):
+            if start in self._first_rows:
+                raise SeedOverlapError(
+                    f"row {place} of eval_dataset has seed {start[1]}, on which the run trains in the same "
+                    "environment; take it out of one of the two"
+                )
+        return rows
+
+    def columns_missing(self, rows: Dataset) -> list[str]:
+        """The columns of the training rows that these rows of an evaluation lack."""
+        return [name for name in self.rows.column_names if name not in rows.column_names]
 
     def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
         """Start states of an extra rollout, one row per group, for all processes together.

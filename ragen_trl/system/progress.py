@@ -1,7 +1,8 @@
 """Progress of long work: a bar with the remaining time on a terminal, a line now and then in a log file.
 
-Both come from tqdm. In a log file a bar that is drawn over itself would be one endless line. Where standard error is no
-terminal, a whole line is written every half a minute instead, and none for work that takes less. Nothing is coloured.
+Both come from tqdm. In a log file a bar that is drawn over itself would be one endless line. Where standard output or
+standard error is no terminal, a whole line is written to standard output every half a minute instead, and none for work
+that takes less. Nothing is coloured.
 """
 
 import sys
@@ -18,7 +19,8 @@ _LINE = "{desc}: {n_fmt} of {total_fmt} {unit}s ({percentage:.0f} %) in {elapsed
 class _Lines(tqdm):  # type: ignore[misc, type-arg]
     """A progress bar that writes lines.
 
-    Relies on tqdm: it calls ``display`` at most every ``mininterval``, and with ``msg=""`` to clear a bar.
+    Relies on tqdm: it calls ``display`` at most every ``mininterval``, and with ``msg=""`` to clear a bar; ``clear``
+    draws over it.
     """
 
     disable: bool
@@ -30,6 +32,9 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
             self.fp.flush()
         return True
 
+    def clear(self, nolock: bool = False) -> None:
+        """There is nothing to draw over."""
+
     def close(self) -> None:
         """Close without the carriage return that clears a bar."""
         if not self.disable:
@@ -38,7 +43,7 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
 
 
 def progress_bar(total: int, description: str, unit: str, hidden: bool = False, initial: int = 0) -> "tqdm[Any]":
-    """A bar on a terminal, else lines.
+    """A bar on a terminal (standard error), else lines (standard output).
 
     Args:
         total: How many units there are.
@@ -48,9 +53,10 @@ def progress_bar(total: int, description: str, unit: str, hidden: bool = False, 
         initial: How many units were done before.
     """
     shown: dict[str, Any] = {"total": total, "desc": description, "unit": unit, "initial": initial, "leave": False}
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and sys.stdout.isatty():
         return tqdm(disable=hidden, **shown)
-    return _Lines(disable=hidden, mininterval=LINE_EVERY, miniters=1, delay=LINE_EVERY, bar_format=_LINE, **shown)
+    rarely = {"mininterval": LINE_EVERY, "miniters": 1, "delay": LINE_EVERY, "bar_format": _LINE}
+    return _Lines(disable=hidden, file=sys.stdout, **rarely, **shown)
 
 
 class TrainingBar(TrainerCallback):

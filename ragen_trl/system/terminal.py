@@ -1,4 +1,4 @@
-"""Colour on a terminal, and nowhere else; none where NO_COLOR is set (https://no-color.org).
+"""What commands say on a terminal. Colour is for terminals only; none where NO_COLOR is set (https://no-color.org).
 
 Apart from ``progress.py``, which loads transformers: ``--help`` needs a bold line at once.
 """
@@ -8,6 +8,9 @@ import sys
 from typing import TextIO
 
 BOLD, GREEN, DIM, RED, PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[2m", "\x1b[1;31m", "\x1b[0m"
+
+REPEAT = "To go on, run the same command again."
+"""What every command says that was stopped."""
 
 
 def takes_colour(stream: TextIO) -> bool:

@@ -4,12 +4,12 @@ Left out: values that are wrong but possible; only the subclass knows what they 
 """
 
 import functools
-import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.errors import NotFiniteError, UserError
 
@@ -142,24 +142,21 @@ def check_scored(scores: Sequence[Any]) -> None:
         )
 
 
-def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
+def checked_rewards(function: Any) -> Any:
     """The reward function with a check that names it when it returns what TRL cannot use or takes for "no reward".
 
-    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". A coroutine function
-    and a reward model, which TRL calls differently, are returned unchanged.
+    A reward of ``None`` stays: TRL reads it as "this function does not apply to this trajectory". A function or an
+    object that TRL awaits is still awaited. A reward model, and the name of one, are returned unchanged.
 
     Args:
         function: As TRL takes it.
     """
-    if not callable(function) or isinstance(function, torch.nn.Module) or inspect.iscoroutinefunction(function):
+    if not callable(function) or isinstance(function, torch.nn.Module):
         return function
-    name = getattr(function, "__name__", type(function).__name__)
+    name = get_callable_name(function)
 
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> list[float | None]:
-        rewards = function(*args, **kwargs)
+    def check(rewards: Any, count: int) -> list[float | None]:
         listed = rewards.tolist() if hasattr(rewards, "tolist") else rewards
-        count = len(kwargs["completions"])
         if not isinstance(listed, list | tuple) or len(listed) != count:
             raise HookError(f"reward function {name} returned {rewards!r}; return a list of {count} numbers")
         plain = [value.item() if hasattr(value, "item") else value for value in listed]
@@ -171,5 +168,12 @@ def checked_rewards(function: Callable[..., Any]) -> Callable[..., Any]:
                 )
         return plain
 
-    checked.__name__ = name
-    return checked
+    def checked(*args: Any, **kwargs: Any) -> list[float | None]:
+        return check(function(*args, **kwargs), len(kwargs["completions"]))
+
+    async def awaited(*args: Any, **kwargs: Any) -> list[float | None]:
+        return check(await function(*args, **kwargs), len(kwargs["completions"]))
+
+    made = functools.wraps(function)(awaited if is_async_callable(function) else checked)
+    made.__name__ = name
+    return made

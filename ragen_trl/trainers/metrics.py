@@ -11,6 +11,8 @@ from ragen_trl.rollout.env_pool import environment_means, measure, per_environme
 from ragen_trl.system.float64 import float64_tensor, in_float64
 from ragen_trl.trajectory import Trajectory
 
+_FAILURES = "rollout/env_failures"
+
 
 def rollout_metrics(
     trajectories: Sequence[Trajectory],
@@ -30,20 +32,44 @@ def rollout_metrics(
         total: Sums a tensor over all processes.
         device: Device of that tensor.
     """
+    return rollout_means(rollout_sums(trajectories, names, envs, total, device, len(trajectories)))
+
+
+def rollout_sums(
+    trajectories: Sequence[Trajectory],
+    names: Sequence[str],
+    envs: Sequence[str],
+    total: Callable[[torch.Tensor], torch.Tensor],
+    device: torch.device,
+    counted: int,
+) -> dict[str, float]:
+    """The sums that `rollout_means` divides. Those of several batches may be added up first.
+
+    Args:
+        trajectories: As for `rollout_metrics`.
+        names: As for `rollout_metrics`.
+        envs: As for `rollout_metrics`.
+        total: As for `rollout_metrics`.
+        device: As for `rollout_metrics`.
+        counted: How many of the first trajectories count; the others only fill up a batch.
+    """
     rows = [measure(trajectory) for trajectory in trajectories]
-    several = len(set(envs)) > 1
-    sums = {"all/episodes": float(len(rows))}
-    sums |= {f"all/{key}": sum(row[key] for row in rows) for key in rows[0]}
-    if several:
-        sums |= per_environment(envs, names, rows)
-    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories))
-    counted = float64_tensor([*sums.values(), failures], device)
-    *totals, all_failures = total(counted).tolist()
-    means = environment_means(dict(zip(sums, totals, strict=True)))
-    return {
-        **{key.removeprefix("all/"): value for key, value in means.items()},
-        "rollout/env_failures": all_failures,
-    }
+    sums = {"all/episodes": float(counted)}
+    sums |= {f"all/{key}": sum(row[key] for row in rows[:counted]) for key in rows[0]}
+    if len(set(envs)) > 1:
+        of_all = per_environment(envs, names, rows)
+        sums |= per_environment(envs, names[:counted], rows[:counted]) if counted else dict.fromkeys(of_all, 0.0)
+    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
+    both = float64_tensor([*sums.values(), failures], device)
+    return dict(zip([*sums, _FAILURES], total(both).tolist(), strict=True))
+
+
+def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
+    """The means of `rollout_metrics` from the sums of `rollout_sums`."""
+    if not sums:
+        return {}
+    means = environment_means({name: value for name, value in sums.items() if name != _FAILURES})
+    return {**{key.removeprefix("all/"): value for key, value in means.items()}, _FAILURES: sums[_FAILURES]}
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:
@@ -96,6 +122,36 @@ def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.T
     return difference.exp().sub(1).abs().amax() if difference.numel() else difference.new_zeros(())
 
 
+def sampler_metrics(
+    difference: torch.Tensor, ratio: torch.Tensor, mask: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, float]:
+    """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names.
+
+    Args:
+        difference: (B, T) the trainer's log-probabilities minus the sampler's; NaN where the sampler gave none.
+        ratio: (B, T) or (B, 1) importance ratios.
+        mask: (B, T), 1 at sampled tokens.
+        gather: Joins tensors of one shape from all processes.
+    """
+    gaps = difference[mask.bool() & ~difference.isnan()].abs()
+    ratios = ratio[mask.bool()] if ratio.shape == mask.shape else ratio[mask.any(dim=1)]
+    here = [
+        torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])
+        for values in (gaps, ratios)
+    ]
+    sums = gather(torch.cat(here)[None]).sum(dim=0).tolist()
+    some = [values if values.numel() else values.new_full((1,), float("nan")) for values in (gaps, ratios)]
+    ends = gather(torch.stack([some[0].max(), some[1].max(), -some[1].min()])[None])
+    widest, largest, smallest = ends.nan_to_num(nan=-float("inf")).amax(dim=0).tolist()
+    return {
+        "sampling/sampling_logp_difference/mean": sums[0] / max(1.0, sums[1]),
+        "sampling/sampling_logp_difference/max": widest,
+        "sampling/importance_sampling_ratio/min": -smallest,
+        "sampling/importance_sampling_ratio/mean": sums[2] / max(1.0, sums[3]),
+        "sampling/importance_sampling_ratio/max": largest,
+    }
+
+
 def shown_advantages(
     rollout: RolloutBatch,
     kept: Sequence[int],
@@ -124,7 +180,6 @@ def _one_each(
     if advantages.ndim == 1:
         found: list[float] = advantages.tolist()
         return found
-    here = len(chosen.trajectories)
-    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here]
+    mask = chosen.batch["completion_mask"] * chosen.batch["tool_mask"]
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     return chosen.in_order(gather(means.tolist()))

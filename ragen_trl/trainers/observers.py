@@ -5,9 +5,9 @@ every process, with that process's trajectories; what all processes know is in t
 trainer with an observer and one without take the same steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -43,7 +43,12 @@ class Observer(Protocol):
 
 
 def observe(
-    step: int, rollout: RolloutBatch, kept: Sequence[int], chosen: RolloutBatch, advantages: torch.Tensor | None
+    step: int,
+    rollout: RolloutBatch,
+    kept: Sequence[int],
+    chosen: RolloutBatch,
+    advantages: torch.Tensor | None,
+    gather: Callable[[list[Any]], list[Any]],
 ) -> RolloutEvent:
     """The event that observers are shown.
 
@@ -51,20 +56,27 @@ def observe(
         step: Optimiser steps so far.
         rollout: Everything sampled.
         kept: Indices of the kept groups.
-        chosen: The kept groups.
+        chosen: The kept groups; some trajectories may have moved to another process.
         advantages: (B,) for the chosen trajectories of all processes, (L, T) for the completion tokens of those on this
             process, or ``None`` if no group was kept.
+        gather: Joins the lists of all processes, in the order of the processes.
     """
-    groups = set(kept)
-    credited = iter([] if advantages is None else _by_token(chosen, advantages))
-    by_trajectory = [next(credited) if row // rollout.group_size in groups else None for row in rollout.local_indices]
-    return RolloutEvent(step, rollout, tuple(kept), tuple(by_trajectory))
+    by_row: dict[int, tuple[float, ...]] = {}
+    if advantages is not None:
+        groups = set(kept)
+        sampled = [row for row in range(len(rollout.summaries)) if row // rollout.group_size in groups]
+        if advantages.ndim == 1:
+            lengths = dict(zip(rollout.local_indices, rollout.trajectories, strict=True))
+            by_row = {
+                row: (value,) * lengths[row].num_reply_tokens
+                for row, value in zip(sampled, advantages.tolist(), strict=True)
+                if row in lengths
+            }
+        else:
+            by_row = dict(zip(sampled, chosen.in_order(gather(_by_token(chosen, advantages))), strict=True))
+    return RolloutEvent(step, rollout, tuple(kept), tuple(by_row.get(row) for row in rollout.local_indices))
 
 
 def _by_token(chosen: RolloutBatch, advantages: torch.Tensor) -> list[tuple[float, ...]]:
-    if advantages.ndim == 1:
-        values = advantages[chosen.local_indices].tolist()
-        return [(value,) * played.num_reply_tokens for value, played in zip(values, chosen.trajectories, strict=True)]
-    here = len(chosen.trajectories)
-    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[:here].bool()
+    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"]).bool()
     return [tuple(row[sampled].tolist()) for row, sampled in zip(advantages, mask, strict=True)]

@@ -3,23 +3,26 @@
 Only wiring; what it needs of TRL's inside is in `trl_adapter`.
 """
 
+import logging
+import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from accelerate.utils import gather_object
-from datasets import Dataset
-from peft import PeftConfig
+from accelerate.utils import extract_model_from_parallel, gather_object
+from datasets import Dataset, IterableDataset
+from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_envs import AgentTurns
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
@@ -30,12 +33,27 @@ from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
+from ragen_trl.trainers.arguments import (
+    ArgumentError,
+    RewardFunction,
+    aligned_processing_classes,
+    check_arguments,
+    check_columns,
+    listed_rewards,
+    reward_name,
+    unique_reward_names,
+)
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
-from ragen_trl.trainers.metrics import rollout_metrics
+from ragen_trl.trainers.dropout import switch_off_dropout
+from ragen_trl.trainers.metrics import rollout_means, rollout_sums
+from ragen_trl.trainers.self_check import Tolerance, tolerance_for
 from ragen_trl.trainers.trl_adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
 
-RewardFunction = Callable[..., list[float]]
+logger = logging.getLogger(__name__)
+
+EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | IterableDataset]
+"""What TRL takes for ``eval_dataset``."""
 
 
 class LaunchError(UserError, RuntimeError):
@@ -58,15 +76,26 @@ class RolloutTrainer(TRLAdapter):
         args: The configuration.
         processing_class: The tokenizer; loaded with the model if unset.
         reward_funcs: TRL reward functions to add to the environment's return; weights (``reward_weights``) count
-            the environment's return first. They also get ``trajectory``, a list of `Trajectory`.
+            the environment's return first. They also get ``trajectory``, a list of `Trajectory`. As in TRL, each may be
+            a function, an asynchronous one, a reward model, or the path or hub id of one.
         callbacks: As in TRL.
         optimizers: As in TRL.
         peft_config: As in TRL.
         train_dataset: Your own start states, instead of ``env``: columns ``env`` (id), ``seed`` and, optionally,
             ``kwargs`` (of ``gymnasium.make``). Reward functions get all other columns.
+        eval_dataset: Your own start states for TRL's evaluation during training, described in the same way, or several
+            such data sets by name; instead of ``num_eval_seeds``.
+        reward_processing_classes: As in TRL: the tokenizers of reward models, one for each of ``reward_funcs``.
+        quantization_config: As in TRL, for a model that is given by its name.
+        tools: Refused, with what to do instead.
+        rollout_func: Refused, with what to do instead.
+        environment_factory: Refused, with what to do instead.
 
     Raises:
+        ArgumentError: If an argument is of the wrong kind or is refused, or reward functions would lack columns.
         ModelNotFoundError: If ``model`` names nothing that can be loaded.
+        UnsupportedModelError: If ``model`` or ``peft_config`` is one whose tokens would be scored otherwise than they
+            are sampled, or that is spread over several devices.
         gymnasium.error.NameNotFound: If ``env`` is an unknown id.
         EnvSpecError: If environments are missing, described twice, or cannot share a run.
         StartStateError: If start states or weights do not fit the run.
@@ -75,6 +104,8 @@ class RolloutTrainer(TRLAdapter):
         EngineModelError: If vLLM runs in this process and the model has no folder that it could be loaded from.
         VLLMServerError: If the vLLM server does not say how long its contexts are.
     """
+
+    eval_dataset: Any
 
     def __init__(
         self,
@@ -87,21 +118,21 @@ class RolloutTrainer(TRLAdapter):
         optimizers: tuple[Any, Any] = (None, None),
         peft_config: PeftConfig | None = None,
         train_dataset: Dataset | None = None,
+        eval_dataset: EvaluationRows | None = None,
+        reward_processing_classes: PreTrainedTokenizerBase | list[PreTrainedTokenizerBase | None] | None = None,
+        quantization_config: Any = None,
+        tools: None = None,
+        rollout_func: None = None,
+        environment_factory: None = None,
     ) -> None:
-        if not isinstance(args, StarPOConfig):
-            raise ValueError(f"args is {args!r}; pass a StarPOConfig, which says where the run goes and how it plays")
-        if args._trainer not in (None, *(kind.__name__ for kind in type(self).__mro__)):
-            raise ValueError(
-                f"args is a {type(args).__name__}, most of whose options {type(self).__name__} does not read; make a "
-                f"{args._trainer} with it"
-            )
-        extra = [reward_funcs] if callable(reward_funcs) else reward_funcs or []
-        functions = [environment_return, *map(checked_rewards, extra)]
-        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
-            names = ", ".join(getattr(function, "__name__", str(function)) for function in functions)
-            raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
-        check_policy(model, None if peft_config is not None else args.beta)
+        refused = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
+        check_arguments(env, processing_class, refused)
+        args = self._checked_args(args)
+        self._extra = listed_rewards(reward_funcs)
+        functions = self._functions(args)
+        check_policy(model, args, peft_config)
         check_loadable(model, args)
+        warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
         if self._tasks.ordered:
@@ -111,19 +142,96 @@ class RolloutTrainer(TRLAdapter):
             reward_funcs=functions,
             args=args,
             train_dataset=self._tasks.rows,
-            eval_dataset=self._tasks.evaluation_rows() if args.eval_strategy != "no" else None,
+            eval_dataset=self._evaluation_rows(args, eval_dataset),
             processing_class=processing_class,
+            reward_processing_classes=aligned_processing_classes(reward_processing_classes, len(self._extra)),
             callbacks=callbacks,
             optimizers=optimizers,
+            quantization_config=quantization_config,
             peft_config=peft_config,
         )
+        self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
+        self._switch_off_dropout()
         # Not accelerator.autocast, which reads a global state that the next configuration resets.
         precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
         device = self.accelerator.device.type
         self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
         self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
+
+    def _checked_args(self, args: Any) -> StarPOConfig:
+        if not isinstance(args, StarPOConfig):
+            given = args if args is None or isinstance(args, str) else f"a {type(args).__name__}"
+            raise ValueError(f"args is {given}; pass a StarPOConfig, which says where the run goes and how it plays")
+        if args._trainer not in (None, *(kind.__name__ for kind in type(self).__mro__)):
+            raise ValueError(
+                f"args is a {type(args).__name__}, most of whose options {type(self).__name__} does not read; make a "
+                f"{args._trainer} with it"
+            )
+        return args
+
+    def _functions(self, args: StarPOConfig) -> list[Any]:
+        """The reward functions for TRL, the environment's return first."""
+        functions = [environment_return, *map(checked_rewards, self._extra)]
+        if args.reward_weights is not None and len(args.reward_weights) != len(functions):
+            names = ", ".join(map(reward_name, functions))
+            raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
+        return functions
+
+    def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
+        """Rows for TRL's evaluation, from the user's if there are any; ``None`` if none is asked for."""
+        if given is None:
+            return self._default_rows() if args.eval_strategy != "no" else None
+        if args.num_eval_seeds != type(args).num_eval_seeds:
+            raise ArgumentError(
+                f"num_eval_seeds is {args.num_eval_seeds}, but the rows of eval_dataset decide that; leave it unset"
+            )
+        if isinstance(given, dict):
+            return {name: self._rows_of(rows, held_out=True) for name, rows in given.items()}
+        return self._rows_of(given, held_out=True)
+
+    def _default_rows(self) -> Dataset:
+        rows = self._tasks.evaluation_rows()
+        check_columns(self._extra, self._tasks.columns_missing(rows))
+        return rows
+
+    def _rows_of(self, given: Dataset | IterableDataset, held_out: bool) -> Dataset:
+        rows = self._tasks.rows_for_evaluation(given, held_out)
+        check_columns(self._extra, self._tasks.columns_missing(rows))
+        return rows
+
+    def evaluate(
+        self,
+        eval_dataset: EvaluationRows | str | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """As in TRL, on start states; for success with an interval, see `ragen_trl.evaluate`.
+
+        Args:
+            eval_dataset: Start states, described as for ``train_dataset``, in any environment; any seeds, those of
+                training included. Unset: those of the constructor, or ``args.num_eval_seeds`` held-out ones.
+            ignore_keys: As in TRL.
+            metric_key_prefix: As in TRL.
+
+        Raises:
+            ArgumentError: If reward functions would lack columns.
+            StartStateError, SeedOverlapError: If the rows do not describe start states.
+            ValueError: If a batch of the evaluation is no whole number of groups.
+        """
+        at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
+        if at_once % self.num_generations_eval:
+            raise ValueError(
+                f"an evaluation batch has {at_once} rows (per_device_eval_batch_size · processes), which "
+                f"num_generations_eval {self.num_generations_eval} does not divide; change one of them"
+            )
+        if eval_dataset is None and self.eval_dataset is None:
+            self.eval_dataset = self._default_rows()
+        elif eval_dataset is not None and not isinstance(eval_dataset, str | dict):
+            eval_dataset = self._rows_of(eval_dataset, held_out=False)
+        metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        return metrics
 
     def _check_launch(self) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > self.accelerator.num_processes:
@@ -136,6 +244,40 @@ class RolloutTrainer(TRLAdapter):
                 "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
                 "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
+
+    def _switch_off_dropout(self) -> None:
+        model = self.accelerator.unwrap_model(self.model)
+        off = switch_off_dropout(model)
+        for adapter in model.peft_config.values() if isinstance(model, PeftModel) else []:  # TRL was there first
+            off |= {name: value for name, value in adapter.to_dict().items() if name.endswith("dropout") and value}
+        if off and self.is_world_process_zero():
+            listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
+            logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
+
+    @property
+    def model_name(self) -> str:
+        """What messages call the policy: its name, or its type if it was built in memory."""
+        config = self.accelerator.unwrap_model(self.model).config
+        return f"{config.name_or_path or 'a model in memory'} ({config.model_type})"
+
+    @property
+    def _tolerance(self) -> Tolerance:
+        """How far the trainer's log-probabilities may be from the sampler's."""
+        model = self.accelerator.unwrap_model(self.model)
+        half = {"bf16": "bfloat16", "fp16": "float16"}.get(self.accelerator.mixed_precision)
+        own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
+        precision = half or own or ("float16" if self.args.tf32 else "float32")
+        return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm)
+
+    @property
+    def _sampler_slack(self) -> float:
+        """By how much the sampler's log-probabilities may be above the trainer's, in nats.
+
+        Those of `TransformersPolicy` are from before top-k and top-p; vLLM's are from after them.
+        """
+        if not self.use_vllm or (self.top_p == 1 and not self.top_k):
+            return 0.0
+        return math.inf if self.top_k else -math.log(self.top_p)
 
     def rollout(self, starts: list[Start], envs: list[AgentTurns], policy: Policy) -> list[Trajectory]:
         """Hook: play one episode per start. Override it to sample in another way (contexts, tools, backends).
@@ -159,6 +301,8 @@ class RolloutTrainer(TRLAdapter):
         limit = self.args.max_reply_length
         sampling = Sampling(limit, temperature, self.top_k, self.top_p, self.args.stop_at_answer)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
+        # Turns have other shapes every time, and a compiled model hides what it takes: play with its weights alone.
+        unwrapped = extract_model_from_parallel(unwrapped, keep_torch_compile=False)
         if self._engine is None:
             return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
         if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
@@ -166,11 +310,11 @@ class RolloutTrainer(TRLAdapter):
         longest = self.args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
-    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> RolloutBatch:
-        """Play the rows and let TRL score what was played."""
+    def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> tuple[RolloutBatch, dict[str, Any]]:
+        """Play the rows and let TRL score what was played: the rollout, and TRL's generation batch."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
-        envs = self._envs.take([self._tasks.specs[task] for task in tasks])
+        envs = self._envs.take([self._tasks.spec(task) for task in tasks])
         started = time.perf_counter()
         with self.unwrapped_model() as model:
             starts = self._starts(rows, mode, attempt)
@@ -182,14 +326,18 @@ class RolloutTrainer(TRLAdapter):
         else:
             self.record(mode, {"rollout/seconds": seconds})
         batch, rewards = self.score_trajectories(rows, played)
-        names = [self._tasks.names[task] for task in tasks]
-        measured = rollout_metrics(played, names, self._tasks.names, self._total, self.accelerator.device)
-        self.record(mode, measured)
+        known = self._tasks.names if mode == "train" else self._tasks.names_in_evaluation
+        names = [known[task] for task in tasks]
+        counted = len(rows) if mode == "train" else self.real_rows(len(rows))
+        sums = rollout_sums(played, names, known, self._total, self.accelerator.device, counted)
+        measured = rollout_means(sums)
+        if mode == "train" or not self.record_evaluated(sums):
+            self.record(mode, measured)
         summaries = [TrajectorySummary.of(*of) for of in zip(played, names, tasks, strict=True)]
         everyone = gather_object(summaries)
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
-        return RolloutBatch(
+        rollout = RolloutBatch(
             trajectories=played,
             rank=self.accelerator.process_index,
             ranks=tuple(row // len(rows) for row in range(len(everyone))),
@@ -197,13 +345,14 @@ class RolloutTrainer(TRLAdapter):
             weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
             group_size=self.num_generations if mode == "train" else 1,
-            batch=batch,
+            pad_id=self.tokenizer.pad_token_id,
         )
+        return rollout, batch
 
     def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
         """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""
         step = self.state.global_step if mode == "train" else 0
-        offset = self.accelerator.process_index * len(rows)
+        offset = self.accelerator.process_index * len(rows) + (0 if mode == "train" else self.rows_evaluated)
         within = self.micro_step
         which = [within, attempt] if attempt else [within] * (within > 0)
         return [

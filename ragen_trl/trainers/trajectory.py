@@ -7,24 +7,35 @@ calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
+from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
+from ragen_trl.algorithms.sampler_ratio import sampler_ratio
+from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
-from ragen_trl.batching.micro_batches import count_positions, depends_on_split, padding_metric, regroup
+from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, padding_metric
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_finite, check_loss, check_scored, checked_groups
-from ragen_trl.trainers.metrics import filter_metrics, masked_means, ratio_deviation, shown_advantages
+from ragen_trl.trainers.metrics import (
+    filter_metrics,
+    masked_means,
+    ratio_deviation,
+    sampler_metrics,
+    shown_advantages,
+)
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
+from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
 from ragen_trl.trainers.trl_adapter import Scores
 
 logger = logging.getLogger(__name__)
@@ -59,17 +70,21 @@ class TrajectoryTrainer(RolloutTrainer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.observers: list[Observer] = []
+        self._sampler_is_checked = False
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
 
         Raises:
+            SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
+                than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
             ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
             self.load_algorithm_state(checkpoint)
+        self._sampler_is_checked = False  # a resumed run has other weights, and perhaps another machine
         self.before_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -126,60 +141,75 @@ class TrajectoryTrainer(RolloutTrainer):
 
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows; nothing is filtered."""
-        return self._sample(rows).batch
+        return self._sample(rows)[1]
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows, filter and refill, and give the kept groups their advantages."""
-        rollout = self._sample(rows)
+        rollout, _ = self._sample(rows)
         kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
-            more = self._sample(self._refill_rows(attempt), attempt)
-            rollout = RolloutBatch.joined([rollout, more], self.tokenizer.pad_token_id)
+            more, _ = self._sample(self._refill_rows(attempt), attempt)
+            rollout = RolloutBatch.joined([rollout, more])
             kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
         return self._learn_from(rollout, kept)
 
     def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
-        """Narrow the generation batch to the kept groups and add their advantages.
+        """The generation batch of the kept groups, with advantages and scores; processes share the rows evenly.
 
         All processes know all returns, so that they take the same decisions without communication.
         """
         self.record("train", filter_metrics(rollout, kept))
-        chosen = rollout.select(kept, self.args.steps_per_generation)
-        batch = chosen.batch
-        rows, width = batch["completion_ids"].shape
+        chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         if not kept:
             self._show(rollout, kept, chosen, None)
             logger.warning("step %d makes no update: the filter kept no group", self.state.global_step + 1)
-            return {**batch, "advantages": torch.zeros(rows, device=self.accelerator.device)}
+            return self._training_rows(rollout, chosen, chosen.returns)
         advantages = self.advantages(chosen)
-        here = len(chosen.trajectories)
-        check_advantages(advantages, len(chosen.summaries), (here, width))
+        check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))
         self._show(rollout, kept, chosen, advantages)
-        local = advantages[chosen.local_indices] if advantages.ndim == 1 else advantages
-        if any(summary.segments > 1 for summary in chosen.summaries):
-            return self._in_segments(rollout, chosen, local)
-        batch["advantages"] = torch.cat([local, local.new_zeros((rows - here, *local.shape[1:]))])
-        return batch
+        return self._training_rows(rollout, chosen, advantages)
 
-    def _in_segments(self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor) -> dict[str, Any]:
-        """The batch with a row for each context that was read, instead of one for each whole trajectory."""
-        check_segments_trainable(self.args)
-        size = chosen.segment_rows(self.args.steps_per_generation)
-        mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"])[: len(advantages)]
-        played = chosen.trajectories or rollout.trajectories[:1]
-        batch = segment_rows(played, advantages, mask, size, self.tokenizer.pad_token_id)
-        rows_a_pass = self.args.per_device_train_batch_size
-        with torch.no_grad():
-            if "old_per_token_logps" in chosen.batch:
-                batch["old_per_token_logps"], _ = self.score(self.model, batch, rows_a_pass)
-            if "ref_per_token_logps" in chosen.batch:
-                batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
-        return {**batch, "num_items_in_batch": chosen.batch["num_items_in_batch"]}
+    def _training_rows(self, rollout: RolloutBatch, chosen: RolloutBatch, advantages: torch.Tensor) -> dict[str, Any]:
+        """A row for each chosen trajectory, or each context that was read, and filler for TRL to split evenly."""
+        source, local = chosen, advantages[chosen.local_indices] if advantages.ndim == 1 else advantages
+        if not chosen.trajectories:  # a row to make filler of
+            source = replace(rollout, trajectories=rollout.trajectories[:1])
+            local = advantages.new_zeros((1, source.completion_length)[: advantages.ndim])
+        if any(summary.segments > 1 for summary in chosen.summaries):
+            check_segments_trainable(self.args)
+            mask = source.batch["completion_mask"] * source.batch["tool_mask"]
+            batch = segment_rows(source.trajectories, local, mask, source.pad_id)
+        else:
+            batch = {**source.batch, "advantages": local}
+        used, most = len(batch["advantages"]) if chosen.trajectories else 0, chosen.most_rows
+        batch = select_rows(batch, range(used), most)  # as many passes on every process
+        if chosen.summaries:
+            with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+                self._add_scores(batch)
+        steps = self.args.steps_per_generation
+        return select_rows(batch, range(most), -(-most // steps) * steps)
+
+    def _add_scores(self, batch: dict[str, Any]) -> None:
+        """Add the log-probabilities that the loss compares with. TRL would score the whole rollout, filtered or not."""
+        args, rows_a_pass = self.args, self.args.per_device_train_batch_size
+        corrects = self.use_vllm and self.vllm_importance_sampling_correction
+        if corrects or args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations):
+            old = self._scored(self.model, batch, rows_a_pass, compute_entropy=False).logprobs
+            batch["old_per_token_logps"] = old
+        if corrects:
+            mask, sampled = batch["completion_mask"] * batch["tool_mask"], batch["sampling_per_token_logps"]
+            mode = self.vllm_importance_sampling_mode
+            low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
+            ratio = sampler_ratio(old, sampled, mask, mode, low, high)
+            batch["importance_sampling_ratio"] = ratio
+            self.record("train", sampler_metrics(old - sampled, ratio, mask, self.accelerator.gather))
+        if args.beta:
+            batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Regroup the rows by length and write each optimizer step's totals into its micro-batches."""
+        """Pack the rows by length and write each optimizer step's totals into its micro-batches."""
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         regrouped = self._regroup(micro_batches)
         add_step_totals(regrouped, accumulation, processes, self._total)
@@ -187,13 +217,23 @@ class TrajectoryTrainer(RolloutTrainer):
         return regrouped
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Put rows of similar length together, where the loss allows it."""
-        by_length = not depends_on_split(self.args, self.aux_loss_enabled)
-        return regroup(micro_batches, self.args.gradient_accumulation_steps, by_length)
+        """Fill micro-batches with rows of similar length, where the loss allows it."""
+        args, accelerator = self.args, self.accelerator
+        if depends_on_split(args, self.aux_loss_enabled):
+            return [cut_to_longest(part) for part in micro_batches]
+        size, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
+        return packed(micro_batches, steps, size, accelerator.process_index, accelerator.gather)
 
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""
-        if inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients):
+        unneeded = inputs["skip"] or (inputs["empty"] and not self.accelerator.sync_gradients)
+        if unneeded and self.is_deepspeed_enabled:
+            # Its engine wants a loss with a graph, and takes every step: filler is computed, with gradients of 0, and a
+            # step of nothing else has the learning rate 0, until the schedule sets it again.
+            if inputs["skip"]:
+                for group in self.optimizer.param_groups:
+                    group["lr"] = 0.0
+        elif unneeded:
             self._record_bonus(torch.zeros((), device=self.accelerator.device), bool(inputs["skip"]))
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
@@ -238,6 +278,7 @@ class TrajectoryTrainer(RolloutTrainer):
         micro_batches = self.args.gradient_accumulation_steps
         place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}"
         check_finite(loss, not anywhere, place, parts)
+        self._check_sampler(scores.logprobs, inputs)
         self.record("train", {"sampling/ratio_deviation_max": largest})
 
     def _record_bonus(self, policy_loss: torch.Tensor, skipped: bool) -> None:
@@ -252,11 +293,31 @@ class TrajectoryTrainer(RolloutTrainer):
         if self.accelerator.sync_gradients:
             self.record("train", {"entropy_coef": self.args.entropy_coef})
 
+    def _check_sampler(self, logprobs: torch.Tensor, inputs: Mapping[str, Any]) -> None:
+        """Compare with the sampler until the first update of this training, micro-batch by micro-batch."""
+        if self._sampler_is_checked:
+            return
+        self._sampler_is_checked = self.accelerator.sync_gradients
+        self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
+
+    def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
+        """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.
+
+        Args:
+            parts: (4,) of this process, from `measure_gap`.
+
+        Raises:
+            SamplerMismatchError: If they differ by more than rounding and ``args.sampler_check`` is "stop".
+        """
+        gap = Gap.of(self.accelerator.gather(parts))
+        check_gap(gap, self._tolerance, self.model_name, self.args.sampler_check == "stop")
+        return gap
+
     def _show(self, rollout: RolloutBatch, kept: list[int], chosen: RolloutBatch, advantages: Any) -> None:
         """Show advantages in TRL's table of completions, which holds the last rollout, and events to observers."""
         self.show_advantages(shown_advantages(rollout, kept, chosen, advantages, gather_object))
         if self.observers:
-            event = observe(self.state.global_step, rollout, kept, chosen, advantages)
+            event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
             for observer in self.observers:
                 observer.on_rollout(event)
 

@@ -11,8 +11,8 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
-- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, and scores the last
-  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once;
+- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, scores the last
+  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once, and only calls the model;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
   before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
   tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
@@ -35,7 +35,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,17 +42,18 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler, use_adapter
 
 from ragen_trl.batching.batch import to_rollout_output
 from ragen_trl.batching.micro_batches import score_by_length
+from ragen_trl.policies.model_support import with_positions
 from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
-from ragen_trl.trainers.trl_plain import unwrapped_for_generation
+from ragen_trl.trainers.trl_evaluation import TRLEvaluation
+from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -84,7 +84,7 @@ def _what_was_played(prompts: list[Any], trainer: "TRLAdapter") -> dict[str, lis
     return to_rollout_output(trainer._scoring.played)
 
 
-class TRLAdapter(GRPOTrainer, ABC):
+class TRLAdapter(TRLEvaluation, ABC):
     """TRL's ``GRPOTrainer`` with the seams that this package needs as public methods.
 
     Args:
@@ -93,6 +93,7 @@ class TRLAdapter(GRPOTrainer, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    vllm_importance_sampling_correction: bool
     importance_sampling_level: str
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -103,6 +104,10 @@ class TRLAdapter(GRPOTrainer, ABC):
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
         self._recordings: list[list[Scores]] = []
         self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
+        args, model = options["args"], options["model"]
+        use_one_device(args)
+        if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
+            args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
@@ -137,7 +142,7 @@ class TRLAdapter(GRPOTrainer, ABC):
         """Hook: read what `save_algorithm_state` wrote."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        return self.training_batch(inputs) if self.model.training else self.evaluation_batch(inputs)
+        return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
         before = self._buffered_inputs
@@ -148,7 +153,9 @@ class TRLAdapter(GRPOTrainer, ABC):
         return self._buffered_inputs[self._step % self.args.steps_per_generation]
 
     def _compute_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        return self.training_loss(model, inputs) if self.model.training else self.trl_loss(model, inputs)
+        if self.model.training:
+            return self.training_loss(model, inputs)
+        return self._record_loss(self.trl_loss(model, inputs), inputs)
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
@@ -182,6 +189,8 @@ class TRLAdapter(GRPOTrainer, ABC):
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Have TRL pad what was played and call the reward functions.
 
+        In training it scores nothing: its old and reference log-probabilities are 0.
+
         Args:
             rows: The dataset rows that were played.
             played: One trajectory each.
@@ -197,11 +206,12 @@ class TRLAdapter(GRPOTrainer, ABC):
             {**row, "prompt": [{"role": "user", "content": trajectory.turns[0].observation}]}
             for row, trajectory in zip(rows, played, strict=True)
         ]
-        self._scoring = scoring = _Scoring(played)
+        self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
+        self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), scoring.rewards
+            return super()._generate_and_score_completions(shown), self._scoring.rewards
         finally:
-            self._scoring = None
+            self._scoring, self.vllm_importance_sampling_correction = None, corrects
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -209,6 +219,7 @@ class TRLAdapter(GRPOTrainer, ABC):
             raise ValueError(f"the environment paid {rewards[:, 0].tolist()}; rewards must be finite")
         assert self._scoring is not None
         self._scoring.rewards = rewards
+        self._record_rewards(rewards)
         return rewards
 
     def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
@@ -247,13 +258,22 @@ class TRLAdapter(GRPOTrainer, ABC):
         batch_size: int | None = None,
         **options: Any,
     ) -> Any:
-        score = partial(super()._get_per_token_logps_and_entropies, model, **options)
+        if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
+        trl_score, base = super()._get_per_token_logps_and_entropies, self.accelerator.unwrap_model(model)
+
+        def score(ids: torch.Tensor, attention: torch.Tensor, width: int) -> Any:
+            return trl_score(with_positions(model, base, attention), ids, attention, width, **options)
+
         if batch_size is None or batch_size >= len(input_ids):
             result = score(input_ids, attention_mask, logits_to_keep)
         else:  # a whole rollout, which needs no mixture-of-experts loss
-            result = *score_by_length(
-                lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
-            ), None
+            result = (
+                *score_by_length(
+                    lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
+                ),
+                None,
+            )
         for recording in self._recordings:
             recording.append(Scores(result[0].detach(), result[1]))
         return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])

@@ -1,8 +1,9 @@
-"""What the monitor needs of the inside of any ``GRPOTrainer``, ours or TRL's own, under public names.
+"""What the monitor and the warm start need of the inside of any trainer, ours or TRL's own, under public names.
 
 It relies on ``_logs``, which keeps the last rollout's texts and rewards; ``_buffered_inputs``, its tensors;
-``_tokenizer``; ``_metrics``, of which TRL logs the means; and ``_load_best_model``, which reads the weights of the
-checkpoint ``state.best_model_checkpoint``. Tests: ``tests/ragen_trl/trainers/test_trl_adapter.py``.
+``_tokenizer``; ``_metrics``, of which TRL logs the means; ``_load_best_model``, which reads the weights of the
+checkpoint ``state.best_model_checkpoint``; and ``_n_gpu`` of the arguments, the devices of a process. Tests:
+``tests/ragen_trl/trainers/test_trl_adapter.py``.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
@@ -56,6 +57,11 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
     """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
     for name, value in values.items():
         trainer._metrics["train"][name].append(float(value))
+
+
+def use_one_device(args: TrainingArguments) -> None:
+    """Let a process train on one device where it sees several; Transformers would make copies on all, or refuse."""
+    args._n_gpu = min(args.n_gpu, 1)
 
 
 def load_weights(trainer: Trainer, folder: Path) -> None:

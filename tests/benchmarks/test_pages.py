@@ -1,11 +1,14 @@
 """The pages of the experiments: every script and result has one, with the same sections, and the index names it."""
 
+import inspect
 import re
 from pathlib import Path
 
 import everything
 import pytest
 import tables
+
+from ragen_envs.bandit import Bandit
 
 ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json"))
@@ -51,3 +54,13 @@ def test_a_page_with_a_mark_is_found_in_any_folder_of_the_docs(tmp_path: Path) -
         Path("README.md"),
         Path("docs/deep/b.md"),
     ]
+
+
+def test_the_bandit_of_the_pages_pays_what_the_environment_pays() -> None:
+    """The page had the paper's 0.15 for the safe arm; what was trained on is RAGEN's code, 0.1."""
+    text = (ROOT / "docs" / "experiments" / "learning_curves.md").read_text(encoding="utf-8")
+    said = re.search(r"one always pays ([\d.]+), the other pays ([\d.]+) a quarter", " ".join(text.split()))
+    pays = inspect.signature(Bandit.__init__).parameters
+    assert said is not None
+    assert [float(number) for number in said.groups()] == [pays[f"{arm}_reward"].default for arm in ("low", "high")]
+    assert pays["high_probability"].default == 0.25

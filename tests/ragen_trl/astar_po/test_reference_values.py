@@ -191,3 +191,23 @@ def test_the_progress_bar_counts_episodes(capsys: pytest.CaptureFixture[str]) ->
 def test_accuracies_out_of_range_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Accuracy(**changes)
+
+
+@pytest.mark.parametrize("failing", [True, False])
+@pytest.mark.parametrize("chance", [0.05, 0.1, 0.2])
+def test_a_start_is_given_up_only_if_it_shows_no_spread_at_the_maximum(chance: float, failing: bool) -> None:
+    """600 starts with one success rate: lost are (1-p)³² + p³², as with 32 samples of each, for fewer samples."""
+    rng = np.random.default_rng(0)
+    outcomes = rng.random((600, 32)) < (chance if failing else 1 - chance)
+
+    def play(requests: list[Request]) -> list[tuple[float, bool]]:
+        return [(float(outcomes[request]), bool(outcomes[request])) for request in requests]
+
+    values = estimate_values(range(600), ReferencePlayer(play, batch_size=4096), Accuracy(std_error=0.15))
+    lost = 1 - len(values.trainable) / 600
+    of_32 = float(np.mean(outcomes.all(axis=1) | ~outcomes.any(axis=1)))
+    assert lost == pytest.approx(of_32)  # exactly those that 32 samples of each would lose
+    expected = (1 - chance) ** 32 + chance**32
+    assert lost == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 600) + 1 / 600)
+    assert all(start.samples == 32 for start in values.starts.values() if start.zero_variance)
+    assert values.episodes / 600 < {0.05: 24, 0.1: 20, 0.2: 17}[chance]

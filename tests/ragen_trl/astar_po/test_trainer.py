@@ -66,7 +66,7 @@ def test_what_the_model_thinks_of_environment_tokens_does_not_matter(tmp_path: P
     plain = step(astar(tmp_path / "plain", draws(), **options))
     disturbed = astar(tmp_path / "disturbed", draws(), trainer=Disturbed, **options)
     assert_same_step(plain, step(disturbed))
-    assert scored == ["reference", "policy"]
+    assert scored == ["reference", "reference", "policy"]  # the first: what stage 1 played, against its sampler
     assert logged(disturbed, "astar/log_ratio") == [0.0]
     assert logged(disturbed, "kl") == [0.0]
 

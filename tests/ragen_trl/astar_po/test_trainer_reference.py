@@ -1,5 +1,6 @@
 """The reference of AStarPOTrainer: what it is, that it does not change, when it is refreshed, and how a run resumes."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from ragen_trl.astar_po import reference
 from ragen_trl.astar_po.value_cache import ValueCache
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, logged
 from tests.support.ragen_trl.equivalence import timeless
@@ -252,3 +254,21 @@ def test_a_refresh_keeps_the_unit_of_the_first_estimate(tmp_path: Path) -> None:
     advantages = trainer.batches[2]["advantages"].tolist()
     expected = [(t.episode_return / 2 - values.value(t.seed)) / 8 for t in trainer.played[-8:]]
     assert sorted(advantages) == pytest.approx(sorted(expected), abs=1e-6)
+
+
+def test_the_reference_is_hashed_once_and_again_after_a_refresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at every checkpoint, which reads all weights: five of them, and a refresh after the third update."""
+    hashed: list[str] = []
+
+    def counted(settings: bytes) -> Any:
+        hashed.append("reference")
+        return hashlib.sha256(settings)
+
+    monkeypatch.setattr(reference, "sha256", counted)
+    trainer = astar(tmp_path, max_steps=5, save_strategy="steps", save_steps=1, refresh_steps=3)
+    trainer.train()
+    states = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("checkpoint-*/astar_po.json"))]
+    assert len(states) == 5 and len({state["reference"] for state in states}) == 2
+    assert len(hashed) == 2

@@ -27,6 +27,7 @@ def test_a_regression_takes_no_ratios(tmp_path: Path, monkeypatch: pytest.Monkey
     steps = []
     for offset in (0.0, math.log(0.5)):
         options = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "max_steps": 1}
+        options |= {"sampler_check": "warn"}  # an engine that is so far off stops the run
         folder = tmp_path / str(offset)
         trainer = vllm_trainer(folder, monkeypatch, lottery(draws=3), make=astar, **options)
         fake_of(trainer).offset = offset

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.batching.batch import collate, completion_columns, concatenate_batches, select_rows, to_rollout_output
+from ragen_trl.batching.batch import collate, completion_columns, select_rows, to_rollout_output, trajectory_batch
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.project import VECTORS as VECTOR_FILE
 from tests.support.ragen_trl.trainers import made_up
@@ -132,40 +132,23 @@ def test_selecting_every_row_changes_nothing() -> None:
     assert all(torch.equal(original[key], batch[key]) for key in original if isinstance(original[key], torch.Tensor))
 
 
-def test_batches_one_below_the_other_are_padded_to_the_widest() -> None:
-    """Prompts on the left and completions on the right; ids with the padding token, everything else with 0."""
-    narrow = {
-        "prompt_ids": torch.tensor([[5]]),
-        "prompt_mask": torch.tensor([[1]]),
-        "completion_ids": torch.tensor([[6, 7]]),
-        "completion_mask": torch.tensor([[1, 1]]),
-        "tool_mask": torch.tensor([[1, 1]]),
-        "old_per_token_logps": torch.tensor([[-1.0, -2.0]]),
-        "importance_sampling_ratio": torch.tensor([[0.5]]),
-        "advantages": torch.tensor([4.0]),
-        "num_items_in_batch": torch.tensor(7),
-        "note": "the first one's",
+def test_a_batch_of_trajectories_is_padded_as_trl_pads_by_hand() -> None:
+    """Prompts on the left and completions on the right; ids with the padding token, ``tool_mask`` with 1."""
+    batch = trajectory_batch([LONG, SHORT], PAD)
+    assert batch["prompt_ids"].tolist() == [[PAD, 1, 2], [7, 8, 9]]
+    assert batch["prompt_mask"].tolist() == [[0, 1, 1], [1, 1, 1]]
+    assert batch["completion_ids"].tolist() == [[3, 4, 5, 6], [10, PAD, PAD, PAD]]
+    assert batch["completion_mask"].tolist() == [[1, 1, 1, 1], [1, 0, 0, 0]]
+    assert batch["tool_mask"].tolist() == [[1, 0, 1, 1], [1, 1, 1, 1]]
+    assert batch["sampling_per_token_logps"].tolist() == [[-0.5, 0, -1, -2], [-3, 0, 0, 0]]
+
+
+def test_no_trajectories_are_tensors_without_a_row() -> None:
+    batch = trajectory_batch([], PAD)
+    some = trajectory_batch([LONG], PAD)
+    assert {key: (value.shape, value.dtype) for key, value in batch.items()} == {
+        key: ((0, 1), value.dtype) for key, value in some.items()
     }
-    wide = generation_batch() | {"num_items_in_batch": torch.tensor(8), "note": "another"}
-    batch = concatenate_batches([narrow, wide], PAD)
-    assert batch["prompt_ids"].tolist() == [[PAD, PAD, 5], *wide["prompt_ids"].tolist()]
-    assert batch["prompt_mask"].tolist() == [[0, 0, 1], *wide["prompt_mask"].tolist()]
-    assert batch["completion_ids"].tolist() == [[6, 7, PAD, PAD], *wide["completion_ids"].tolist()]
-    assert batch["completion_mask"].tolist() == [[1, 1, 0, 0], *wide["completion_mask"].tolist()]
-    assert batch["tool_mask"].tolist() == [[1, 1, 0, 0], *wide["tool_mask"].tolist()]
-    assert batch["old_per_token_logps"].tolist() == [[-1, -2, 0, 0], *wide["old_per_token_logps"].tolist()]
-    assert batch["importance_sampling_ratio"].tolist() == [[0.5], [0.5], [1.0], [1.5]]
-    assert batch["advantages"].tolist() == [4.0, 1.0, 2.0, 3.0]
-    assert (batch["num_items_in_batch"].item(), batch["note"]) == (7, "the first one's")
-    swapped = concatenate_batches([wide, narrow], PAD)
-    assert swapped["prompt_ids"].tolist() == [*wide["prompt_ids"].tolist(), [PAD, PAD, 5]]
-
-
-def test_one_batch_joined_is_itself() -> None:
-    original = generation_batch()
-    joined = concatenate_batches([original], PAD)
-    assert joined.keys() == original.keys()
-    assert all(torch.equal(joined[key], original[key]) for key in original if isinstance(original[key], torch.Tensor))
 
 
 def test_completion_columns_agree_with_a_loop() -> None:

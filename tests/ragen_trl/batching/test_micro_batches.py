@@ -10,7 +10,7 @@ import torch
 from ragen_trl import AStarPOTrainer, StarPOTrainer
 from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
-from ragen_trl.batching.micro_batches import count_positions, regroup, row_lengths, score_by_length
+from ragen_trl.batching.micro_batches import count_positions, packed, row_lengths, score_by_length
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
@@ -42,7 +42,7 @@ def test_a_steps_rows_are_sorted_and_every_part_is_cut_to_its_longest_by_hand() 
     """Prompts of 1 and completions of 5, 2, 9, 3 | 4, 1, 1, 8 tokens: two steps of two micro-batches of two."""
     played = [made_up((1, length, 0.0)) for length in (5, 2, 9, 3, 4, 1, 1, 8)]
     batch = generation_batch(played) | {"advantages": torch.arange(8.0)}
-    parts = regroup(split(batch, 4), accumulation_steps=2)
+    parts = packed(split(batch, 4), accumulation_steps=2, batch_size=2)
     assert [part["completion_mask"].sum(dim=1).tolist() for part in parts] == [[2, 3], [5, 9], [1, 1], [4, 8]]
     assert [part["advantages"].tolist() for part in parts] == [[1, 3], [0, 2], [5, 6], [4, 7]]
     for part, width in zip(parts, (3, 9, 1, 8), strict=True):
@@ -57,7 +57,7 @@ def test_all_columns_of_a_row_move_together() -> None:
     played = [made_up(*[(rng.randint(1, 9), rng.randint(1, 9), 0.0) for _ in range(3)]) for _ in range(12)]
     batch = generation_batch(played) | {"advantages": torch.arange(12.0)}
     found = 0
-    for part in regroup(split(batch, 6), accumulation_steps=6):
+    for part in packed(split(batch, 6), accumulation_steps=6, batch_size=2):
         for row, number in enumerate(part["advantages"].int().tolist()):
             turns = played[number].turns
             first = len(turns[0].prompt_ids)
@@ -74,7 +74,7 @@ def test_all_columns_of_a_row_move_together() -> None:
 def test_rows_stay_in_their_update(parts: int, accumulation: int) -> None:
     played = [made_up((1, length, 0.0)) for length in random.Random(1).sample(range(1, 40), 12)]
     dealt = split(generation_batch(played), parts)
-    regrouped = regroup(dealt, accumulation)
+    regrouped = packed(dealt, accumulation, batch_size=12 // parts)
     size = min(parts, accumulation)
     for first in range(0, parts, size):
         before, after = (
@@ -85,25 +85,79 @@ def test_rows_stay_in_their_update(parts: int, accumulation: int) -> None:
         assert sum(lengths, []) == sorted(sum(lengths, []))
 
 
-def test_rows_stay_in_their_micro_batch_where_the_loss_is_a_mean_of_it() -> None:
-    played = [made_up((1, length, 0.0)) for length in (5, 2, 9, 3)]
-    parts = regroup(split(generation_batch(played), 2), accumulation_steps=2, by_length=False)
-    assert [part["completion_mask"].sum(dim=1).tolist() for part in parts] == [[5, 2], [9, 3]]
-    assert [part["completion_ids"].shape[1] for part in parts] == [5, 9]
+def kept_rows(count: int, rows: int) -> dict[str, Any]:
+    """A rollout of which rows with completions of 2, 3, … tokens were kept, and filler."""
+    played = [made_up((1, 2 + place, 0.0)) for place in range(max(1, count))]
+    return select_rows(generation_batch(played), range(count), rows)
+
+
+def completions(parts: list[dict[str, Any]]) -> list[list[int]]:
+    return [part["completion_mask"].sum(dim=1).tolist() for part in parts]
+
+
+def test_kept_rows_fill_micro_batches_and_the_others_are_empty_by_hand() -> None:
+    """A quarter of 32 rows in 8 micro-batches of 4: two full ones instead of eight of one row."""
+    parts = packed(split(kept_rows(8, 8), 8), accumulation_steps=8, batch_size=4)
+    assert completions(parts) == [[0]] * 6 + [[2, 3, 4, 5], [6, 7, 8, 9]]
+    assert [part["completion_ids"].shape for part in parts] == [(1, 1)] * 6 + [(4, 5), (4, 9)]
+    add_step_totals(parts, 8, 1, lambda local: local)
+    assert [bool(part["empty"]) for part in parts] == [True] * 6 + [False] * 2
+    tokens, positions = count_positions(parts).tolist()
+    assert (tokens, positions) == (sum(range(2, 10)) + 8, 4 * 6 + 4 * 10)  # empty ones are not computed
+
+
+def test_the_rest_is_spread_over_micro_batches_instead_of_filler() -> None:
+    """Six rows in passes of up to four: three and three, and not four and two with two of filler."""
+    assert completions(packed(split(kept_rows(6, 8), 4), 4, 4)) == [[0], [0], [2, 3, 4], [5, 6, 7]]
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(0, [0, 0, 0]), (1, [1, 0, 0]), (7, [3, 2, 2]), (12, [4, 4, 4])])
+def test_every_step_on_a_rollout_gets_its_share_of_what_was_kept(kept: int, expected: list[int]) -> None:
+    """Three steps of two micro-batches: filler does not decide how many trajectories make a step."""
+    parts = packed(split(kept_rows(kept, 12), 6), accumulation_steps=2, batch_size=2)
+    assert len(parts) == 6
+    steps = [completions(parts[first : first + 2]) for first in (0, 2, 4)]
+    assert [sum(length > 0 for part in of_step for length in part) for of_step in steps] == expected
+    assert sorted(length for of_step in steps for part in of_step for length in part if length) == list(
+        range(2, 2 + kept)
+    )
+
+
+def test_more_rows_than_fit_make_larger_micro_batches() -> None:
+    """Contexts that were rebuilt are rows of their own: 20 rows in 4 micro-batches that were to hold 2 each."""
+    assert [len(part) for part in completions(packed(split(kept_rows(20, 20), 4), 4, 2))] == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(("counts", "accumulation"), [((7, 8), 6), ((7, 8), 3), ((0, 5), 6), ((3, 3), 3), ((0, 0), 6)])
+def test_processes_with_unequal_rows_compute_micro_batches_of_one_size(
+    counts: tuple[int, int], accumulation: int
+) -> None:
+    """Losses gather over rows. All steps together get equally many trajectories, whichever process has them."""
+    gathered = torch.tensor(counts)
+    both = [
+        packed(split(kept_rows(count, 12), 6), accumulation, 2, rank, lambda _: gathered)
+        for rank, count in enumerate(counts)
+    ]
+    assert [len(part["prompt_ids"]) for part in both[0]] == [len(part["prompt_ids"]) for part in both[1]]
+    sizes = []
+    for first in range(0, 6, accumulation):
+        here = [parts[first : first + accumulation] for parts in both]
+        sizes.append(sum(length > 0 for parts in here for row in completions(parts) for length in row))
+        assert all(len(row) <= 2 for parts in here for row in completions(parts))
+        filled = [any(map(any, pair)) for pair in zip(*map(completions, here), strict=True)]
+        assert filled == sorted(filled)  # the last one, where gradients are exchanged, is empty only if all are
+    assert sum(sizes) == sum(counts) and max(sizes) - min(sizes) <= 1
 
 
 def test_filler_comes_first_and_holds_no_column() -> None:
-    """Three kept rows, the longest first, and three of filler, which repeat it."""
-    played = [made_up((4, 30, 0.0)), made_up((1, 2, 0.0)), made_up((2, 3, 0.0))]
-    parts = regroup(split(select_rows(generation_batch(played), [0, 1, 2], 6), 3), accumulation_steps=3)
-    assert [row_lengths(part).tolist() for part in parts] == [[0, 0], [0, 3], [5, 34]]
+    """Another process has three rows, this one two, the longest first."""
+    played = [made_up((4, 30, 0.0)), made_up((1, 2, 0.0))]
+    dealt = split(select_rows(generation_batch(played), [0, 1], 3), 3)
+    parts = packed(dealt, 3, 2, 0, lambda _: torch.tensor([2, 3]))
+    assert [row_lengths(part).tolist() for part in parts] == [[0], [0, 3], [34]]
     shapes = [(part["prompt_ids"].shape[1], part["completion_ids"].shape[1]) for part in parts]
     assert shapes == [(1, 1), (1, 2), (4, 30)]
     assert all(bool(part["prompt_mask"].any(dim=1).all()) for part in parts)  # attention needs something to look at
-    add_step_totals(parts, 3, 1, lambda local: local)
-    assert [bool(part["empty"]) for part in parts] == [True, False, False]
-    tokens, positions = count_positions(parts).tolist()
-    assert (tokens, positions) == (3 + 5 + 34, 2 * 3 + 2 * 34)  # the first is not computed
 
 
 def five_turns(rng: random.Random) -> Trajectory:
@@ -125,7 +179,7 @@ def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) 
         return float(1 - tokens / positions)
 
     assert padding(dealt) > 0.35  # as TRL splits it
-    assert padding(regroup(dealt, len(dealt))) < (1e-9 if size == 1 else 0.2)
+    assert padding(packed(dealt, len(dealt), size)) < (1e-9 if size == 1 else 0.2)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 20])
@@ -267,14 +321,15 @@ class Counted(StarPOTrainer):
         return super().policy_loss(model, inputs)
 
 
-def test_trajectories_one_by_one_have_no_padding_and_filler_is_not_computed(tmp_path: Path) -> None:
-    """Eight kept rows in five micro-batches of two: one of them is filler alone."""
-    trainer = played_in_turns(
-        tmp_path, "group", 4, 5, trainer=Counted, filter_ratio=0.4
-    )
+def test_a_filter_leaves_fewer_micro_batches_and_not_smaller_ones(tmp_path: Path) -> None:
+    """Regression: a third of 24 rows in six micro-batches was computed in six passes of one or two rows."""
+    trainer = played_in_turns(tmp_path, "group", 4, 6, trainer=Counted, filter_ratio=0.4)
     trainer.train()
     assert trainer.state.log_history[0]["filter/trajectories_used"] == 8
-    assert trainer.computed == 4  # type: ignore[attr-defined]
+    assert trainer.computed == 2  # type: ignore[attr-defined]
+
+
+def test_trajectories_one_by_one_have_no_padding(tmp_path: Path) -> None:
     alone = played_in_turns(tmp_path, "group", 1, 24, trainer=Counted)
     alone.train()
     assert alone.computed == 24  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ import torch
 
 from ragen_trl import AStarPOConfig, StarPOConfig
 from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty
+from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
@@ -96,30 +97,29 @@ def test_a_segment_has_the_advantages_of_its_own_tokens() -> None:
     whole = generation_batch(played)
     mask = whole["completion_mask"] * whole["tool_mask"]
     by_token = torch.arange(1.0, 1 + mask.numel()).reshape(mask.shape) * mask
-    batch = segment_rows(played, by_token, mask, size=4, pad_id=0)
+    batch = segment_rows(played, by_token, mask, pad_id=0)
     used = (batch["completion_mask"] * batch["tool_mask"]).bool()
     assert batch["advantages"][used].tolist() == by_token[mask.bool()].tolist()
     assert not batch["advantages"][:3][~used[:3]].any()
-    one_each = segment_rows(played, torch.tensor([3.0, -1.0]), mask, size=4, pad_id=0)
+    one_each = select_rows(segment_rows(played, torch.tensor([3.0, -1.0]), mask, pad_id=0), range(3), size=4)
     assert one_each["advantages"][:3].tolist() == [3.0, 3.0, -1.0]
     assert one_each["trajectory_share"].tolist() == pytest.approx([0.6, 0.4, 1.0, 0.0])
     assert one_each["completion_mask"][3].tolist() == [0, 0, 0, 0]
 
 
 def test_a_process_without_trajectories_has_filler_alone() -> None:
-    batch = segment_rows([rebuilt((9,), None)], torch.zeros(0), torch.zeros(0, 4), size=2, pad_id=0)
+    batch = select_rows(segment_rows([rebuilt((9,), None)], torch.zeros(1), torch.zeros(1, 4), pad_id=0), [], size=2)
     assert not batch["completion_mask"].any() and not batch["trajectory_share"].any()
     assert len(batch["prompt_ids"]) == len(batch["advantages"]) == 2
 
 
-def test_every_process_makes_room_for_the_one_with_most_segments() -> None:
-    """Two processes with 1 + 1 and 3 + 2 segments: 5 rows, in micro-batches for a multiple of 2."""
+def test_the_process_with_most_rows_is_the_one_with_most_segments() -> None:
+    """Two processes with 1 + 1 and 3 + 2 segments."""
     played = [made_up((1, 1, 0.0)), made_up((1, 1, 1.0)), rebuilt((7,), (8,)), rebuilt((7,), None)]
     for process in (0, 1):
         rollout = rollout_of(played, group_size=4, processes=2, process=process)
         assert [summary.segments for summary in rollout.summaries] == [1, 1, 3, 2]
-        assert rollout.segment_rows(2) == 6
-        assert rollout.segment_rows(5) == 5
+        assert rollout.most_rows == 5
     assert TrajectorySummary.of(played[2], "env", 0).segments == 3
 
 
@@ -152,9 +152,10 @@ def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tm
     per_token = clipped_surrogate(logprobs, old, advantages, args.epsilon, 0.4, args.delta)
     kl = kl_penalty(logprobs, reference, "k3") * (logprobs - old).exp()
     expected = aggregate(per_token + 0.3 * kl, mask, "seq_mean_token_mean")
-    parts = [segment_rows(played, column, mask, size=5, pad_id=0)["advantages"] for column in columns]
-    batch = segment_rows(played, advantages, mask, size=5, pad_id=0)
-    assert len(batch["prompt_ids"]) == 5
+    rows = [segment_rows(played, column, mask, pad_id=0) for column in columns]
+    assert len(rows[0]["prompt_ids"]) == 4
+    parts = [select_rows(row, range(4), 5)["advantages"] for row in rows]
+    batch = select_rows(rows[-1], range(4), 5)
     add_step_totals([batch], 1, 1, lambda local: local)
     found = segment_loss(parts[0], parts[1], parts[2], batch, args)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -181,5 +182,3 @@ def test_astar_po_refuses_trajectories_in_parts(tmp_path: Path) -> None:
     args = AStarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, num_generations=1)
     with pytest.raises(WindowError, match="sums log-ratios"):
         check_segments_trainable(args)
-
-

@@ -95,7 +95,9 @@ def test_a_stopped_evaluation_plays_nothing_twice_and_ends_like_a_whole_one(
     assert evaluate(tmp_path, *options) == 130
     kept = sum(played)
     assert not (tmp_path / "summary.json").exists()
-    assert "the same command goes on from there" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.err.strip().endswith(f" of 72 episodes are kept in {tmp_path}. To go on, run the same command again.")
+    assert "\r" not in said.out
     assert evaluate(tmp_path, *options) == 0
     assert f"{kept} of 72 episodes are there already" in capsys.readouterr().out
     assert sum(played) == 72

@@ -295,11 +295,16 @@ def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(
     folder = tmp_path / "run"
     process = start_run(folder, "checkpoint-1/trainer_state.json")
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=120)
+    said, error = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in error
-    assert "the same command goes on" in error
+    phases = ("evaluating random play", "warm start:", "evaluating the model, 8 episodes", "training: 4 updates")
+    assert all(phase in said for phase in phases)  # off a terminal, each when it begins
     reached = max(int(path.name.removeprefix("checkpoint-")) for path in folder.glob("checkpoint-*"))
+    assert error.strip().splitlines()[-1] == (
+        f"Stopped after step {reached} of 4. The checkpoint is {folder}/checkpoint-{reached}. "
+        "To go on, run the same command again."
+    )
     process = start_run(folder, f"checkpoint-{min(reached + 1, 4)}/trainer_state.json")
     process.kill()
     process.communicate()

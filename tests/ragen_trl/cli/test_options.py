@@ -77,6 +77,17 @@ def read(argv: list[str], **given: Any) -> tuple[tuple[Any, ...], dict[str, Any]
     return parse("train", given, argv, *TRAIN)
 
 
+def test_epochs_are_the_length_of_a_run() -> None:
+    """The embedded model's 300 updates and the default of 200 used to win: 32 start states in rollouts of 16 groups."""
+    (_, _, args), kept = read(["--num_train_epochs", "3"], num_train_seeds=32)
+    assert (args.groups_per_generation, args.max_steps) == (16, 6)
+    assert "max_steps" not in kept
+    assert read(["--num_train_epochs", "3", "--max_steps", "5"])[0][2].max_steps == 5
+    assert read([])[0][2].max_steps == 300
+    with pytest.raises(OptionError, match="num_train_epochs is 3, but an epoch needs start states; add --num_train_s"):
+        read(["--num_train_epochs", "3"])
+
+
 @pytest.mark.parametrize(
     ("argv", "given", "words"),
     [

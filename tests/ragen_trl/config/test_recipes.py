@@ -30,6 +30,11 @@ def test_warm_starts_are_of_the_embedded_model() -> None:
     assert warm_start_defaults(LAKE, None) == warm_start_defaults("ragen/Bandit-v0", ANOTHER) == {}
 
 
+def test_webshop_is_trained_with_credit_on_the_way() -> None:
+    """Its success stays the task's own: the environment says so, whatever the reward is."""
+    assert defaults("ragen/WebShop-v0", None)["env_kwargs"] == {"reward": "tiered"}
+
+
 def test_another_model_gets_ragens_environment_as_it_is(tmp_path: Path) -> None:
     """A pretrained model once trained on the tiny model's lake, which does not slip, in 3 turns of 2 moves."""
     small = defaults(LAKE, None)

@@ -145,7 +145,7 @@ def test_turns_do_not_have_rewards_that_are_normalised_first() -> None:
 
 def test_a_trainer_takes_a_configuration_of_ours() -> None:
     for args in (GRPOConfig("unused", use_cpu=True, bf16=False), None):
-        with pytest.raises(ValueError, match=f"args is {'GRPOConfig' if args else None}.*pass a StarPOConfig"):
+        with pytest.raises(ValueError, match=f"args is {'a GRPOConfig' if args else None}; pass a StarPOConfig"):
             StarPOTrainer(small_model(), lottery(), args, processing_class=TOKENIZER)
 
 
@@ -173,7 +173,7 @@ ONE: dict[str, Any] = {"num_generations": 1, "advantage": "gae"}
         ({**ONE, "generation_batch_size": 8, "steps_per_generation": 1}, "can not be both configured"),
         ({**ONE, "generation_batch_size": 9}, "must be divisible by the global batch size"),
         ({**ONE, "num_generations_eval": 3, "do_eval": True, "eval_strategy": "steps", "eval_steps": 1}, "for eval"),
-        ({**ONE, "auto_find_batch_size": True}, "auto_find_batch_size is not supported"),
+        ({**ONE, "auto_find_batch_size": True}, "auto_find_batch_size is True, which rollouts do not"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused_whatever_the_group(options: dict[str, Any], message: str) -> None:

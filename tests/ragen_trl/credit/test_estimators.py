@@ -140,7 +140,7 @@ def test_advantages_are_whitened_over_the_sampled_tokens_of_all_processes() -> N
 def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) -> None:
     """It takes part in the critic's update all the same, or the other processes would wait for it."""
     args = config(advantage=advantage)
-    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0], multiple=1)
+    chosen = rollout_of([LONG, SHORT] * 2, 2, processes=2, process=1).select([0])
     assert chosen.trajectories == []
     if advantage in ("gigpo", "mt_grpo"):
         columns = turn_advantages(chosen, args)

@@ -72,7 +72,7 @@ def test_a_longer_run_begins_like_a_shorter_one(tmp_path: Path) -> None:
 
 def test_epochs_need_a_number_of_seeds(tmp_path: Path) -> None:
     assert seeds(config(tmp_path, max_steps=-1, num_train_seeds=3)) == [10_000, 10_001, 10_002]
-    with pytest.raises(ValueError, match="max_steps is -1, so the run has no end; set it, or num_train_seeds"):
+    with pytest.raises(ValueError, match="num_train_epochs is 3.0, but an epoch needs start states: set"):
         training_rows(config(tmp_path, max_steps=-1))
 
 

@@ -71,6 +71,13 @@ CASES: dict[str, dict[str, Any]] = {
         "options": {"num_generations": 4, "max_completion_length": 600, "rollout_batch_size": 3},
     },
     "environments": {"algorithm": "StarPO-S", "envs": ["lake", "draws"], "rows": 24, "options": {"filter_ratio": 0.5}},
+    "evaluation": {  # 10 rows in batches of 4: on two processes the last batches repeat six of them
+        **STRADDLING,
+        "options": {
+            **{"eval_strategy": "steps", "eval_steps": 1, "num_eval_seeds": 10, "per_device_eval_batch_size": 4},
+            **{"max_steps": 1, "eval_on_start": True},
+        },
+    },
     "A*-PO": {
         "algorithm": "A*-PO",
         "envs": ["draws"],
@@ -111,6 +118,19 @@ def compared(row: dict[str, Any]) -> dict[str, float]:
     return {name: row[name] for name in names if name in row}
 
 
+def assert_same_evaluation(single: list[dict[str, Any]], double: list[dict[str, Any]]) -> None:
+    """Every row counts once, on one process and on two."""
+    timed = ("runtime", "per_second", "time", "seconds")
+    rows = [[row for row in logged if "eval_success" in row] for logged in (single, double)]
+    assert [len(found) for found in rows] == [2, 2]
+    for expected, found in zip(*rows, strict=True):
+        names = [name for name in expected if name.startswith("eval_") and not name.endswith(timed)]
+        assert len(names) > 25
+        same = {name: expected[name] for name in names}
+        assert {name: found[name] for name in names} == pytest.approx(same, rel=1e-4, abs=1e-5)
+    assert 0 < rows[0][0]["eval_success"] < 1
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_two_processes_take_the_step_of_one(folder: Path, name: str) -> None:
     trainer = make_trainer(folder / f"one {name}", CASES[name], processes=1)
@@ -123,6 +143,9 @@ def test_two_processes_take_the_step_of_one(folder: Path, name: str) -> None:
     for key, value in single["parameters"].items():
         torch.testing.assert_close(first["parameters"][key], value, rtol=1e-4, atol=1e-6, msg=key)
         assert torch.equal(first["parameters"][key], second["parameters"][key]), key
+    if name == "evaluation":
+        assert_same_evaluation(single["metrics"], first["metrics"])
+        return
     steps = CASES[name].get("options", {}).get("max_steps", 1)
     for row in range(steps):
         expected = compared(single["metrics"][row])

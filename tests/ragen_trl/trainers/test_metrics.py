@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, shown_advantages
+from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, sampler_metrics, shown_advantages
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -114,7 +114,7 @@ def test_groups_of_one_have_no_spread_to_report() -> None:
 
 
 def test_refills_count_as_sampled() -> None:
-    joined = RolloutBatch.joined([groups_of(1.0, 2.0), groups_of(3.0, 5.0)], pad_id=0)
+    joined = RolloutBatch.joined([groups_of(1.0, 2.0), groups_of(3.0, 5.0)])
     metrics = filter_metrics(joined, [1])
     assert (metrics["filter/trajectories_sampled"], metrics["filter/trajectories_used"]) == (4, 2)
 
@@ -135,9 +135,9 @@ def test_advantages_of_trajectories_are_shown_as_they_are() -> None:
 
 def test_a_trajectory_that_was_dropped_is_shown_with_no_advantage() -> None:
     rollout = groups_of(1.0, 2.0, 3.0, 5.0)
-    chosen = rollout.select([1], 1)
+    chosen = rollout.select([1])
     assert shown_advantages(rollout, [1], chosen, torch.tensor([-0.5, 0.5]), same) == [0.0, 0.0, -0.5, 0.5]
-    assert shown_advantages(rollout, [], rollout.select([], 1), None, same) == [0.0] * 4
+    assert shown_advantages(rollout, [], rollout.select([]), None, same) == [0.0] * 4
 
 
 def test_advantages_of_tokens_are_shown_as_the_mean_over_the_sampled_ones() -> None:
@@ -150,7 +150,7 @@ def test_advantages_of_tokens_are_shown_as_the_mean_over_the_sampled_ones() -> N
 def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> None:
     """Two rollouts of 4 on two processes. Each process reports its own rows, and they are gathered by process."""
     parts = [[made_up((1, 1, 0.0), seed=first + row) for row in range(4)] for first in (0, 4)]
-    joined = [RolloutBatch.joined([rollout_of(part, 2, 2, process) for part in parts], pad_id=0) for process in (0, 1)]
+    joined = [RolloutBatch.joined([rollout_of(part, 2, 2, process) for part in parts]) for process in (0, 1)]
     local = [[float(trajectory.seed) for trajectory in one.trajectories] for one in joined]
     assert local == [[0, 1, 4, 5], [2, 3, 6, 7]]
     for one, seeds in zip(joined, local, strict=True):
@@ -163,3 +163,29 @@ def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> 
         shown = of_all(one, torch.tensor(seeds)[:, None], gather)
         assert asked == [seeds]
         assert shown == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
+    """Gaps of 0.5 and 0.1 with ratios of 2 and 0.5 here; one of 0.3 with 4 there. A token without score has no gap."""
+    here = (torch.tensor([[0.5, -0.1, 9.0, float("nan")]]), torch.tensor([[2.0, 0.5, 9.0, 1.0]]))
+    there = (torch.tensor([[0.3, 9.0, 9.0, 9.0]]), torch.tensor([[4.0, 9.0, 9.0, 9.0]]))
+    masks = (torch.tensor([[1, 1, 0, 1]]), torch.tensor([[1, 0, 0, 0]]))
+    sent: list[torch.Tensor] = []
+
+    def asked(local: torch.Tensor) -> torch.Tensor:
+        sent.append(local)
+        return local
+
+    sampler_metrics(*there, masks[1], asked)
+    found = sampler_metrics(*here, masks[0], lambda local: torch.cat([local, sent.pop(0)]))
+    assert found == pytest.approx(
+        {
+            "sampling/sampling_logp_difference/mean": 0.3,
+            "sampling/sampling_logp_difference/max": 0.5,
+            "sampling/importance_sampling_ratio/min": 0.5,
+            "sampling/importance_sampling_ratio/mean": 7.5 / 4,
+            "sampling/importance_sampling_ratio/max": 4.0,
+        }
+    )
+    rows = sampler_metrics(here[0], torch.tensor([[3.0]]), masks[0], lambda local: local)
+    assert rows["sampling/importance_sampling_ratio/max"] == 3.0

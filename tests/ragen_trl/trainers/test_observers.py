@@ -23,8 +23,8 @@ class Watcher:
 
 def test_one_advantage_a_trajectory_is_that_of_each_of_its_tokens() -> None:
     rollout = rollout_of([ONE, TWO, TWO, ONE], group_size=2)
-    chosen = rollout.select([1], 1)
-    event = observe(7, rollout, [1], chosen, torch.tensor([0.5, -0.5]))
+    chosen = rollout.select([1])
+    event = observe(7, rollout, [1], chosen, torch.tensor([0.5, -0.5]), list)
     assert event.step == 7
     assert event.kept == (1,)
     assert event.advantages == (None, None, (0.5, 0.5), (-0.5, -0.5, -0.5))
@@ -35,21 +35,34 @@ def test_advantages_of_tokens_are_those_where_the_model_spoke() -> None:
     # After the first prompt ONE has a reply token, an environment token, two reply tokens.
     by_token = torch.tensor([[1.0, 9.0, 2.0, 3.0], [4.0, 5.0, 9.0, 9.0]])
     rollout.batch["tool_mask"] = torch.tensor([[1, 0, 1, 1], [1, 1, 1, 1]])
-    event = observe(0, rollout, [0], rollout, by_token)
+    event = observe(0, rollout, [0], rollout, by_token, list)
     assert event.advantages == ((1.0, 2.0, 3.0), (4.0, 5.0))
 
 
 def test_a_process_sees_its_own_trajectories() -> None:
     played = [ONE, TWO, TWO, ONE]
     rollout = rollout_of(played, group_size=2, processes=2, process=1)
-    chosen = rollout.select([0, 1], 1)
-    event = observe(0, rollout, [0, 1], chosen, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    chosen = rollout.select([0, 1])
+    event = observe(0, rollout, [0, 1], chosen, torch.tensor([1.0, 2.0, 3.0, 4.0]), list)
     assert event.advantages == ((3.0, 3.0), (4.0, 4.0, 4.0))
+
+
+def test_advantages_of_tokens_come_back_to_the_process_that_played() -> None:
+    """The second process played groups 2 and 3; group 2 alone is kept, and its second trajectory moves."""
+    played = [ONE, TWO, TWO, ONE, TWO, ONE, TWO, TWO]
+    rollout = rollout_of(played, group_size=2, processes=2, process=1)
+    assert len(rollout.trajectories) == 4
+    kept = rollout.select([2])
+    here = kept.balanced(2, list)
+    assert (kept.ranks, here.ranks, here.trajectories) == ((1, 1), (1, 0), [TWO])
+    both = [(7.0, 8.0, 9.0), (1.0, 2.0)]  # process by process: ONE on the first, TWO on the second
+    event = observe(0, rollout, [2], here, torch.tensor([[1.0, 2.0]]), lambda mine: [both[0], *mine])
+    assert event.advantages == ((1.0, 2.0), (7.0, 8.0, 9.0), None, None)
 
 
 def test_a_rollout_without_a_kept_group_is_shown_without_advantages() -> None:
     rollout = rollout_of([ONE, TWO], group_size=2)
-    assert observe(0, rollout, [], rollout.select([], 1), None).advantages == (None, None)
+    assert observe(0, rollout, [], rollout.select([]), None, list).advantages == (None, None)
 
 
 @pytest.mark.parametrize("advantage", ["group", "gae"])

@@ -13,6 +13,8 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.policies.model_support import with_positions
+from ragen_trl.trainers.trl_adapter import TRLAdapter
 from ragen_trl.trainers.trl_plain import (
     last_rollout,
     load_weights,
@@ -148,14 +150,15 @@ def test_the_table_of_completions_shows_the_advantages_of_the_last_rollout(tmp_p
 
 @pytest.mark.parametrize("kind", ["a model of its own", "an adapter switched off", "a copy of the adapter"])
 def test_the_reference_scores_as_in_trls_kl_term(tmp_path: Path, kind: str) -> None:
-    """`TrajectoryTrainer._in_segments` scores again what TRL has scored, in other rows."""
+    """`TrajectoryTrainer._add_scores` scores what TRL, outside training, scores itself."""
     batches: list[dict[str, Any]] = []
 
     class Keeping(StarPOTrainer):
         def score_trajectories(self, rows: Any, played: Any) -> Any:
-            scored = super().score_trajectories(rows, played)
-            batches.append(scored[0])
-            return scored
+            self.model.eval()
+            batches.append(super().score_trajectories(rows, played)[0])
+            self.model.train()
+            return super().score_trajectories(rows, played)
 
     options: dict[str, Any] = {"beta": 0.5, "learning_rate": 1e-2}
     if kind == "a model of its own":
@@ -179,3 +182,22 @@ def test_the_reference_scores_as_in_trls_kl_term(tmp_path: Path, kind: str) -> N
 def test_the_unwrapped_policy_of_any_trainer(plain: GRPOTrainer) -> None:
     with unwrapped_for_generation(plain) as model:
         assert model is plain.accelerator.unwrap_model(plain.model)
+
+
+def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
+    """In one pass, without positions: so a call that adds them (``with_positions``) can take the model's place."""
+    trainer = small_trainer(tmp_path, lottery())
+    seen: list[dict[str, Any]] = []
+
+    def call(**inputs: Any) -> Any:
+        seen.append(inputs)
+        return trainer.model(**inputs)
+
+    ids, attention = torch.tensor([[9, 9, 5, 6], [5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
+    score = super(TRLAdapter, trainer)._get_per_token_logps_and_entropies
+    score(call, ids, attention, 2)
+    score(with_positions(call, trainer.model, attention), ids, attention, 2)
+    plain, placed = seen
+    assert set(plain) == {"input_ids", "attention_mask", "labels", "fused_lm_head"}
+    assert set(placed) - set(plain) == {"position_ids"}
+    assert placed["position_ids"].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]

@@ -19,6 +19,7 @@ from trl import GRPOTrainer
 
 from ragen_trl import StarPOTrainer, Trajectory
 from tests.support.project import ROOT, VECTORS
+from tests.support.ragen_trl.equivalence import with_adapter
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 
@@ -148,13 +149,50 @@ def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
     assert (trainer.losses, trainer.scored) == (2, [None, None])  # on-policy: none for old log-probabilities
 
 
+class Asked(Recorder):
+    """Keeps the keys of what TRL made of a rollout, and of what is trained on."""
+
+    def score_trajectories(self, rows: Any, played: Any) -> Any:
+        batch, rewards = super().score_trajectories(rows, played)
+        self.asked = {key for key in batch if key.endswith("per_token_logps")}
+        assert all(not batch[key].any() for key in self.asked - {"sampling_per_token_logps"})
+        return batch, rewards
+
+    def _learn_from(self, rollout: Any, kept: Any) -> dict[str, Any]:
+        batch = super()._learn_from(rollout, kept)
+        self.given = {key for key in batch if key.endswith("per_token_logps")}
+        return batch
+
+
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"num_iterations": 2},
+    {"steps_per_generation": 4, "gradient_accumulation_steps": 2},
+    {"steps_per_generation": 2, "gradient_accumulation_steps": 4},
+    {"steps_per_generation": 2, "gradient_accumulation_steps": 4, "num_iterations": 2},
+]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_what_trl_would_score_of_a_rollout_is_scored_of_what_is_kept(
+    tmp_path: Path, schedule: dict[str, Any], beta: float
+) -> None:
+    """`TrajectoryTrainer._add_scores` repeats TRL's conditions; TRL itself is given zeros."""
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **schedule}
+    trainer = small_trainer(tmp_path, lottery(), trainer=Asked, beta=beta, model=with_adapter(), **options)
+    trainer.train()
+    assert trainer.given == trainer.asked  # type: ignore[attr-defined]
+    assert ("ref_per_token_logps" in trainer.given) == bool(beta)  # type: ignore[attr-defined]
+
+
 def test_a_whole_rollout_is_scored_with_a_batch_size(tmp_path: Path) -> None:
     """`TRLAdapter` tells by it what may be scored in the order of lengths: here the old log-probabilities."""
     sizes: dict[str, Any] = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=2, num_iterations=2, **sizes)
     trainer.train()
     assert isinstance(trainer, Recorder)
-    assert trainer.scored == [4, None, None]
+    assert trainer.scored == [4, 4, None, None]  # TRL asks and gets zeros, then the kept rows are scored
 
 
 def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
@@ -375,7 +413,7 @@ def private_names(tree: ast.AST, of_self: set[str]) -> Iterator[str]:
             yield from (one.name for one in node.body if isinstance(one, ast.FunctionDef) and one.name in of_self)
 
 
-def test_only_the_adapter_uses_private_members_of_trl_and_transformers() -> None:
+def test_only_the_adapters_use_private_members_of_trl_and_transformers() -> None:
     """And no attribute of a trainer of ours has by accident the name of one of TRL's."""
     package, trls = ROOT / "ragen_trl", of_trl() - OF_THE_CARD
     found = set()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from ragen_trl import StarPOConfig, StarPOSConfig, evaluate
+from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm_engines import (
@@ -144,6 +144,10 @@ PLAIN: dict[str, Any] = {
 }
 
 
+# An engine that is as far off as here would stop the run.
+OFF: dict[str, Any] = {**PLAIN, "sampler_check": "warn"}
+
+
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
 def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str
@@ -151,7 +155,7 @@ def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     """An engine that calls all tokens half as likely as they are: ratio 2, twice the step; beyond 3 it is cut off."""
     steps = {}
     for offset in (0.0, math.log(0.5), math.log(0.1)):
-        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **PLAIN)
+        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **OFF)
         fake_of(trainer).offset = offset
         steps[offset] = step_of(trainer)
         sampled, trained = (trainer.state.log_history[0][f"filter/trajectories_{kind}"] for kind in ("sampled", "used"))
@@ -167,8 +171,43 @@ def test_no_trajectory_is_dropped_for_its_length(tmp_path: Path, monkeypatch: py
     """TRL's own default drops whole trajectories; a small difference in each of many tokens is enough."""
     fields = StarPOConfig(output_dir=str(tmp_path), use_cpu=True)
     assert fields.vllm_importance_sampling_mode == "token_truncate"
-    trainer = vllm_trainer(tmp_path, monkeypatch, **{**PLAIN, "filter_ratio": 1.0})
+    trainer = vllm_trainer(tmp_path, monkeypatch, **{**OFF, "filter_ratio": 1.0})
     fake_of(trainer).offset = -0.3  # over 4 tokens more than TRL's bound of 3
     trainer.train()
     row = trainer.state.log_history[0]
     assert row["sampling/importance_sampling_ratio/min"] == pytest.approx(math.exp(0.3), abs=1e-3)
+
+
+MODES = ["token_truncate", "token_mask", "sequence_truncate", "sequence_mask"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_ratios_and_their_metrics_are_trls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """TRL's own of the same trajectories, which it computes outside training, with some of them out of bounds."""
+    trls: list[dict[str, Any]] = []
+
+    class Both(StarPOTrainer):
+        def score_trajectories(self, rows: Any, played: Any) -> Any:
+            self.model.eval()
+            trls.append(super().score_trajectories(rows, played)[0])
+            self.model.train()
+            return super().score_trajectories(rows, played)
+
+        def _learn_from(self, rollout: Any, kept: Any) -> Any:
+            trls.append(super()._learn_from(rollout, kept))
+            return trls[-1]
+
+    bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
+    options = {"vllm_importance_sampling_mode": mode, "max_steps": 1, "max_reply_length": 3, **bounds}
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=Both, **options)
+    fake_of(trainer).offset = -0.2 if "token" in mode else -0.03
+    trainer.train()
+    theirs, ours = trls
+    mask = (theirs["completion_mask"] * theirs["tool_mask"]).bool()
+    ratios = [batch["importance_sampling_ratio"] for batch in (theirs, ours)]
+    assert ratios[0].shape == ratios[1].shape == (mask.shape if "token" in mode else (len(mask), 1))
+    torch.testing.assert_close(ratios[1], ratios[0])
+    assert ("token" in mode) == (len(ratios[0][mask if "token" in mode else slice(None)].unique()) == 1)
+    evaluated = {name: values[0] for name, values in trainer._metrics["eval"].items() if name.startswith("sampling/")}
+    logged = {name: value for name, value in trainer.state.log_history[0].items() if name in evaluated}
+    assert len(logged) == 5 and logged == pytest.approx(evaluated, rel=1e-4)

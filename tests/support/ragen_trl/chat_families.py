@@ -4,10 +4,14 @@ The vocabularies are 256 bytes and the special tokens; what is tested is how a t
 does not depend on the learnt merges. Template texts come from TRL where it ships them.
 """
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from trl import chat_template_utils as trl_templates
 
 CHATML = (
@@ -141,3 +145,27 @@ FAMILIES: dict[str, Family] = {
         eos="<|endoftext|>",
     ),
 }
+
+
+def bundled_templates() -> list[str]:
+    """Names of the chat templates that TRL ships, without its training versions of them."""
+    return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
+
+
+def bundled_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """A tokenizer with a template that TRL ships, and with the control tokens that the template's text names."""
+    template = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+    specials = sorted(set(_CONTROL.findall(template)) | {"<eos>"})
+    tokenizer = byte_tokenizer(template, tuple(specials), "<eos>")
+    tokenizer.bos_token = "<bos>" if "<bos>" in specials else "<eos>"  # some templates write it by its name
+    return tokenizer
+
+
+def control_counts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> Counter[str]:
+    """How often each added token occurs."""
+    added = tokenizer.added_tokens_decoder
+    return Counter(added[token].content for token in ids if token in added)
+
+
+_FOLDER = Path(trl_templates.__file__).parent / "chat_templates"
+_CONTROL = re.compile(r"<\|[\w/]+\|?>|<\w+\|>|<｜[^>｜]+｜>|<(?:start|end)_of_\w+>|<bos>|</s>|\[gMASK\]|<sop>")

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from ragen_envs import AgentTurns, TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trainers.observers import RolloutEvent
@@ -48,7 +48,10 @@ def small_model(seed: int = 0) -> PreTrainedModel:
     return build_tiny_model(TOKENIZER, seed, hidden_size=32, num_layers=2)
 
 
-_ARGUMENTS = ("reward_funcs", "callbacks", "peft_config", "train_dataset")
+_ARGUMENTS = (
+    *("reward_funcs", "callbacks", "peft_config", "train_dataset", "eval_dataset", "optimizers"),
+    *("reward_processing_classes", "quantization_config", "tools", "rollout_func", "environment_factory"),
+)
 
 
 def small_trainer(
@@ -173,26 +176,14 @@ def rollout_of(
         weights=torch.tensor(weights or [1.0] * len(columns)),
         summaries=[TrajectorySummary.of(*of) for of in zip(trajectories, names, tasks, strict=True)],
         group_size=group_size,
-        batch=generation_batch(here),
+        pad_id=0,
     )
 
 
 def generation_batch(trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-    """TRL's tensors: prompts padded on the left, completions on the right, and ``tool_mask`` with 1."""
-    output = to_rollout_output(trajectories)
-
-    def padded(rows: list[list[Any]], filler: float, left: bool = False) -> torch.Tensor:
-        side = "left" if left else "right"
-        tensors = [torch.tensor(row) for row in rows]
-        return torch.nn.utils.rnn.pad_sequence(tensors, True, filler, padding_side=side)
-
+    """TRL's tensors, with advantages of 0."""
     return {
-        "prompt_ids": padded(output["prompt_ids"], 0, left=True),
-        "prompt_mask": padded([[1] * len(row) for row in output["prompt_ids"]], 0, left=True),
-        "completion_ids": padded(output["completion_ids"], 0),
-        "completion_mask": padded([[1] * len(row) for row in output["completion_ids"]], 0),
-        "tool_mask": padded(output["env_mask"], 1),
-        "sampling_per_token_logps": padded(output["logprobs"], 0.0),
+        **trajectory_batch(trajectories, 0),
         "advantages": torch.zeros(len(trajectories)),
         "num_items_in_batch": torch.tensor(0),
     }

@@ -1,0 +1,34 @@
+"""What importance ratios make good for: the sampler (vLLM) computes log-probabilities a little differently."""
+
+import torch
+
+
+def sampler_ratio(
+    trained: torch.Tensor,
+    sampled: torch.Tensor,
+    mask: torch.Tensor,
+    mode: str,
+    low: float | None = None,
+    high: float | None = None,
+) -> torch.Tensor:
+    r"""TRL's importance ratio of the policy that is trained to the one that sampled, cut off at bounds.
+
+    .. math:: w_t = \frac{\pi_{old}(y_t)}{\pi_{sampler}(y_t)}, \quad w = \prod_{t:\,m_t = 1} w_t
+
+    Args:
+        trained: (B, T) log-probabilities as the trainer computes them, nats.
+        sampled: (B, T) the same as the sampler gave them. NaN, for a token that it could not score, is no correction.
+        mask: (B, T), 1 at sampled tokens.
+        mode: "token_truncate" or "token_mask" for the ratio of each token, "sequence_truncate" or "sequence_mask" for
+            that of each row. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
+        low: Lower bound; ``None``: none.
+        high: Upper bound; ``None``: none.
+
+    Returns:
+        (B, T) for tokens, (B, 1) for rows; 1 at environment tokens.
+    """
+    level, treatment = mode.split("_")
+    difference = ((trained - sampled) * mask).nan_to_num(nan=0.0)
+    ratio = (difference.sum(dim=1, keepdim=True) if level == "sequence" else difference).exp()
+    bounded = ratio.clamp(low, high) if (low, high) != (None, None) else ratio
+    return bounded if treatment == "truncate" else ratio.masked_fill(ratio != bounded, 0.0)

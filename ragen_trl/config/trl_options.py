@@ -1,0 +1,175 @@
+"""What becomes of each option of TRL's ``GRPOConfig`` and of each argument of its ``GRPOTrainer``: the one declaration.
+
+The configuration refuses by it, and the table of docs/trl_options.md is made of it. Every field of TRL's configuration
+is in exactly one of `TRAINED`, `WITH_VLLM`, `PASSED_ON`, `REFUSED` and `NO_EFFECT`; a test holds that.
+"""
+
+from typing import Any, NamedTuple
+
+
+class Refused(NamedTuple):
+    """An option that rollouts do not honour.
+
+    Attributes:
+        only: The one value that is accepted.
+        instead: What to do instead.
+    """
+
+    only: Any
+    instead: str
+
+
+REFUSED: dict[str, Refused] = {
+    "min_p": Refused(None, "use temperature, top_k or top_p"),
+    "repetition_penalty": Refused(1.0, "use temperature, or a reward function against repetition"),
+    "generation_kwargs": Refused(None, "use temperature, top_k, top_p, max_reply_length and stop_at_answer"),
+    "cache_implementation": Refused(None, "the KV cache is kept over all turns anyway; for speed use use_vllm=True"),
+    "pad_to_multiple_of": Refused("auto", "rows of like length are put together, and cut to the longest"),
+    "mask_truncated_completions": Refused(
+        False, "raise max_completion_length, or set cut_penalty, the price of a reply that a token limit cuts"
+    ),
+    "disable_dropout": Refused(True, "dropout would score replies in another network than the one that sampled them"),
+    "max_tool_calling_iterations": Refused(None, "use max_turns, max_actions_per_turn and max_actions"),
+    "use_transformers_continuous_batching": Refused(False, "for speed use use_vllm=True"),
+    "transformers_continuous_batching_config": Refused(None, "for speed use use_vllm=True"),
+    "use_transformers_paged": Refused(False, "for speed use use_vllm=True"),
+    "vllm_enable_sleep_mode": Refused(
+        False, "lower vllm_gpu_memory_utilization, or give vLLM a GPU of its own with vllm_mode='server'"
+    ),
+    "vllm_structured_outputs_regex": Refused(None, "force_reply_prefix starts each reply; format_penalty fines others"),
+    "ds3_gather_for_generation": Refused(
+        True,
+        "with ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more turns would "
+        "wait for the others for ever; where memory is short use LoRA",
+    ),
+    "neftune_noise_alpha": Refused(
+        None, "noise in training makes other log-probabilities than those sampled from; use temperature or entropy_coef"
+    ),
+    "remove_unused_columns": Refused(False, "rows need their seed, and reward functions get all other columns"),
+    "auto_find_batch_size": Refused(False, "lower per_device_train_batch_size, and raise gradient_accumulation_steps"),
+    "fsdp": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
+    "fsdp_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
+    "parallelism_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
+}
+"""Refused when the configuration is made, unless they have the value ``only``, or ``None``, which TRL makes of some."""
+
+NO_EFFECT: dict[str, str] = {
+    "log_multimodal": "there are no pictures",
+    "label_smoothing_factor": "as in GRPOTrainer, which has no labels",
+    "label_names": "as in GRPOTrainer, which has no labels",
+    "prediction_loss_only": "as in GRPOTrainer, which has no compute_metrics",
+    "include_for_metrics": "as in GRPOTrainer, which has no compute_metrics",
+    "batch_eval_metrics": "as in GRPOTrainer, which has no compute_metrics",
+    "eval_do_concat_batches": "as in GRPOTrainer, which has no compute_metrics",
+    "eval_use_gather_object": "as in GRPOTrainer, which has no compute_metrics",
+    "include_num_input_tokens_seen": "as in GRPOTrainer, which always logs num_tokens",
+    "average_tokens_across_devices": "as in GRPOTrainer; losses are always averaged over all processes",
+    "train_sampling_strategy": "as in GRPOTrainer, whose sampler keeps groups together",
+    "length_column_name": "as in GRPOTrainer, whose sampler keeps groups together",
+    "data_seed": "as in GRPOTrainer; the order follows seed",
+    "do_train": "as in Transformers: for scripts of your own",
+    "do_predict": "as in Transformers: for scripts of your own",
+    "resume_from_checkpoint": "as in Transformers: pass it to train()",
+    "local_rank": "as in Transformers: the launcher sets it",
+}
+"""Accepted, and nothing comes of them."""
+
+# Set to another value in a training run of the tests.
+TRAINED = (
+    *"output_dir model_init_kwargs trust_remote_code cast_lm_head_to_fp32 num_generations".split(),
+    *"num_generations_eval max_completion_length shuffle_dataset generation_batch_size steps_per_generation".split(),
+    *"temperature top_p top_k beta num_iterations epsilon delta epsilon_high sapo_temperature_neg".split(),
+    *"sapo_temperature_pos vespo_k_pos vespo_lambda_pos vespo_k_neg vespo_lambda_neg importance_sampling_level".split(),
+    *"reward_weights multi_objective_aggregation scale_rewards loss_type sync_ref_model ref_model_mixup_alpha".split(),
+    *"ref_model_sync_steps top_entropy_quantile entropy_coef use_adaptive_entropy entropy_coef_min".split(),
+    *"entropy_coef_max entropy_coef_delta entropy_target off_policy_mask_threshold use_bias_correction_kl".split(),
+    *"log_completions num_completions_to_print log_unique_prompts per_device_train_batch_size".split(),
+    *"num_train_epochs max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps optim".split(),
+    *"weight_decay adam_beta1 adam_beta2 adam_epsilon gradient_accumulation_steps max_grad_norm bf16".split(),
+    *"gradient_checkpointing gradient_checkpointing_kwargs torch_compile torch_compile_backend".split(),
+    *"torch_empty_cache_steps logging_strategy logging_steps logging_first_step logging_nan_inf_filter".split(),
+    *"disable_tqdm report_to run_name eval_strategy eval_steps eval_delay per_device_eval_batch_size".split(),
+    *"eval_on_start eval_accumulation_steps do_eval save_only_model save_strategy save_steps".split(),
+    *"save_total_limit load_best_model_at_end metric_for_best_model greater_is_better full_determinism seed".split(),
+    *"use_cpu dataloader_drop_last dataloader_num_workers dataloader_pin_memory".split(),
+    *"dataloader_persistent_workers dataloader_prefetch_factor skip_memory_metrics chat_template_kwargs".split(),
+)
+
+# Used in the tests with a vLLM engine, in part a fake one; what is for a server, with a server of the tests.
+WITH_VLLM = (
+    *"use_vllm vllm_mode vllm_server_base_url vllm_max_model_length vllm_tensor_parallel_size".split(),
+    *"vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max".split(),
+)
+
+# TRL or Transformers alone reads them; the tests only make a configuration with them.
+PASSED_ON = (
+    *"router_aux_loss_coef vllm_model_impl vllm_server_host vllm_server_port".split(),
+    *"vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization vllm_importance_sampling_clip_min".split(),
+    *"vllm_importance_sampling_cap log_completions_hub_repo optim_args optim_target_modules fp16".split(),
+    *"bf16_full_eval fp16_full_eval tf32 activation_checkpointing activation_checkpointing_kwargs".split(),
+    *"torch_compile_mode use_liger_kernel liger_kernel_config use_cache log_on_each_node log_level".split(),
+    *"log_level_replica project trackio_space_id trackio_bucket_id trackio_static_space_id".split(),
+    *"save_on_each_node enable_jit_checkpoint push_to_hub hub_token hub_private_repo hub_model_id".split(),
+    *"hub_strategy hub_always_push hub_revision ignore_data_skip".split(),
+    *"restore_callback_states_from_checkpoint accelerator_config dataloader_multiprocessing_context".split(),
+    *"dataloader_in_order ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers".split(),
+    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug".split(),
+)
+
+NOTES: dict[str, str] = {
+    "max_completion_length": "tokens of a whole trajectory after its first prompt; max_reply_length is for one reply",
+    "num_generations": "the group size; 1 is enough with a critic and in A\\*-PO",
+    "max_steps": "unset: 200, or as many as num_train_epochs makes",
+    "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
+    "shuffle_dataset": "off where the rows have an order: data sets, several environments, num_train_seeds",
+    "entropy_coef": "a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
+    "use_adaptive_entropy": "not with a filter of groups",
+    "reward_weights": "the environment's return comes first",
+    "loss_type": "'bnpo' not with a filter of groups",
+    "fp16": "not with a filter of groups or a critic's warm-up",
+    "vllm_tensor_parallel_size": "more than 1 only with vllm_mode='server'",
+    "eval_strategy": "each row of the evaluation counts once, whatever the batches",
+    "bf16": "unset: on where the hardware has it; TRL's default stops where it has not",
+    "dataloader_pin_memory": "unset: where there is a GPU",
+    "torch_compile": "the training pass is compiled; turns are played with the same weights, not compiled",
+    "deepspeed": "ZeRO-2; see docs/several_gpus.md",
+    "use_liger_kernel": "deprecated in TRL",
+    "vllm_importance_sampling_cap": "deprecated in TRL; use vllm_importance_sampling_clip_max",
+}
+"""Remarks on options that work."""
+
+ARGUMENTS: dict[str, str] = {
+    "model": "works",
+    "reward_funcs": "works; added to the environment's return",
+    "args": "a StarPOConfig or one of its kinds",
+    "train_dataset": "works; rows are start states (env, seed, kwargs) instead of prompts; streamed ones are refused",
+    "eval_dataset": "works; rows are start states; streamed ones are read to their end",
+    "processing_class": "works, for a tokenizer",
+    "reward_processing_classes": "works",
+    "callbacks": "works",
+    "optimizers": "works",
+    "quantization_config": "works",
+    "peft_config": "works",
+}
+"""Arguments of ``GRPOTrainer`` that exist here, too, and what they mean. The second one here is ``env``."""
+
+REFUSED_ARGUMENTS: dict[str, str] = {
+    "tools": "actions are free text here: write an environment (ragen_envs.TextEnv) and pass it as env",
+    "rollout_func": "override the hook rollout(starts, envs, policy) in a subclass, see docs/your_own_trainer.md",
+    "environment_factory": "pass a function that makes a Gymnasium environment as env",
+}
+"""Arguments of ``GRPOTrainer`` that are refused, with what to do instead."""
+
+
+def check_refused(args: Any) -> None:
+    """Raise ``ValueError``, with the value and what to do instead, for an option that rollouts do not honour.
+
+    Args:
+        args: A ``StarPOConfig``, before TRL has replaced values.
+    """
+    for name, refused in REFUSED.items():
+        if getattr(args, name) not in (refused.only, None):
+            raise ValueError(
+                f"{name} is {getattr(args, name)!r}, which rollouts do not honour; leave {refused.only!r}: "
+                f"{refused.instead}"
+            )

@@ -1,0 +1,173 @@
+"""The arguments of a trainer that TRL's users know: what becomes of reward functions, and what is refused by name.
+
+Left out: the options of TRL's configuration, which are in ``config/trl_options.py``.
+"""
+
+import inspect
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import gymnasium
+import torch
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel
+from trl.trainer.utils import get_callable_name
+
+from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.env_pool import EnvSpec, EnvSpecError
+
+RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
+"""As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
+
+# What TRL's trainers call reward functions with; a maker of environments has no such parameter.
+_OF_REWARDS = {"prompts", "completions", "completion_ids", "trajectory", "episode_return"}
+_ORDER = (
+    "GRPOTrainer's order is (model, reward_funcs, args, train_dataset), that of this trainer is (model, env, args, "
+    "processing_class): name them, reward_funcs=…, train_dataset=…"
+)
+
+
+class ArgumentError(UserError, TypeError):
+    """A trainer's argument is of the wrong kind, or is one of TRL's that this package replaces."""
+
+
+def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any]) -> None:
+    """Refuse arguments in GRPOTrainer's order, and those of GRPOTrainer that do not exist here.
+
+    Args:
+        env: As the trainer got it.
+        processing_class: As the trainer got it.
+        refused: TRL's arguments that are refused unless they are ``None``.
+
+    Raises:
+        ArgumentError: With the remedy.
+        EnvSpecError: If ``env`` is a reward function or a reward model.
+    """
+    for name, value in refused.items():
+        if value is not None:
+            raise ArgumentError(f"{name} is given; {REFUSED_ARGUMENTS[name]}")
+    if isinstance(processing_class, Dataset | IterableDataset | dict):
+        raise ArgumentError(f"processing_class is a {type(processing_class).__name__}. {_ORDER}")
+    for one in env if isinstance(env, list | tuple) else [env]:
+        reason = _no_environment(one)
+        if reason:
+            raise EnvSpecError(f"env is {_called(one)}, {reason}. {_ORDER}")
+
+
+def _no_environment(env: Any) -> str:
+    """Why this cannot make environments; empty if it may."""
+    if isinstance(env, torch.nn.Module):
+        return "a model"
+    if env is None or isinstance(env, str | EnvSpec | gymnasium.Env) or not callable(env):
+        return ""
+    if inspect.iscoroutinefunction(env):
+        return "an asynchronous function"
+    parameters = _parameters(env)
+    plain = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in plain]
+    if needed or _OF_REWARDS & {one.name for one in parameters}:
+        return (
+            f"a function of {', '.join(needed or (one.name for one in parameters))}, as reward functions are; one that "
+            "makes an environment is called without arguments"
+        )
+    return ""
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # builtins without a signature
+        return []
+
+
+def listed_rewards(reward_funcs: Any) -> list[RewardFunction]:
+    """Reward functions as a list; a text or a path is one model.
+
+    Raises:
+        ArgumentError: If there is something that is none.
+    """
+    single = isinstance(reward_funcs, str | os.PathLike) or callable(reward_funcs)
+    given = [reward_funcs] if single else list(reward_funcs or [])
+    for one in given:
+        if not (isinstance(one, str | os.PathLike) or callable(one)):
+            raise ArgumentError(
+                f"reward_funcs has {one!r}; give functions, reward models, or the path or hub id of a reward model"
+            )
+    return [os.fspath(one) if isinstance(one, os.PathLike) else one for one in given]
+
+
+def reward_name(function: RewardFunction) -> str:
+    """The name of a reward function in TRL's metrics, before `unique_reward_names`."""
+    if isinstance(function, str | torch.nn.Module):
+        path = function if isinstance(function, str) else function.config.name_or_path
+        return str(path).rstrip("/").rpartition("/")[2]
+    return str(get_callable_name(function))
+
+
+def unique_reward_names(names: Sequence[str]) -> list[str]:
+    """Different names for metrics: those that come several times are numbered.
+
+    Example:
+        >>> unique_reward_names(["environment_return", "length", "length"])
+        ['environment_return', 'length_1', 'length_2']
+    """
+    counts, used, found = Counter(names), Counter[str](), []
+    for name in names:
+        used[name] += 1
+        found.append(name if counts[name] == 1 else f"{name}_{used[name]}")
+    return found if len(set(found)) == len(found) else [f"{name}_{place}" for place, name in enumerate(names)]
+
+
+def aligned_processing_classes(given: Any, count: int) -> list[Any] | None:
+    """TRL's list of tokenizers of reward models, with one for the environment's return, which needs none.
+
+    Args:
+        given: A tokenizer, or a list of them.
+        count: Reward functions that the user gave.
+
+    Raises:
+        ArgumentError: If there are not as many.
+    """
+    if given is None:
+        return None
+    classes = given if isinstance(given, list) else [given]
+    if len(classes) != count:
+        raise ArgumentError(
+            f"there are {len(classes)} reward_processing_classes for {count} reward_funcs; give one each, None for a "
+            "function"
+        )
+    return [None, *classes]
+
+
+def check_columns(functions: Sequence[Any], missing: Sequence[str]) -> None:
+    """Refuse evaluation rows without the columns that reward functions may read.
+
+    A function reads those that its parameters name, or all of them by ``**columns``; by ``**_`` it reads none.
+
+    Args:
+        functions: The user's reward functions.
+        missing: Columns of the training rows that the evaluation's do not have.
+
+    Raises:
+        ArgumentError: With the function, the columns and the remedy.
+    """
+    for function in functions:
+        if not missing or isinstance(function, str | torch.nn.Module):
+            continue
+        parameters = _parameters(function)
+        named = [one.name for one in parameters if one.name in missing]
+        takes_all = any(one.kind is one.VAR_KEYWORD and not one.name.startswith("_") for one in parameters)
+        if named or takes_all:
+            columns = ", ".join(named or missing)
+            raise ArgumentError(
+                f"reward function {reward_name(function)} may read {columns} of train_dataset, which the rows of the "
+                "evaluation do not have; pass eval_dataset with env, seed and these columns, take the columns out of "
+                "train_dataset, or write **_ for columns that the function does not read"
+            )
+
+
+def _called(one: Any) -> str:
+    return f"a {type(one).__name__}" if isinstance(one, torch.nn.Module) else str(get_callable_name(one))

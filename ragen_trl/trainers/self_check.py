@@ -1,0 +1,133 @@
+"""Does the trainer compute what the sampler did? The tokens of the first rollout tell, before anything is learnt.
+
+Before the first update on a rollout, the policy that is trained is the policy that sampled. So both must give every
+sampled token the same log-probability, up to rounding. Where they do not, the ratio and the log-ratio of every loss
+here are wrong from the start, and nothing else shows it: rewards come in, and the loss falls. The figures come from
+the forward pass of the loss itself, so that the check costs nothing. Left out: rows for which the sampler gave no
+log-probabilities at all (a script's), and single tokens for which it gave NaN.
+"""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+
+from ragen_trl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+class SamplerMismatchError(UserError, RuntimeError):
+    """The trainer's log-probabilities of sampled tokens are not those at which they were sampled."""
+
+
+class Tolerance(NamedTuple):
+    """Largest gaps that rounding explains, in nats.
+
+    Attributes:
+        mean: Of the mean over tokens.
+        largest: Of a single token; low precision has a long tail there, so that the mean decides.
+        why: What rounds.
+    """
+
+    mean: float
+    largest: float
+    why: str
+
+
+EXACT = Tolerance(1e-3, 0.05, "float32 on both sides; 65 kinds of models reach 3e-5 at most")
+FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in another order in passes of another shape")
+BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
+OTHER_KERNELS = Tolerance(0.1, math.inf, "vLLM has kernels of its own, and computes in half precision unless asked")
+QUANTISED = Tolerance(0.1, math.inf, "quantised weights are scaled by blocks, and activations by rows of a pass")
+
+
+def tolerance_for(precision: str, quantised: bool, vllm: bool) -> Tolerance:
+    """How far the trainer may be from the sampler.
+
+    Args:
+        precision: "float32", "float16" (TF32 as well, which has as many bits) or "bfloat16": the trainer's.
+        quantised: Whether the model's weights are in 8 or 4 bits.
+        vllm: Whether vLLM samples, in whatever precision it was started with.
+    """
+    if vllm:
+        return OTHER_KERNELS
+    if quantised:
+        return QUANTISED
+    return {"float32": EXACT, "float16": FLOAT16, "bfloat16": BFLOAT16}[precision]
+
+
+class Gap(NamedTuple):
+    """How far the log-probabilities of two computations are apart, in nats.
+
+    Attributes:
+        tokens: How many tokens were compared.
+        mean: The mean |difference|.
+        largest: The largest |difference|.
+        position: Where that token is in its trajectory; the first token is 0.
+    """
+
+    tokens: int
+    mean: float
+    largest: float
+    position: int
+
+    @staticmethod
+    def of(parts: torch.Tensor) -> "Gap":
+        """The gap over all processes, from (processes · 4,) results of `measure_gap`."""
+        rows = parts.view(-1, 4)
+        tokens = rows[:, 0].sum().item()
+        _, _, largest, position = rows[rows[:, 2].argmax()].tolist()
+        return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), largest, int(position))
+
+
+def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
+    """The gap on this process, to be gathered and given to `Gap.of`.
+
+    Args:
+        logprobs: (B, T) the trainer's, in nats.
+        batch: TRL's tensors of these rows: the sampler's log-probabilities, and the masks.
+        slack: By how much the sampler's may be larger. vLLM normalises what top-k and top-p leave.
+
+    Returns:
+        (4,) float32: number of tokens, sum of |difference|, largest |difference|, and its position.
+    """
+    sampled, mask = batch["sampling_per_token_logps"], batch["completion_mask"] * batch["tool_mask"]
+    known = (sampled.float() * mask != 0).any(dim=1, keepdim=True)
+    used = mask.bool() & known & ~sampled.isnan()
+    difference = (logprobs.detach().float() - sampled.float()).nan_to_num(math.inf, math.inf, math.inf)
+    gap = torch.where(difference < 0, (-difference - slack).clamp(min=0), difference)
+    gap = torch.where(used, gap, torch.zeros_like(gap))
+    if not gap.numel():
+        return gap.new_zeros(4)
+    place = gap.argmax()
+    row, column = place // gap.shape[1], place % gap.shape[1]
+    position = (batch["prompt_mask"][row].sum() + column).float()
+    return torch.stack([used.sum().float(), gap.sum(), gap.flatten()[place], position])
+
+
+def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
+    """Raise `SamplerMismatchError`, or warn, if a gap is more than rounding.
+
+    Args:
+        gap: Of all processes, so that all of them raise.
+        allowed: Of this run's precision.
+        model: The model's name or type.
+        stop: Whether to raise.
+    """
+    if gap.mean <= allowed.mean and gap.largest <= allowed.largest:
+        return
+    message = (
+        f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "
+        f"first rollout they differ by {gap.mean:.3g} nats in the mean and by {gap.largest:.3g} at most (token "
+        f"{gap.position} of its trajectory), where {allowed.mean:g} and {allowed.largest:g} are allowed "
+        f"({allowed.why}). Every loss would start from wrong ratios. Take a model that docs/models.md lists; if the "
+        "model has noise in training (a router's jitter), set it to 0 in its configuration; with vLLM, start the "
+        "engine with this run's model in this run's precision. If your rollout hook plays another policy on purpose, "
+        "set sampler_check='warn'"
+    )
+    if stop:
+        raise SamplerMismatchError(message)
+    logger.warning("%s", message)

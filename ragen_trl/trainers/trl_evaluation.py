@@ -1,0 +1,123 @@
+"""TRL's evaluation during training, so that every row counts once: what `trl_adapter` is for the rest of TRL.
+
+TRL averages the figures of batches without regard to their sizes: 1 success in a batch of 8 and 2 in the last batch, of
+2, made 0.5625 instead of 0.3. A launch of several processes also repeats rows to fill up the last batch. Here
+`EvaluationTotals` collects the rows, and TRL logs what comes out. What TRL 1.16 and Transformers do, held by
+``tests/ragen_trl/trainers/test_trl_evaluation.py``:
+
+- ``evaluation_loop`` calls ``prediction_step`` with the batches in the order of the rows, process by process, then
+  writes ``<prefix>_loss``; ``evaluate`` logs after it, and then TRL takes the means of ``_metrics["eval"]``;
+- ``prediction_step`` calls ``_generate_and_score_completions``, then ``_compute_loss``, and both add to ``_metrics``;
+- the figures of rewards and completions are those that `EvaluationTotals` repeats;
+- ``_eval_dataloaders`` keeps a loader of earlier rows where ``dataloader_persistent_workers`` is set.
+"""
+
+from statistics import fmean
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from trl import GRPOTrainer
+
+from ragen_trl.trainers.evaluation_totals import EvaluationTotals
+
+# Losses that TRL averages over rows; the others are means over tokens.
+_ROW_MEANS = ("grpo", "sapo", "dr_grpo", "luspo")
+
+
+class TRLEvaluation(GRPOTrainer):  # type: ignore[misc]
+    """TRL's ``GRPOTrainer`` with an evaluation in which every row counts once."""
+
+    _evaluated: EvaluationTotals | None = None  # while an evaluation runs
+
+    def get_eval_dataloader(self, eval_dataset: str | Dataset | None = None) -> DataLoader[Any]:
+        """As in TRL, but persistent workers never serve the rows of an earlier call."""
+        vars(self).get("_eval_dataloaders", {}).pop("eval", None)
+        loader: DataLoader[Any] = super().get_eval_dataloader(eval_dataset)
+        return loader
+
+    def evaluation_loop(
+        self,
+        dataloader: DataLoader[Any],
+        description: str,
+        prediction_loss_only: bool | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> Any:
+        """As in TRL. Figures of a data set with a name get the name, as its loss does (``eval_name_success``)."""
+        rows = len(dataloader.dataset) * self.num_generations_eval  # type: ignore[arg-type]
+        self._evaluated = totals = EvaluationTotals(rows)
+        try:
+            output = super().evaluation_loop(
+                dataloader, description, prediction_loss_only, ignore_keys, metric_key_prefix
+            )
+        finally:
+            self._evaluated = None
+        name = metric_key_prefix.removeprefix("eval_") + "_" if metric_key_prefix.startswith("eval_") else ""
+        logged = self._metrics["eval"]
+        logged.clear()
+        scale = self.args.scale_rewards
+        figures = totals.figures(self.reward_func_names, self.reward_weights, self.num_generations_eval, scale)
+        for key, value in figures.items():
+            logged[name + key].append(value)
+        total, weight = self.accelerator.reduce(totals.loss.float().to(self.accelerator.device), "sum").tolist()
+        output.metrics[f"{metric_key_prefix}_loss"] = total / weight if weight else 0.0
+        return output
+
+    def real_rows(self, rows: int) -> int:
+        """How many of the first rows of this process's evaluation batch are no repetition."""
+        totals = self._evaluated
+        return rows if totals is None else totals.real(rows, self.accelerator.process_index)
+
+    @property
+    def rows_evaluated(self) -> int:
+        """Rows of all processes before the present batch of an evaluation."""
+        return 0 if self._evaluated is None else self._evaluated.seen
+
+    def record_evaluated(self, sums: dict[str, float]) -> bool:
+        """Add a batch's sums of `metrics.rollout_sums` to the evaluation; false if none runs."""
+        if self._evaluated is not None:
+            self._evaluated.add_played(sums)
+        return self._evaluated is not None
+
+    def _record_rewards(self, rewards: torch.Tensor) -> None:
+        """Add the rewards (B, F) of a batch on all processes to an evaluation that runs."""
+        if self._evaluated is not None:
+            self._evaluated.add_rewards(rewards)
+
+    def _finish_batch(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Add a batch that was played and scored to an evaluation that runs, and mask repeated rows in its loss."""
+        totals = self._evaluated
+        if totals is None:
+            return batch
+        ids, mask = batch["completion_ids"], batch["completion_mask"].clone()
+        real = self.real_rows(len(ids))
+        last = ids.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)
+        ends = torch.tensor([*self.eos_token_ids, self._tokenizer.pad_token_id], device=ids.device)
+        lengths, ended = (mask * batch["tool_mask"]).sum(dim=1), torch.isin(last, ends)
+        rows = min(len(ids) * self.accelerator.num_processes, totals.rows - totals.seen)
+        totals.add_batch(self._drained(), rows)
+        totals.add_lengths(self.accelerator.gather(lengths), self.accelerator.gather(ended))
+        mask[real:] = 0
+        tokens = lengths[:real].sum() * self.accelerator.num_processes  # TRL divides it by the processes
+        return {**batch, "completion_mask": mask, "num_items_in_batch": tokens, "real_rows": real}
+
+    def _record_loss(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
+        """Add the loss of a batch, TRL's, to an evaluation that runs."""
+        if self._evaluated is not None:
+            tokens = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
+            self._evaluated.add_batch(self._drained(), self.accelerator.reduce(tokens, "sum").item())
+            if self.loss_type in _ROW_MEANS:
+                counted, weight = len(inputs["completion_ids"]), inputs["real_rows"]
+            else:
+                counted = weight = int(tokens.item())
+            self._evaluated.add_loss(loss.item(), counted, weight)
+        return loss
+
+    def _drained(self) -> dict[str, float]:
+        """What TRL logged of this batch and has not averaged yet."""
+        logged = self._metrics["eval"]
+        figures = {name: fmean(values) for name, values in logged.items() if values}
+        logged.clear()
+        return figures
