@@ -134,6 +134,9 @@ def without_play(trainer: type[StarPOTrainer], workload: Workload, by_length: bo
         def _regroup(self, micro_batches: Any) -> Any:
             return super()._regroup(micro_batches) if by_length else micro_batches
 
+        def _check_sampler(self, logprobs: Any, inputs: Any) -> None:
+            """Nothing was sampled that could be compared."""
+
     return WithoutPlay
 
 

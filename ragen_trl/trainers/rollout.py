@@ -183,7 +183,8 @@ class RolloutTrainer(TRLAdapter):
         """Rows for TRL's evaluation, from the user's if there are any; ``None`` if none is asked for."""
         if given is None:
             return self._default_rows() if args.eval_strategy != "no" else None
-        if args.num_eval_seeds != type(args).num_eval_seeds:
+        rows = len(given) if isinstance(given, Dataset) else None
+        if args.num_eval_seeds not in (type(args).num_eval_seeds, rows):
             raise ArgumentError(
                 f"num_eval_seeds is {args.num_eval_seeds}, but the rows of eval_dataset decide that; leave it unset"
             )
