@@ -47,8 +47,7 @@ def add_step_totals(
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     repeats = max(1, accumulation_steps // len(micro_batches))
     masks = [batch["completion_mask"] for batch in micro_batches]
-    device = masks[0].device
-    counts = total(float64_tensor(_local_counts(micro_batches), device)).float().to(device)
+    counts = total(float64_tensor(_local_counts(micro_batches), masks[0].device)).to(masks[0].device, torch.float32)
     for index, batch in enumerate(micro_batches):
         first = index // size * size
         of_step = counts[first : first + size]  # (micro-batches of the step, 2)
