@@ -142,7 +142,6 @@ def warm_start(
         noise["noise"] = config.noise
     _check_learnable(demonstrations)
     examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
-    use_one_device(settings)
     trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
@@ -156,7 +155,7 @@ def warm_start(
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
-    return SFTConfig(
+    settings = SFTConfig(
         output_dir=str(folder),
         per_device_train_batch_size=config.demo_batch_size,
         learning_rate=config.demo_learning_rate,
@@ -175,6 +174,8 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SF
         disable_tqdm=True,
         dataloader_pin_memory=args.dataloader_pin_memory,
     )
+    use_one_device(settings)
+    return settings
 
 
 def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:

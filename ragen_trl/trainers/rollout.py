@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -153,10 +153,7 @@ class RolloutTrainer(TRLAdapter):
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
         self._switch_off_dropout()
-        # Not accelerator.autocast, which reads a global state that the next configuration resets.
-        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
-        device = self.accelerator.device.type
-        self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
+        self._autocast = self._precision()
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
         self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
 
@@ -244,6 +241,11 @@ class RolloutTrainer(TRLAdapter):
                 "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
                 "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
             )
+
+    def _precision(self) -> Callable[[], torch.autocast]:
+        """Not accelerator.autocast, which reads a global state that the next configuration resets."""
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        return partial(torch.autocast, self.accelerator.device.type, dtype=precision, enabled=precision is not None)
 
     def _switch_off_dropout(self) -> None:
         model = self.accelerator.unwrap_model(self.model)
