@@ -1,12 +1,17 @@
 """Do the warning signs come before success drops, and do they stay silent where it does not?
 
-    python benchmarks/warning_signs.py           # seconds: reads the finished runs of all questions
-    python benchmarks/warning_signs.py --smoke   # of the smoke runs
+    python benchmarks/warning_signs.py                          # seconds: reads the finished runs of all questions
+    python benchmarks/warning_signs.py --smoke                  # of the smoke runs
+    python benchmarks/warning_signs.py --main_job runs/frozenlake-starpo-s-seed*   # of `make train` as well
 
 Every run in ``runs/experiments`` that logged what the signs read is judged twice: by its evaluations on held-out start
 states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_alerts``). The thresholds were
 chosen on runs with seeds 0 to 2 and 10 of Sokoban and the bandit, and 42 to 44 of ToyShop; the seeds of ``collapse.py``
-are others, and the table counts them apart.
+are others, and the table counts them apart. Runs of the main job need all their checkpoints, made with ``make train
+ARGS='--save_steps 20 --save_total_limit 40'``; each is played on 256 held-out start states. The window of 20 rollouts
+by which a gain is judged was chosen on its seeds 42 and 0.
+
+A run that is not here keeps its row of the earlier results, with the commit that judged it.
 """
 
 import argparse
@@ -19,34 +24,95 @@ from typing import Any
 
 from everything import benchmarks, is_question
 from learning.store import finished, run_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ragen_trl import StarPOSConfig
+from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.monitoring.alerts import drop_step, find_alerts
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
-# Seeds of collapse.py, which nobody looked at when thresholds were chosen.
+EPISODES = 256
+# Seeds of collapse.py and of the main job that nobody looked at when thresholds were chosen.
 FRESH = (11, 12, 13)
+FRESH_MAIN_JOB = (1, 2, 3, 4)
 
 
 def main() -> None:
     """Judge what is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="of the smoke runs, written to runs/ only")
+    parser.add_argument("--main_job", type=Path, nargs="*", default=[], help="folders of finished runs of make train")
     options = parser.parse_args()
     folder = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
-    found = list(finished_runs(folder.resolve(), options.smoke))
-    rows = [{**names, **judged(run)} for names, run in found if "history" in run]
+    target = (folder if options.smoke else HERE / "results") / "warning_signs.json"
+    about = provenance()
+    found = [*finished_runs(folder.resolve(), options.smoke), *map(main_job, options.main_job)]
+    logged = [(names, run) for names, run in found if "history" in run]
+    judged_now = [{**names, **judged(run, names), "commit": about["commit"]} for names, run in logged]
+    rows, not_judged = judged_now, len(found) - len(judged_now)
+    if not options.smoke and target.exists():
+        rows, not_judged = with_earlier(rows, not_judged, json.loads(target.read_text(encoding="utf-8")))
     content = {
-        **provenance(),
+        **about,
         "command": " ".join(["python benchmarks/warning_signs.py", *sys.argv[1:]]),
         "seeds": sorted({row["seed"] for row in rows}),
-        "not_judged": len(found) - len(rows),
+        "not_judged": not_judged,
         "runs": rows,
     }
-    target = (folder if options.smoke else HERE / "results") / "warning_signs.json"
     write_atomically(target, json.dumps(content, indent=1))
-    print(f"{len(rows)} runs; written: {target}")
+    print(f"{len(judged_now)} runs judged, {len(rows) - len(judged_now)} kept; written: {target}")
+
+
+def with_earlier(
+    rows: list[dict[str, Any]], not_judged: int, earlier: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and those of the earlier results for other runs; and how many runs had logged too little."""
+    known = {run_name(row): row for row in rows}
+    before = {run_name(row): {"commit": earlier["commit"], **row} for row in earlier["runs"]}
+    return list({**before, **known}.values()), max(not_judged, earlier["not_judged"])
+
+
+def run_name(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What tells a run from all others."""
+    return tuple(row[key] for key in ("question", "task", "variant", "seed"))
+
+
+def main_job(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
+    """What a run of `make train` is called, and the run: what it logged, and how its checkpoints play.
+
+    The evaluations are kept in the run folder as ``held_out.json``.
+    """
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    stored = folder / "held_out.json"
+    if not stored.exists():
+        write_atomically(stored, json.dumps(held_out(folder, summary), indent=1))
+    names = {"question": "train", "task": "make train", "variant": "starpo_s", "label": "StarPO-S, group"}
+    run = {
+        "settings": {"seed": summary["seed"]},
+        "curve": json.loads(stored.read_text(encoding="utf-8")),
+        "history": json.loads((folder / "history.json").read_text(encoding="utf-8")),
+    }
+    return names, run
+
+
+def held_out(folder: Path, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Success of the warm start and of every checkpoint on the same held-out start states."""
+    steps = {int(path.name.removeprefix("checkpoint-")): path for path in folder.glob("checkpoint-*")}
+    played_as = load_play_options(str(folder / "model"))
+    args = StarPOSConfig(output_dir=str(folder), **{key: value for key, value in played_as.items() if key != "env"})
+    chat = make_chat(AutoTokenizer.from_pretrained(folder / "model"), make_turns(summary["env"], args), args)
+    rows = []
+    for step, model in sorted({0: folder / "warm_start", **steps}.items()):
+        policy = TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, Sampling(args.max_reply_length))
+        result = evaluate(policy, summary["env"], args, EPISODES)
+        rows.append({"step": step, "success": result.success})
+        print(f"{folder} step {step}: {result.in_words()}", flush=True)
+    return rows
 
 
 def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
@@ -65,16 +131,17 @@ def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], d
                         yield {**names, "label": question.variants[name].label}, run
 
 
-def judged(run: Mapping[str, Any]) -> dict[str, Any]:
+def judged(run: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """When success dropped, and which signs fired when."""
     steps, success = ([row[name] for row in run["curve"]] for name in ("step", "success"))
     fired = find_alerts(row for row in run["history"] if "train_runtime" not in row)
     drop = drop_step(steps, success)
     early = [sign.step for sign in fired if sign.rule.kind == "early"]
     seed = run["settings"]["seed"]
+    fresh = FRESH_MAIN_JOB if names["question"] == "train" else FRESH
     return {
         "seed": seed,
-        "calibrated": seed not in FRESH,
+        "calibrated": seed not in fresh,
         "steps": steps[-1],
         "success": [success[0], max(success), success[-1]],
         "drop": drop,

@@ -1,5 +1,6 @@
 """The table of hits and false alarms of the warning signs, from ``results/warning_signs.json``."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,19 +20,28 @@ def signs_table(content: Mapping[str, Any]) -> str:
     lines = head(
         ["runs", "dropped", "warned ≥ 10 steps before", "warned later", "not warned", "healthy", "false alarms"]
     )
+    main_job = [found for found in rows if found["question"] == "train"]
     groups = {
         "seeds that no threshold was chosen on": fresh,
         "of those, StarPO-S": [found for found in fresh if found["variant"].startswith("starpo_s")],
         "all other seeds, all questions": others,
+        **({"of all, the main job (`make train`)": main_job} if main_job else {}),
     }
     lines += [row([f"{name} ({len(group)})", *_counts(group)]) for name, group in groups.items()]
     lines += ["", *head(_HEAD), *[_row(found) for found in rows if _is_shown(found)]]
     foot = (
         f"Steps are updates. {len(rows)} runs judged; {content['not_judged']} more had logged too little. Those of "
-        "`collapse` were evaluated 20 times and more, most others 4 to 8 times, where only a deep and lasting drop is "
-        f"seen. Commit {commit(content['commit'])}."
+        "`collapse` and of the main job were evaluated 15 times and more, most others 4 to 8 times, where only a deep "
+        f"and lasting drop is seen. {_judges(content)}."
     )
     return text([*lines, "", foot])
+
+
+def _judges(content: Mapping[str, Any]) -> str:
+    """The commits that judged the runs, the one with most of them first."""
+    commits = Counter(found.get("commit", content["commit"]) for found in content["runs"])
+    said = [f"{commit(name)} ({number} runs)" for name, number in commits.most_common()]
+    return f"Commit {commit(content['commit'])}" if len(said) == 1 else f"Judged by commits {' and '.join(said)}"
 
 
 def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
@@ -45,7 +55,7 @@ def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
 
 
 def _is_shown(found: Row) -> bool:
-    return found["question"] == "collapse" or found["drop"] is not None or found["first_early"] is not None
+    return found["question"] in ("collapse", "train") or found["drop"] is not None or found["first_early"] is not None
 
 
 def _row(found: Row) -> str:

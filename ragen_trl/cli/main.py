@@ -13,11 +13,15 @@ import errno
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ragen_trl.cli.help import help_page
+from ragen_trl.cli.processes import is_main, on_processes
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
@@ -55,6 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"unknown command {command!r}; {hint}")
     if command != "report" and {"-h", "--help", "--help_all", "--help-all"} & set(options):
         return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
+    number = _num_processes(options) if command == "train" else 1
+    return on_processes(number, arguments, lambda: _run(command, options, commands))
+
+
+def _run(command: str, options: list[str], commands: Mapping[str, Callable[..., int]]) -> int:
+    """Run a command; every mistake of a user becomes a line and an exit status."""
     try:
         _quiet()
         if command == "report":
@@ -65,7 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
-        print(f"\nStopped. What is finished is kept. {REPEAT}", file=sys.stderr)
+        if is_main():
+            print(f"\nStopped. What is finished is kept. {REPEAT}", file=sys.stderr)
         return 130
     except Exception as error:
         message = _users_mistake(error)
@@ -119,8 +130,6 @@ def _train(argv: list[str], dry_run: bool) -> int:
         args.output_dir = args.output_dir or str(default_folder(run, args.seed))
         print(training_plan(run, warm, args), end="")
         return 0
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        return _fail("this command runs in one process; for several, launch a script of your own with StarPOTrainer")
     if args.use_vllm and not is_vllm_available():
         return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
@@ -130,9 +139,12 @@ def _train(argv: list[str], dry_run: bool) -> int:
     try:
         summary = train(run, warm, args, _say)
     except Interrupted as stopped:
-        write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
-        print(f"\n{stopped}", file=sys.stderr)
+        if is_main():
+            write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
+            print(f"\n{stopped}", file=sys.stderr)
         return 130
+    if not is_main():
+        return 0
     write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder))
     print(results_table(summary))
     print(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
@@ -232,23 +244,44 @@ def _disk_is_full(error: Exception) -> bool:
 
 
 def _quiet() -> None:
-    """Silence the libraries' own bars and warnings; the command shows one bar at a time."""
+    """Silence the libraries' own bars and warnings; the command shows one bar at a time, and one process warns."""
+    import logging
     import warnings
 
+    if not is_main():
+        logging.getLogger("ragen_trl").setLevel(logging.ERROR)
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     from datasets import disable_progress_bars
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
-    logging.disable_progress_bar()
+    disable_progress_bar()
     disable_progress_bars()
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    if is_main():
+        print(line, flush=True)
 
 
 def _fail(message: str) -> int:
-    print(error_line(message), file=sys.stderr)
+    """Say what is wrong. Other processes than the main one mostly repeat it, and say which they are."""
+    who = "" if is_main() else f"process {os.environ['RANK']}: "
+    print(error_line(who + message), file=sys.stderr)
     return 2
+
+
+def _num_processes(options: Sequence[str]) -> int:
+    """``num_processes``, before torch is loaded: the others are started first. What is wrong is reported later."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--num_processes")
+    parser.add_argument("--config", type=Path)
+    found, rest = parser.parse_known_args(list(options))
+    if {"--dry-run", "--dry_run"} & set(rest):
+        return 1
+    number = found.num_processes
+    if number is None and found.config is not None:
+        with suppress(OSError, ValueError, AttributeError, yaml.YAMLError):
+            number = yaml.safe_load(found.config.read_text(encoding="utf-8")).get("num_processes")
+    return int(number) if str(number).isdecimal() and int(number) > 1 else 1

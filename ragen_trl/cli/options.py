@@ -18,12 +18,14 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 import yaml
 from trl import GRPOConfig, TrlParser
 
+from ragen_trl.cli.processes import launched
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.presets import PRESETS, preset_options
-from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
@@ -33,7 +35,7 @@ from ragen_trl.rollout.environments import load_play_options, make_turns
 _TRUTH = "string_to_bool"
 _COUNTS = (
     "per_device_train_batch_size gradient_accumulation_steps eval_episodes lora_alpha num_iterations "
-    "steps_per_generation demonstrations demo_batch_size max_reply_length"
+    "steps_per_generation demonstrations demo_batch_size max_reply_length num_processes"
 ).split()
 _RATES = (
     "learning_rate demo_learning_rate critic_learning_rate demo_epochs eval_temperature lora_r seed save_steps".split()
@@ -131,7 +133,8 @@ def parse(
         recorded.pop("env_kwargs", None)
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    others = {"output_dir": "", **_recipe(chosen, dataclasses), **recorded, **preset, "env": chosen.env}
+    recipe = _recipe(chosen, dataclasses)
+    others = {"output_dir": "", **_of_a_launch(), **recipe, **recorded, **preset, "env": chosen.env}
     if chosen.num_train_epochs is not None:  # how long to train has been said
         others.pop("max_steps", None)
     parser.set_defaults(**others)
@@ -151,12 +154,21 @@ def parse(
     return tuple(parsed), kept
 
 
+def _of_a_launch() -> dict[str, Any]:
+    """Defaults of one of several processes: connected on a CPU, too, and patient while the main one works alone."""
+    if launched() == 1:
+        return {}
+    on_cpu = {} if torch.cuda.is_available() else {"use_cpu": True, "ddp_backend": "gloo"}
+    return {"ddp_timeout": 86_400, **on_cpu}
+
+
 def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
     assert chosen.env is not None and chosen.algo is not None and chosen.advantage is not None
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
-    return recipe
+    known = {option.name for kind in dataclasses for option in fields(kind)}
+    return recipe | {name: value for name, value in EVALUATIONS.get(chosen.env, {}).items() if name in known}
 
 
 def _steps_of_epochs(args: StarPOConfig) -> int:
@@ -241,7 +253,7 @@ def _typed(name: str, value: Any, action: Action) -> Any:
         return None
     one = f"the config file has {name}: {value!r}; it takes one value"
     if isinstance(value, dict):
-        if name not in ("env_kwargs", *GRPOConfig._VALID_DICT_FIELDS):
+        if name not in ("env_kwargs", "eval_env_kwargs", *GRPOConfig._VALID_DICT_FIELDS):
             raise OptionError(one)
         return value
     if isinstance(value, list):

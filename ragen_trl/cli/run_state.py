@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ragen_trl.cli.processes import is_main, on_main
 from ragen_trl.errors import UserError
 from ragen_trl.system.atomic import write_atomically
 
@@ -16,6 +17,8 @@ class RunExistsError(UserError, FileExistsError):
 
 class RunState:
     """What a run has done so far, kept in ``stages.json``, so that the same command continues after it.
+
+    Of several processes, all know the stages and the main one reads and writes the file.
 
     Args:
         folder: The run folder.
@@ -28,37 +31,43 @@ class RunState:
     """
 
     def __init__(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> None:
+        self._path = folder / "stages.json"
+        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
+
+    def _opened(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any]:
         if overwrite:
             _delete_run(folder)
         advice = "pass --overwrite true to start again, or choose another --output_dir"
         if (folder / "summary.json").exists():
             raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        self._path = folder / "stages.json"
-        self._content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
+        content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
         if self._path.exists():
             stored = _read(self._path)
-            old, new = stored["settings"], self._content["settings"]
+            old, new = stored["settings"], content["settings"]
             keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
             if changed:
                 raise RunExistsError(f"{folder} holds a run with other settings ({'; '.join(changed)}); {advice}")
-            self._content = stored
-        self._write()
+            content = stored
+        self._write(content)
+        return content
 
     def value(self, name: str, make: Callable[[], Any]) -> Any:
-        """The stored result of a stage; computed by ``make`` and stored if there is none."""
+        """The stored result of a stage; computed by ``make``, in all processes, and stored if there is none."""
         if name not in self._content["values"]:
-            self._content["values"][name] = make()
-            self._write()
+            made = make()
+            self._content["values"][name] = on_main(lambda: made)
+            self._write(self._content)
         return self._content["values"][name]
 
     def add(self, name: str, amount: float) -> None:
         """Add to a total, such as the time that a resumed run spends in several pieces."""
         self._content["values"][name] = self._content["values"].get(name, 0.0) + amount
-        self._write()
+        self._write(self._content)
 
-    def _write(self) -> None:
-        write_atomically(self._path, json.dumps(self._content, indent=2))
+    def _write(self, content: dict[str, Any]) -> None:
+        if is_main():
+            write_atomically(self._path, json.dumps(content, indent=2))
 
 
 def finished_stages(folder: Path) -> list[str]:

@@ -4,6 +4,7 @@ Everything can be resumed. Each stage writes its result to the run folder, whole
 continues after the last finished stage.
 """
 
+import copy
 import json
 import math
 import re
@@ -14,28 +15,33 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
+from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.processes import evaluate_together, is_main, launched, on_main
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
-from ragen_trl.evaluation.evaluator import EvaluationResult, evaluate
+from ragen_trl.errors import UserError
+from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
-from ragen_trl.rollout.environments import about, save_play_options
+from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.rollout.seeds import training_rows
+from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
+from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
@@ -50,6 +56,8 @@ ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
 _WITHOUT_EFFECT = {
     *option_names(ExecutionOptions),
     "output_dir",
+    "ddp_backend",
+    "ddp_timeout",
     "logging_dir",
     "logging_steps",
     "log_completions",
@@ -62,6 +70,10 @@ _WITHOUT_EFFECT = {
     "resume_from_checkpoint",
     "record_rollouts",
 }
+
+
+class RunOptionError(UserError, ValueError):
+    """An option of a run cannot be read."""
 
 
 class Interrupted(Exception):
@@ -97,6 +109,14 @@ class RunArguments(EvalArguments):
     preset: str | None = field(
         default=None, metadata={"help": "Published settings in place of the defaults; the presets are listed below."}
     )
+    eval_env_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."},
+    )
+    consistency_weight: float | None = field(
+        default=None,
+        metadata={"help": "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."},
+    )
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     monitor: str = field(
@@ -107,6 +127,59 @@ class RunArguments(EvalArguments):
         default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start again."})
+    num_processes: int = field(
+        default=1,
+        metadata={"help": "Processes to train on, started by this command; accelerate launch starts its own."},
+    )
+
+
+def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
+    """The configuration of the evaluations: that of training, with ``eval_env_kwargs``.
+
+    Raises:
+        RunOptionError: If ``eval_env_kwargs`` is no JSON object.
+    """
+    given = run.eval_env_kwargs
+    try:
+        changes = json.loads(given) if isinstance(given, str) else given or {}
+        known = json.loads(args.env_kwargs) if isinstance(args.env_kwargs, str) else args.env_kwargs or {}
+        kwargs = {**known, **changes}
+    except (ValueError, TypeError) as error:
+        raise RunOptionError(f"eval_env_kwargs is {given!r}, which is no JSON object ({error})") from None
+    changed = copy.copy(args)
+    changed.env_kwargs = kwargs or None
+    return changed
+
+
+def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
+    """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
+    if run.eval_env_kwargs is None or args.eval_strategy == "no":
+        return None
+    seeds = evaluation_rows(args.num_eval_seeds)["seed"]
+    kwargs = json.dumps(evaluated(run, args).env_kwargs or {})
+    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
+
+
+def _bonuses(run: RunArguments, args: StarPOConfig, say: Callable[[str], None]) -> list[RewardFunction]:
+    """What is added to the environment's return; success ignores it."""
+    if not run.consistency_weight:
+        return []
+    if not args.think:
+        say(f"consistency_weight {run.consistency_weight:g} adds nothing: think is False, so there are no thoughts")
+    args.reward_weights = [1.0, run.consistency_weight]
+    return [consistency_reward]
+
+
+def _trainer(
+    run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Callable[[str], None]
+) -> TrajectoryTrainer:
+    return ALGORITHMS[run.algo][1](
+        *(model, run.env, args),
+        reward_funcs=_bonuses(run, args, say),
+        eval_dataset=_quick_rows(run, args),
+        callbacks=[stop],
+        peft_config=_lora(run),
+    )
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
@@ -126,7 +199,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         say: Receives lines about the progress.
 
     Returns:
-        The content of ``summary.json``.
+        The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
         ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
@@ -137,12 +210,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     check(run, args)
     if run.model is not None:
         check_policy(run.model, args, _lora(run))
-    folder = Path(args.output_dir)
+    folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **state.value(name, lambda: evaluate(policy, run.env, args, run.eval_episodes, progress=True).as_dict())
+            **state.value(name, lambda: evaluate_together(policy, run.env, held_out, run.eval_episodes).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
@@ -151,7 +224,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
-    trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    trainer = _trainer(run, args, model, stop, say)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     say(f"evaluating the model, {run.eval_episodes} episodes")
@@ -163,16 +236,21 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
-    write_atomically(folder / "history.json", json.dumps(trainer.state.log_history, default=float))
+    on_main(lambda: _write(folder, trainer.state.log_history, summary))
+    return summary
+
+
+def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
-    return summary
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
+    make_turns(run.env, evaluated(run, args)).close()
     training_rows(args)
 
 
@@ -191,11 +269,13 @@ def _summary(
         "seed": args.seed,
         "env": run.env,
         "env_kwargs": args.env_kwargs or {},
+        "eval_env_kwargs": evaluated(run, args).env_kwargs or {},
         "environment": about(run.env, args),
         "algo": run.algo,
         "preset": run.preset,
         "model": run.model or "embedded tiny Qwen2",
         "warm_started": run.model is None,
+        "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
@@ -210,7 +290,7 @@ def _embedded(
 ) -> Path:
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
-    if not folder.exists():
+    if not on_main(folder.exists):
         say(f"warm start: {warm.demonstrations} episodes of oracle play, noise {warm.noise:g}")
         began = time.perf_counter()
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
@@ -223,7 +303,7 @@ def _embedded(
 def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
     """Train, from the last whole checkpoint if there is one."""
     folder = trainer.args.output_dir
-    checkpoint = last_whole_checkpoint(folder)
+    checkpoint = on_main(lambda: last_whole_checkpoint(folder))
     if checkpoint is not None:
         say(f"going on from {checkpoint}")
     began = time.perf_counter()
@@ -245,7 +325,8 @@ def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say
 def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
     """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
-    save_play_options(folder / "model", env, trainer.args)
+    if is_main():
+        save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
 
@@ -259,7 +340,9 @@ def _lora(run: RunArguments) -> LoraConfig | None:
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:
     """The settings that the results of a run depend on."""
     settings = {**asdict(run), **(asdict(warm) if run.model is None else {}), **_config(args), "seed": args.seed}
-    del settings["overwrite"]
+    del settings["overwrite"], settings["num_processes"]
+    if launched() > 1:  # batch sizes are per process
+        settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
 
 

@@ -50,7 +50,9 @@ _ONE_SHOT = ("ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/Countdown-v0")
 # Some environments have limits of their own, and RAGEN's lake slips.
 _LIMITS = (
     Values("RAGEN's code, config/envs.yaml", RAGEN[_ONE_SHOT[0]], _ONE_SHOT),
-    Values("RAGEN's code, config/_6_webshop.yaml", RAGEN[_SHOP], (_SHOP,)),
+    Values("RAGEN's code, config/_6_webshop.yaml: WebShop's score for the purchase alone", {
+        **RAGEN[_SHOP], "env_kwargs": {"reward": "fixed"},
+    }, (_SHOP,)),
     Values("ToyShop's report", RAGEN[_TOY_SHOP], (_TOY_SHOP,)),
     Values("RAGEN's code, config/envs.yaml", {"env_kwargs": {"frozen_prob": 0.8, "is_slippery": True}}, (_LAKE,)),
 )
@@ -79,6 +81,8 @@ _RAGEN_CODE = Values(
         "max_reply_length": 400,
         "max_completion_length": 3600,
         "train_seed_start": 10_000,
+        "critic_batch_size": 32,
+        "critic_epochs": 1,
     },
 )
 _VERL_ACTOR = {"learning_rate": 1e-6, "weight_decay": 0.01, "epsilon": 0.2, "delta": 3.0, "num_iterations": 1}
@@ -231,6 +235,9 @@ PRESETS: dict[str, Preset] = {
                 "num_generations": 4,
                 "per_device_train_batch_size": 8,
                 "gradient_accumulation_steps": 1,
+            }),
+            Values("report, table: λ = 0.4 of the bonus for actions that follow from the thoughts", {
+                "consistency_weight": 0.4,
             }),
             Values("report: 5 turns of one action", {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}),
         ),

@@ -113,7 +113,7 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all: everything is written next to it and renamed at the end.
+    The folder appears complete or not at all, renamed at the end. Processes share each batch; the main one writes.
 
     Args:
         model: The model; its weights change.
@@ -122,42 +122,55 @@ def warm_start(
         args: Limits and format of play, seed, precision.
         config: How demonstrations are played and learned.
         output_dir: Folder for the model.
-        demonstrations: Episodes to learn from instead of oracle play, in this tokenizer's tokens
-            (`demonstrations.demonstrations_from`). ``config`` then only says how they are learned.
+        demonstrations: Episodes in this tokenizer's tokens (`demonstrations.demonstrations_from`) instead of oracle
+            play. ``config`` then only says how they are learned.
 
     Returns:
-        ``output_dir``. Its ``warm_start.json`` describes the demonstrations.
+        ``output_dir``, whose ``warm_start.json`` describes the demonstrations.
 
     Raises:
-        DemonstrationsError: If ``demonstrations`` has no episode, or one without tokens.
+        DemonstrationsError: If there is no episode, or one without tokens, or processes cannot share a batch evenly.
         TargetError: If ``output_dir`` is a file, or holds something other than an earlier warm start.
     """
     target = Path(output_dir)
-    _check_target(target)
     partial = target.with_name(f"{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    noise: dict[str, float] = {}
+    _check_target(target)
+    if args.process_index == 0:
+        shutil.rmtree(partial, ignore_errors=True)
+    noise = {"noise": config.noise} if demonstrations is None else {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
-        noise["noise"] = config.noise
     _check_learnable(demonstrations)
     examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
     trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
     trainer.save_model(str(partial))  # with the tokenizer
-    if isinstance(env, str):
-        save_play_options(partial, env, args)
     note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
-    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
-    _replace(partial, target)
+    if args.process_index == 0:
+        _finish(partial, target, note, env, args)
+    trainer.accelerator.wait_for_everyone()
     return target
 
 
+def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: StarPOConfig) -> None:
+    """Write what belongs to the model, and rename the folder."""
+    if isinstance(env, str):
+        save_play_options(partial, env, args)
+    (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
+    _replace(partial, target)
+
+
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
+    each, left = divmod(config.demo_batch_size, args.world_size)
+    if left:
+        raise DemonstrationsError(
+            f"demo_batch_size is {config.demo_batch_size}, which {args.world_size} processes cannot share evenly; give "
+            "a multiple of them"
+        )
     settings = SFTConfig(
         output_dir=str(folder),
-        per_device_train_batch_size=config.demo_batch_size,
+        per_device_train_batch_size=each,
         learning_rate=config.demo_learning_rate,
         num_train_epochs=config.demo_epochs,
         lr_scheduler_type="cosine",
@@ -171,6 +184,9 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SF
         seed=args.seed,
         bf16=args.bf16,
         use_cpu=args.use_cpu,
+        ddp_backend=args.ddp_backend,
+        ddp_timeout=args.ddp_timeout,
+        ddp_find_unused_parameters=False,
         disable_tqdm=True,
         dataloader_pin_memory=args.dataloader_pin_memory,
     )

@@ -62,41 +62,36 @@ def play(
 ) -> list[Trajectory]:
     """Play one episode in each environment.
 
-    The trajectories do not depend on how many threads step the environments. How many episodes play at the same time
-    changes them by rounding only, because every row has its own sampling seed.
-
     Args:
         envs: One environment per episode.
         policy: Answers the user messages.
         starts: One start per episode.
-        max_length: Number of tokens that a trajectory may have after its first prompt. An episode ends truncated with
-            ``limit="context"`` if its next prompt would leave no room for a reply, here or in the model's context. A
-            reply that would exceed the limit is cut.
+        max_length: Tokens that a trajectory may have after its first prompt. An episode ends truncated with
+            ``limit="context"`` if its next prompt leaves no room for a reply, here or in the model's context. A reply
+            that would exceed the limit is cut.
         executor: Runs the environments; by default without a time limit.
         penalties: What is added to the reward for cut replies and for failures of the environment.
-        renew: Called with an environment that failed, which is not used again here. Without ``renew`` it is not
-            replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
-        window: Number of turns that a policy with tokens sees at most, including the one to answer; needs
-            ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
-        batch_size: Episodes played at the same time at most. The others begin, in order, as these end. Unset: all.
+        renew: Makes a new environment for one that failed. Without it, a caller who sets a time limit must not use
+            those of ``envs`` that exceeded it.
+        window: Turns that a policy with tokens sees at most, the present one included; needs ``AgentTurns``. Unset:
+            all. ``batching/segments.py`` says how such episodes are trained.
+        batch_size: Episodes played at a time; others begin as these end, which changes results by rounding. Unset: all.
 
     Returns:
         One trajectory per environment, in order.
 
     Raises:
-        ValueError: If the numbers of environments and starts differ.
+        ValueError: If there are not as many starts as environments.
         ContextTooShortError: If a first prompt alone fills the context.
         EnvResetError: If neither an environment nor the one that ``renew`` makes instead can be reset.
     """
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
-    size = batch_size or len(envs)
-    episodes: list[Episode] = []
     policy.begin([start.sampling_seed for start in starts])
-    playing: list[int] = []
+    episodes, playing = list[Episode](), list[int]()
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
-        new = slice(len(episodes), len(episodes) + size - len(playing))
+        new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
         episodes += begin(envs[new], starts[new], executor, renew, None if policy.chat is None else window)
         requests = _requests(episodes, playing, policy, max_length)

@@ -5,6 +5,7 @@ standard error is no terminal, a whole line is written to standard output every 
 that takes less. Nothing is coloured.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -43,7 +44,7 @@ class _Lines(tqdm):  # type: ignore[misc, type-arg]
 
 
 def progress_bar(total: int, description: str, unit: str, hidden: bool = False, initial: int = 0) -> "tqdm[Any]":
-    """A bar on a terminal (standard error), else lines (standard output).
+    """A bar on a terminal (standard error), else lines (standard output); of several processes only the first shows it.
 
     Args:
         total: How many units there are.
@@ -52,6 +53,7 @@ def progress_bar(total: int, description: str, unit: str, hidden: bool = False, 
         hidden: Show nothing.
         initial: How many units were done before.
     """
+    hidden = hidden or os.environ.get("RANK", "0") != "0"
     shown: dict[str, Any] = {"total": total, "desc": description, "unit": unit, "initial": initial, "leave": False}
     if sys.stderr.isatty() and sys.stdout.isatty():
         return tqdm(disable=hidden, **shown)

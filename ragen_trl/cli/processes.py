@@ -1,0 +1,145 @@
+"""One command on several processes: who starts them, who writes and speaks, and how a stage is shared.
+
+``accelerate launch``, ``torchrun`` and ``--num_processes`` set the variables of a launch (``WORLD_SIZE``, ``RANK``).
+Accelerate connects the processes when the configuration is made. The main process alone writes files and prints; all
+play evaluations, warm-start and train.
+
+``--num_processes`` starts the other processes from the first one, which trains as well. torchrun's agent is left out:
+it ends its workers with a second signal, and a second Ctrl-C means to stop without a checkpoint. Accelerate's launcher
+is left out, too: without MPI it starts one process on a CPU, whatever number it is given.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+    from ragen_trl.evaluation.evaluator import EvaluationResult
+    from ragen_trl.rollout.interfaces import Policy
+
+Made = TypeVar("Made")
+# Seconds for the others to end by themselves after the main process: it failed, or it is done.
+_PATIENCE = (5.0, 60.0)
+
+
+class ToldByMainError(SystemExit):
+    """The main process raised an error and prints it; this one ends without a word."""
+
+
+def is_main() -> bool:
+    """Whether this is the process that writes and speaks; also before Accelerate knows of the others."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def launched() -> int:
+    """How many processes this command was launched as."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) -> int:
+    """Run a command as the first of ``number`` processes; the others run the same command until it has ended.
+
+    Args:
+        number: Processes in all. With 1, or in a process that was launched, there is nothing to start.
+        arguments: The command line after ``python -m ragen_trl``.
+        run: The command.
+
+    Returns:
+        What ``run`` returns, the exit status. One of several processes does not return but ends.
+    """
+    if number == 1 and launched() == 1:
+        return run()
+    if launched() > 1:
+        return _leave(run)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    os.environ |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number), "RANK": "0", "LOCAL_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // number)))
+    command = [sys.executable, "-m", "ragen_trl", *arguments]
+    others = [
+        subprocess.Popen(command, env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank in range(1, number)
+    ]
+    return _leave(run, others)
+
+
+def _leave(run: Callable[[], int], others: Sequence["subprocess.Popen[bytes]"] = ()) -> NoReturn:
+    """Run the command, see the other processes off, and end this one at once.
+
+    Python's own end was seen to abort in a thread of gloo, and to take the connection down first was seen to wait for
+    ever for processes that had left.
+    """
+    status = 1
+    try:
+        status = run()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    for other in others:
+        try:
+            other.wait(_PATIENCE[status == 0])
+        except subprocess.TimeoutExpired:
+            other.kill()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def on_main(make: Callable[[], Made]) -> Made:
+    """What ``make`` returns in the main process, in all processes. It is called there only.
+
+    Raises:
+        ToldByMainError: In the other processes, if ``make`` raises an error in the main one.
+    """
+    if launched() == 1:
+        return make()
+    from accelerate.utils import broadcast_object_list
+
+    found: list[Any] = [None, None]  # result, error
+    try:
+        if is_main():
+            found[0] = make()
+    except BaseException as error:
+        found[1] = repr(error)
+        raise
+    finally:
+        broadcast_object_list(found)
+    if found[1] is not None:
+        raise ToldByMainError(2)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def evaluate_together(policy: "Policy | str", env: str, args: "StarPOConfig", episodes: int) -> "EvaluationResult":
+    """`evaluate`, with the start states divided among the processes; all of them get the same result.
+
+    Args:
+        policy: The same in all processes.
+        env: Gymnasium id.
+        args: As for `evaluate`.
+        episodes: Start states of all processes together.
+    """
+    from accelerate.utils import gather_object
+
+    from ragen_trl.evaluation.evaluator import EpisodeRecord, evaluate, held_out_starts, judged, play_in_batches
+    from ragen_trl.system.progress import progress_bar
+
+    if launched() == 1:
+        return evaluate(policy, env, args, episodes, progress=True)
+    began, mine = time.perf_counter(), int(os.environ["RANK"])
+    starts = held_out_starts(episodes)[mine :: launched()]
+    played = []
+    with progress_bar(len(starts), "evaluate", "episode") as bar:
+        for batch in play_in_batches(policy, env, args, starts, 128):
+            played += [EpisodeRecord.of(trajectory) for trajectory in batch]
+            bar.update(len(batch))
+    everyone = sorted(gather_object(played), key=lambda record: record.seed)
+    return on_main(lambda: judged(everyone, time.perf_counter() - began))

@@ -1,0 +1,114 @@
+"""`python -m ragen_trl train` on two connected processes: one run folder, one voice, stopped and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen_trl.cli.main import main
+from ragen_trl.cli.processes import is_main, launched
+from tests.support.project import ROOT
+
+# On one process 16 trajectories a rollout, on two 8 each.
+RUN = [
+    *("--env", "ragen/Bandit-v0", "--demonstrations", "32", "--demo_batch_size", "16", "--eval_episodes", "9"),
+    *("--num_generations", "4", "--max_steps", "3", "--save_steps", "1", "--filter_ratio", "1.0", "--max_turns", "1"),
+]
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+
+
+def start(folder: Path, *before: str) -> subprocess.Popen[str]:
+    command = [*before, "-m", "ragen_trl", "train", *RUN, "--per_device_train_batch_size", "8"]
+    command += ["--output_dir", str(folder), *([] if before else ["--num_processes", "2"])]
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 200
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def form(value: Any) -> Any:
+    """The keys of nested objects."""
+    return {key: form(each) for key, each in value.items()} if isinstance(value, dict) else None
+
+
+def test_two_processes_make_the_run_folder_of_one(tmp_path: Path) -> None:
+    """Stopped by Ctrl-C to the first process and gone on with by torchrun, which is what `accelerate launch` uses."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert main(["train", *RUN, "--per_device_train_batch_size", "16", "--output_dir", str(one)]) == 0
+
+    process = start(two)
+    wait_for(two / "checkpoint-1" / "trainer_state.json", process)
+    process.send_signal(signal.SIGINT)
+    said, error = process.communicate(timeout=120)
+    assert process.returncode == 130, error
+    assert "Traceback" not in error
+    assert error.count("Stopped after step") == error.count("To go on, run the same command again.") == 1
+    for phase in ("evaluating random play", "random: success", "warm start:", "training: 3 updates"):
+        assert said.count(phase) == 1
+    assert not (two / "summary.json").exists()
+
+    process = start(two, *TORCHRUN)
+    said, error = process.communicate(timeout=200)
+    assert process.returncode == 0, error
+    assert said.count("going on from") == said.count("summary:") == 1
+    assert "warm start:" not in said
+
+    alone, together = summary_of(one), summary_of(two)
+    options = together.pop("config").keys() - alone.pop("config").keys()
+    assert options == {"use_cpu", "ddp_backend", "ddp_timeout"}  # how they are connected
+    assert form(together) == form(alone)
+    assert (alone["num_processes"], together["num_processes"]) == (1, 2)
+    assert together["trajectories"] == alone["trajectories"] == {"sampled": 48, "used": 48}
+    for policy, result in alone["results"].items():
+        assert together["results"][policy]["n"] == result["n"] == 9
+    for policy in ("random", "oracle"):  # the same start states, divided
+        left, right = ({**each["results"][policy], "seconds": 0.0, "pass_at_k": 0} for each in (alone, together))
+        assert left == pytest.approx(right)
+    history = json.loads((two / "history.json").read_text(encoding="utf-8"))
+    assert [row["step"] for row in history if "success" in row] == [1, 2, 3]
+    assert {path.name for path in two.iterdir()} == {path.name for path in one.iterdir()}
+    assert json.loads((two / "warm_start" / "warm_start.json").read_text())["demonstrations"] == 32
+
+    process = start(two)  # a mistake is said once, and nobody waits for the others
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert error.count("error:") == error.count("holds a finished run") == 1
+
+
+def test_an_uneven_batch_of_demonstrations_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    from ragen_trl import StarPOConfig
+    from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, _sft_config
+
+    class OfThree(StarPOConfig):
+        world_size = 3  # type: ignore[assignment]
+
+    args = OfThree(output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2)
+    with pytest.raises(DemonstrationsError, match="demo_batch_size is 16, which 3 processes cannot share"):
+        _sft_config(tmp_path, args, WarmStartConfig())
+
+
+def test_without_a_launch_there_is_one_process() -> None:
+    assert is_main() and launched() == 1
