@@ -23,11 +23,11 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
-ROLLOUT: dict[str, Any] = {"phase": "rollout", "rows": 24, "tokens": 1024}
+ROLLOUT: dict[str, Any] = {"phase": "rollout", "rows": 16, "tokens": 1024}
 UPDATE: dict[str, Any] = {"phase": "update", "rows": 4, "tokens": 512}
 CASES = [
     Case(**ROLLOUT),
-    Case(**ROLLOUT, at_once=8),
+    Case(**ROLLOUT, at_once=6),
     Case(**ROLLOUT, mixed=True),
     Case(**ROLLOUT, key_value_heads=1),
     Case(**ROLLOUT, words=64_000),
@@ -36,7 +36,6 @@ CASES = [
     Case(**UPDATE, rank=16),
     Case(**UPDATE, rank=16, checkpointing=True),
     Case(**UPDATE, critic=True),
-    Case(**UPDATE, critic=True, checkpointing=True),
     Case(**UPDATE, critic=True, rank=16),
 ]
 SMOKE = [Case("rollout", rows=4, tokens=200), Case("update", rows=4, tokens=80)]

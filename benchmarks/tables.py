@@ -4,7 +4,8 @@
     python benchmarks/tables.py --check    # exit status 1 if that would change something
 
 A table is between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``, in README.md or
-in any page under docs/. ``pages/`` has the functions that write them.
+in any page under docs/. ``pages/`` has the functions that write them. The table of TRL's options is made of the
+declaration in the package instead: ``<!-- table: ragen_trl/config/trl_options.py -->``.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, rollouts, store, updates
+from pages import environments, models, options, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -29,16 +30,20 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train_step": updates.update_tables,
     "rollout_stepping": rollouts.stepping_table,
     "rollout_throughput": rollouts.throughput_tables,
+    "rollout_memory": rollouts.memory_table,
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
+    "architectures": models.models_table,
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
     "webshop_search": store.search_table,
     "webshop_speed": store.speed_table,
     "webshop_load": store.load_table,
 }
-MARKED = re.compile(r"(<!-- table: (benchmarks/results/(\w+)\.json) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+# By the name of the module that declares it.
+DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
+MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 
 
 def main() -> int:
@@ -67,7 +72,9 @@ def marked_pages(root: Path) -> list[Path]:
 
 
 def table(path: Path, name: str) -> str:
-    """The Markdown of a result file."""
+    """The Markdown of a result file, or of a declaration."""
+    if name in DECLARED:
+        return DECLARED[name]()
     if not path.exists():
         return "No result yet.\n"
     return TABLES.get(name, question_table)(json.loads(path.read_text(encoding="utf-8")))

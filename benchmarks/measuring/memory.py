@@ -83,14 +83,15 @@ def measure(case: Case) -> dict[str, Any]:
     held = resident("self")
     sizes = {**SHAPE, "vocab_size": case.words, "num_key_value_heads": case.key_value_heads}
     config = Qwen2Config(**sizes)
-    tokens, args = run(config, tokens=case.tokens)
+    tokens, prompt, args = run(config, tokens=case.tokens)
     peak = peak_memory() - held
-    lines = memory_lines(shape_of(config), memory_use(args, case.rank, tokens))
+    lines = memory_lines(shape_of(config), memory_use(args, case.rank, tokens, prompt))
     if case.phase == "rollout":  # the optimizer has not made a step
         lines = [line for line in lines if line.name != "AdamW"]
     estimated = phase_bytes(lines, case.phase) / MIB
     parts = {line.name: line.bytes / MIB for line in lines if line.phase in ("always", case.phase)}
-    return {**asdict(case), "longest": tokens, "peak_mib": peak, "estimate_mib": estimated, "parts_mib": parts}
+    measured = {"longest": tokens, "prompt": prompt, "peak_mib": peak, "estimate_mib": estimated, "parts_mib": parts}
+    return {**asdict(case), **measured}
 
 
 def _model(config: Qwen2Config) -> PreTrainedModel:
@@ -126,7 +127,7 @@ def _arguments(case: Case, folder: str, **options: Any) -> StarPOConfig:
     )
 
 
-def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, StarPOConfig]:
+def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, StarPOConfig]:
     """Play; replies are short, since it is the prompts that make contexts long."""
     model: Any = _model(config)
     lora = _lora(case)
@@ -139,10 +140,11 @@ def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, StarPOC
     # Each with another beginning: rows that begin alike would share the pass that reads it.
     envs = [Metronome(case.turns, f"{row:04d}{message}") for row in range(case.rows)]
     played = play(envs, policy, [Start(0, 0, row) for row in range(case.rows)], batch_size=case.at_once)
-    return max(len(one.token_ids) for one in played), _arguments(case, "unused")
+    prompt = max(len(turn.prompt_ids) for one in played for turn in one.turns)
+    return max(len(one.token_ids) for one in played), prompt, _arguments(case, "unused")
 
 
-def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, StarPOConfig]:
+def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, StarPOConfig]:
     """Two updates, since AdamW makes its moments in the first one."""
     each = tokens // case.turns // 2
     info = {"success": True, "format_is_valid": True, "action_is_valid": True, "num_actions": 1}
@@ -163,7 +165,7 @@ def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, StarPOCo
         tokenizer = build_tiny_tokenizer()
         trainer = MadeUp(_model(config), ENV, args, processing_class=tokenizer, peft_config=_lora(case))
         trainer.train()
-    return 2 * each * case.turns, args
+    return 2 * each * case.turns, each, args
 
 
 def main() -> None:

@@ -151,6 +151,7 @@ def arguments(setting: Setting, workload: Workload, folder: str) -> StarPOConfig
         "bf16": workload.gpu,
         "use_cpu": not workload.gpu,
         "beta": 0.0,
+        "sampler_check": "warn",  # made-up log-probabilities
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",

@@ -16,6 +16,29 @@ def throughput_tables(content: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def memory_table(content: dict[str, Any]) -> str:
+    """One row a case: what a process held at most, and what was estimated."""
+    lines = head(["phase", "case", "held at most, MiB", "estimated, MiB", "estimated of held"])
+    for found in content["rows"]:
+        share = f"{found['estimate_mib'] / found['peak_mib']:.2f}"
+        numbers = [f"{found['peak_mib']:.0f}", f"{found['estimate_mib']:.0f}", share]
+        lines.append(row([found["phase"], _memory_case(found), *numbers]))
+    foot = f"`{content['command']}`, commit {commit(content['commit'])}, torch {content['versions']['torch']}."
+    return text([*lines, "", foot])
+
+
+def _memory_case(found: dict[str, Any]) -> str:
+    """What distinguishes a case, in words."""
+    parts = [f"{found['rows']} trajectories" + ("" if found["phase"] == "rollout" else " a micro-batch")]
+    parts += [f"{found['at_once']} at a time"] * bool(found["at_once"])
+    parts += [f"LoRA, r = {found['rank']}"] * bool(found["rank"])
+    parts += ["bfloat16 mixed precision"] * found["mixed"] + ["checkpointing"] * found["checkpointing"]
+    parts += ["a critic"] * found["critic"]
+    parts += ["one head of keys for four"] * (found["key_value_heads"] == 1)
+    parts += [f"{found['words']:,} words"] * (found["words"] > 10_000)
+    return ", ".join(parts)
+
+
 def _cpu_part(measured: dict[str, Any]) -> str:
     """Rates of the games, ratios of the turns."""
     costs = measured["turn_cost"]

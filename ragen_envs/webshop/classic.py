@@ -60,7 +60,7 @@ def find_pages(connection: ShopConnection, error: ShopServerError) -> None:
     missing = isinstance(error, NoJsonError)
     if isinstance(error, ShopRequestError):
         missing = not error.code and error.status in _NOT_THE_API
-    if not missing or not _has_goal(connection, 0):
+    if not missing or not connection.patiently(lambda: _has_goal(connection, 0)):
         raise error
     connection.has_only_pages = True
 

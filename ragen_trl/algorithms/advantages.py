@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from ragen_trl.algorithms.filtering import ZERO_STD, as_groups
+from ragen_trl.system.float64 import float64_tensor, in_float64
 
 
 def group_advantages(
@@ -81,8 +82,8 @@ def moments(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     if values.shape != mask.shape:
         raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
-    counted = values[mask.bool()].double()
-    return torch.stack([counted.new_tensor(counted.numel()), counted.sum(), counted.square().sum()])
+    counted = in_float64(values[mask.bool()])
+    return torch.stack([float64_tensor(counted.numel(), counted.device), counted.sum(), counted.square().sum()])
 
 
 def whiten_with(
@@ -111,12 +112,13 @@ def whiten_with(
     """
     if values.shape != mask.shape:
         raise ValueError(f"values have shape {tuple(values.shape)}, mask {tuple(mask.shape)}; they must be equal")
-    count, total, squares = batch_moments.double().unbind()
+    count, total, squares = in_float64(batch_moments).unbind()
     if count < 2:
         return torch.zeros_like(values)
     mean = total / count
     variance = ((squares - total * mean) / (count - 1)).clamp(min=0.0)
-    return torch.where(mask.bool(), (values.double() - mean) / (variance + eps).sqrt(), 0.0).to(values.dtype)
+    whitened = (in_float64(values) - mean) / (variance + eps).sqrt()
+    return torch.where(mask.bool(), whitened.to(values.dtype).to(values.device), 0.0)
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor, eps: float = 1e-8) -> torch.Tensor:

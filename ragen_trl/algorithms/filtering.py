@@ -6,6 +6,8 @@ near one, so a filter after the normalisation selects by noise (the mistake in R
 
 import torch
 
+from ragen_trl.system.float64 import in_float64
+
 # A spread below this share of the largest return (or of 1, if that is larger) is rounding, not signal.
 ZERO_STD = 1e-6
 
@@ -112,7 +114,7 @@ def _checked_scores(scores: torch.Tensor) -> torch.Tensor:
     """The scores in float64, if each is a finite number and not negative."""
     if not bool((torch.isfinite(scores) & (scores >= 0)).all()):
         raise ValueError(f"scores of groups are {scores.tolist()}; use standard deviations or variances of returns")
-    return scores.double()
+    return in_float64(scores)
 
 
 def as_groups(returns: torch.Tensor, group_size: int) -> torch.Tensor:

@@ -14,6 +14,7 @@ import math
 import torch
 
 from ragen_trl.algorithms.filtering import ZERO_STD
+from ragen_trl.system.float64 import in_float64
 
 
 def soft_value(returns: torch.Tensor, beta: float) -> torch.Tensor:
@@ -141,9 +142,11 @@ def is_stale(
     count = returns.numel()
     if count < 2:
         return False
-    gaps = returns.double() - soft_values.double()
+    returns = in_float64(returns)
+    gaps = returns - in_float64(soft_values)
     _, index = starts.unique(return_inverse=True)
-    shared = gaps.new_zeros(count).index_add(0, index, std_errors.double())  # Σ over a start is n_s · SE_s
+    errors = in_float64(std_errors)
+    shared = gaps.new_zeros(count).index_add(0, index.to(gaps.device), errors)  # Σ over a start is n_s · SE_s
     error = (gaps.var(correction=1) / count + shared.square().sum() / count**2).sqrt()
     rounding = ZERO_STD * returns.abs().max().clamp(min=1.0)
     return bool(gaps.mean() > torch.maximum(threshold * error, rounding))
@@ -157,4 +160,4 @@ def _checked(returns: torch.Tensor, beta: float) -> torch.Tensor:
         raise ValueError("a soft value needs at least one return; play an episode from this start state first")
     if not bool(torch.isfinite(returns).all()):
         raise ValueError(f"returns are {returns.tolist()}; a reward was NaN or infinite")
-    return returns.double()
+    return in_float64(returns)

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ragen_trl.system.float64 import float64_tensor
+
 
 def add_step_totals(
     micro_batches: Sequence[dict[str, Any]],
@@ -37,9 +39,7 @@ def add_step_totals(
 
     Args:
         micro_batches: What one rollout was split into. The i-th has as many rows on every process; ``completion_mask``
-            is 0 in filler rows.
-            ``trajectory_share``, if there is one, says which part of a trajectory a row is; otherwise a row is a whole
-            trajectory.
+            is 0 in filler rows. ``trajectory_share``, if there is one, says which part of a trajectory a row is.
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
         processes: Number of processes.
         total: Adds a tensor up over all processes.
@@ -47,7 +47,7 @@ def add_step_totals(
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     repeats = max(1, accumulation_steps // len(micro_batches))
     masks = [batch["completion_mask"] for batch in micro_batches]
-    counts = total(torch.tensor(_local_counts(micro_batches), dtype=torch.float64, device=masks[0].device)).float()
+    counts = total(float64_tensor(_local_counts(micro_batches), masks[0].device)).to(masks[0].device, torch.float32)
     for index, batch in enumerate(micro_batches):
         first = index // size * size
         of_step = counts[first : first + size]  # (micro-batches of the step, 2)

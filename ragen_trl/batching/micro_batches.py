@@ -18,6 +18,7 @@ import torch
 
 from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import micro_batches_per_step
+from ragen_trl.system.float64 import float64_tensor, in_float64
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -104,11 +105,12 @@ def count_positions(micro_batches: Sequence[dict[str, Any]]) -> torch.Tensor:
     The other positions are padding and filler. Micro-batches that are filler on all processes (``empty``) are neither
     computed nor counted.
     """
-    counts = torch.zeros(2, dtype=torch.float64, device=micro_batches[0]["completion_mask"].device)
+    counts = float64_tensor([0.0, 0.0], micro_batches[0]["completion_mask"].device)
     for batch in micro_batches:
         width = batch["prompt_mask"].shape[1] + batch["completion_mask"].shape[1]
-        positions = torch.full_like(counts[0], len(batch["completion_mask"]) * width)
-        counts += torch.stack([row_lengths(batch).sum(), positions]) * ~batch["empty"]
+        tokens = row_lengths(batch).sum()
+        positions = torch.full_like(tokens, len(batch["completion_mask"]) * width)
+        counts += in_float64(torch.stack([tokens, positions]) * ~batch["empty"])
     return counts
 
 

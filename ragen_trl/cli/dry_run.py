@@ -32,7 +32,7 @@ from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.evaluation.players import model_config
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
-from ragen_trl.policies.model_support import ModelNotFoundError, check_model
+from ragen_trl.policies.model_support import ModelNotFoundError, check_model, check_policy, context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
@@ -56,6 +56,8 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     """
     training_rows(args)
     tokenizer, config = read_model(run.model, run.env)
+    if run.model is not None and config is not None:
+        check_policy(run.model, args, None)
     episodes = sample_episodes(run.env, args, tokenizer)
     rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
     rows += _environment(run.env, args.env_kwargs, args)
@@ -240,7 +242,7 @@ def _memory(
         shape = shape_of(config)
     except ModelShapeError as error:
         return [("memory", f"not estimated: {error}")]
-    known = getattr(config.get_text_config(), "max_position_embeddings", None)
+    known = context_length(config)
     prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
     use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known), prompt)
     lines = memory_lines(shape, use)

@@ -49,8 +49,8 @@ _PLAY = [
     for kind in (TaskOptions, MannerOptions, ExecutionOptions)
     for name in option_names(kind)
 ]
-_TRAINED = "env algo preset model lora_r lora_alpha seed".split()
-_EVALUATED = "eval_episodes episodes samples_per_start eval_temperature side_by_side".split()
+_TRAINED = "env algo preset model lora_r lora_alpha consistency_weight seed".split()
+_EVALUATED = "eval_episodes episodes eval_env_kwargs samples_per_start eval_temperature side_by_side".split()
 _RUN = "output_dir overwrite report_to monitor record_rollouts".split()
 _USUAL = "max_steps learning_rate num_generations per_device_train_batch_size gradient_accumulation_steps".split()
 _AT_A_TIME = "num_train_seeds train_seed_start num_processes use_vllm".split()

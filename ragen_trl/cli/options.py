@@ -25,7 +25,7 @@ from trl import GRPOConfig, TrlParser
 from ragen_trl.cli.processes import launched
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.presets import PRESETS, preset_options
-from ragen_trl.config.recipes import defaults, warm_start_defaults
+from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
@@ -167,7 +167,8 @@ def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
     recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
-    return recipe
+    known = {option.name for kind in dataclasses for option in fields(kind)}
+    return recipe | {name: value for name, value in EVALUATIONS.get(chosen.env, {}).items() if name in known}
 
 
 def _steps_of_epochs(args: StarPOConfig) -> int:
@@ -252,7 +253,7 @@ def _typed(name: str, value: Any, action: Action) -> Any:
         return None
     one = f"the config file has {name}: {value!r}; it takes one value"
     if isinstance(value, dict):
-        if name not in ("env_kwargs", *GRPOConfig._VALID_DICT_FIELDS):
+        if name not in ("env_kwargs", "eval_env_kwargs", *GRPOConfig._VALID_DICT_FIELDS):
             raise OptionError(one)
         return value
     if isinstance(value, list):

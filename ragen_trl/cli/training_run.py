@@ -4,6 +4,7 @@ Everything can be resumed. Each stage writes its result to the run folder, whole
 continues after the last finished stage.
 """
 
+import copy
 import json
 import math
 import re
@@ -14,10 +15,12 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
+from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
 from ragen_trl.cli.processes import evaluate_together, is_main, launched, on_main
 from ragen_trl.cli.run_state import RunState
@@ -25,18 +28,20 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
+from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
-from ragen_trl.rollout.environments import about, save_play_options
+from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.rollout.seeds import training_rows
+from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
+from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
@@ -65,6 +70,10 @@ _WITHOUT_EFFECT = {
     "resume_from_checkpoint",
     "record_rollouts",
 }
+
+
+class RunOptionError(UserError, ValueError):
+    """An option of a run cannot be read."""
 
 
 class Interrupted(Exception):
@@ -100,6 +109,14 @@ class RunArguments(EvalArguments):
     preset: str | None = field(
         default=None, metadata={"help": "Published settings in place of the defaults; the presets are listed below."}
     )
+    eval_env_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={"help": "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."},
+    )
+    consistency_weight: float | None = field(
+        default=None,
+        metadata={"help": "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."},
+    )
     lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
     lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
     monitor: str = field(
@@ -113,6 +130,55 @@ class RunArguments(EvalArguments):
     num_processes: int = field(
         default=1,
         metadata={"help": "Processes to train on, started by this command; accelerate launch starts its own."},
+    )
+
+
+def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
+    """The configuration of the evaluations: that of training, with ``eval_env_kwargs``.
+
+    Raises:
+        RunOptionError: If ``eval_env_kwargs`` is no JSON object.
+    """
+    given = run.eval_env_kwargs
+    try:
+        changes = json.loads(given) if isinstance(given, str) else given or {}
+        known = json.loads(args.env_kwargs) if isinstance(args.env_kwargs, str) else args.env_kwargs or {}
+        kwargs = {**known, **changes}
+    except (ValueError, TypeError) as error:
+        raise RunOptionError(f"eval_env_kwargs is {given!r}, which is no JSON object ({error})") from None
+    changed = copy.copy(args)
+    changed.env_kwargs = kwargs or None
+    return changed
+
+
+def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
+    """Rows of TRL's evaluation during training, where evaluations have arguments of their own."""
+    if run.eval_env_kwargs is None or args.eval_strategy == "no":
+        return None
+    seeds = evaluation_rows(args.num_eval_seeds)["seed"]
+    kwargs = json.dumps(evaluated(run, args).env_kwargs or {})
+    return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
+
+
+def _bonuses(run: RunArguments, args: StarPOConfig, say: Callable[[str], None]) -> list[RewardFunction]:
+    """What is added to the environment's return; success ignores it."""
+    if not run.consistency_weight:
+        return []
+    if not args.think:
+        say(f"consistency_weight {run.consistency_weight:g} adds nothing: think is False, so there are no thoughts")
+    args.reward_weights = [1.0, run.consistency_weight]
+    return [consistency_reward]
+
+
+def _trainer(
+    run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Callable[[str], None]
+) -> TrajectoryTrainer:
+    return ALGORITHMS[run.algo][1](
+        *(model, run.env, args),
+        reward_funcs=_bonuses(run, args, say),
+        eval_dataset=_quick_rows(run, args),
+        callbacks=[stop],
+        peft_config=_lora(run),
     )
 
 
@@ -144,12 +210,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     check(run, args)
     if run.model is not None:
         check_policy(run.model, args, _lora(run))
-    folder = Path(args.output_dir)
+    folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **state.value(name, lambda: evaluate_together(policy, run.env, args, run.eval_episodes).as_dict())
+            **state.value(name, lambda: evaluate_together(policy, run.env, held_out, run.eval_episodes).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
@@ -158,7 +224,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
-    trainer = ALGORITHMS[run.algo][1](model, run.env, args, callbacks=[stop], peft_config=_lora(run))
+    trainer = _trainer(run, args, model, stop, say)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     say(f"evaluating the model, {run.eval_episodes} episodes")
@@ -184,6 +250,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
+    make_turns(run.env, evaluated(run, args)).close()
     training_rows(args)
 
 
@@ -202,6 +269,7 @@ def _summary(
         "seed": args.seed,
         "env": run.env,
         "env_kwargs": args.env_kwargs or {},
+        "eval_env_kwargs": evaluated(run, args).env_kwargs or {},
         "environment": about(run.env, args),
         "algo": run.algo,
         "preset": run.preset,

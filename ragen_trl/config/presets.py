@@ -236,6 +236,9 @@ PRESETS: dict[str, Preset] = {
                 "per_device_train_batch_size": 8,
                 "gradient_accumulation_steps": 1,
             }),
+            Values("report, table: λ = 0.4 of the bonus for actions that follow from the thoughts", {
+                "consistency_weight": 0.4,
+            }),
             Values("report: 5 turns of one action", {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}),
         ),
     ),

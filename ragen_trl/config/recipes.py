@@ -70,6 +70,11 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
+# What training is evaluated on, where that is a fixed list of prompts: ToyShop's 256, each once.
+EVALUATIONS: dict[str, dict[str, Any]] = {
+    "ragen/ToyShop-v0": {"eval_env_kwargs": {"split": "eval"}, "eval_episodes": 256},
+}
+
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
 _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
 WARM_STARTS: dict[str, dict[str, Any]] = {
@@ -130,4 +135,6 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
     if known and advantage in CRITIC_ADVANTAGES:
         embedded["critic_learning_rate"] = 1e-3
+    if not known and advantage in CRITIC_ADVANTAGES:
+        embedded["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
     return {**EVERY_RUN, **embedded, **played(env, known)}

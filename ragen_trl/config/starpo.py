@@ -19,7 +19,7 @@ from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
-_UPDATES = 200  # RAGEN's
+_ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
 
 
 @dataclass
@@ -30,8 +30,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     on 8 groups of 16 trajectories (on one process: micro-batches of 4, 32 of them), ``loss_type="grpo"`` (mean over
     trajectories of the mean over their sampled tokens), KL coefficient 0.001, entropy coefficient 0.001, dual clip at
     3, trajectories of at most 3600 tokens. With ``advantage="gae"``, ``"turn_gae"`` or ``"bi_level_gae"`` a critic is
-    trained together with the policy (the PPO form). With ``use_vllm`` every token's importance ratio is cut off at 3
-    (``vllm_importance_sampling_mode="token_truncate"``), and no trajectory is dropped.
+    trained together with the policy (the PPO form), without a filter in four updates on a rollout. With ``use_vllm``
+    every token's importance ratio is cut off at 3 (``vllm_importance_sampling_mode="token_truncate"``), and no
+    trajectory is dropped.
 
     ``bf16`` is on by default where the hardware has it and off elsewhere, so that the same script also runs on a
     laptop, where TRL's own default refuses to start.
@@ -54,10 +55,17 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     )
     per_device_train_batch_size: int = option(4, "Trajectories per forward and backward pass and process.")
     gradient_accumulation_steps: int = option(
-        32, "Micro-batches per update; a rollout has as many, unless steps_per_generation is set."
+        None,
+        "Micro-batches per update; a rollout has as many, unless steps_per_generation is set. Unset: 32. With a critic "
+        "and without a filter 8, and rollouts of 32: four updates on each, as in RAGEN.",
+    )
+    steps_per_generation: int | None = option(
+        None, "Micro-batches of a rollout; unset: those of one update, or of four, see gradient_accumulation_steps."
     )
     max_steps: int = option(
-        None, "Updates, 200 unless num_train_epochs is given. By default each has its own rollout."
+        None,
+        "Updates; unset, and without num_train_epochs: as many as 200 rollouts have. By default each has its own "
+        "rollout, with a critic every four.",
     )
     num_train_epochs: float = option(
         None, "Passes over num_train_seeds start states or a train_dataset, instead of max_steps."
@@ -114,7 +122,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     def __post_init__(self) -> None:
         check_refused(self)
-        self._set_length()
+        self._set_updates()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
         if self.dataloader_pin_memory is None:
@@ -143,10 +151,17 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
 
-    def _set_length(self) -> None:
-        """``max_steps`` is 200 unless it is given, or else ``num_train_epochs``, which TRL reads where it is -1."""
+    def _set_updates(self) -> None:
+        """How many updates a rollout and a run have, where it is not given; TRL reads epochs if ``max_steps`` is -1."""
+        per_rollout = 1
+        if self.gradient_accumulation_steps is None:
+            in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
+            if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
+                per_rollout = 4
+                self.steps_per_generation: int | None = _MICRO_BATCHES
+            self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
-            self.max_steps = _UPDATES if self.num_train_epochs is None else -1
+            self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1
         if self.num_train_epochs is None:
             self.num_train_epochs = GRPOConfig.num_train_epochs
 

@@ -37,16 +37,16 @@ REFUSED: dict[str, Refused] = {
         False, "lower vllm_gpu_memory_utilization, or give vLLM a GPU of its own with vllm_mode='server'"
     ),
     "vllm_structured_outputs_regex": Refused(None, "force_reply_prefix starts each reply; format_penalty fines others"),
-    "ds3_gather_for_generation": Refused(
-        True,
-        "with ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more turns would "
-        "wait for the others for ever; where memory is short use LoRA",
-    ),
     "neftune_noise_alpha": Refused(
         None, "noise in training makes other log-probabilities than those sampled from; use temperature or entropy_coef"
     ),
     "remove_unused_columns": Refused(False, "rows need their seed, and reward functions get all other columns"),
     "auto_find_batch_size": Refused(False, "lower per_device_train_batch_size, and raise gradient_accumulation_steps"),
+    "ds3_gather_for_generation": Refused(
+        True,
+        "with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more "
+        "turns make more passes, so that they would wait for the others for ever; where memory is short use LoRA",
+    ),
     "fsdp": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
     "fsdp_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
     "parallelism_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
@@ -90,7 +90,7 @@ TRAINED = (
     *"torch_empty_cache_steps logging_strategy logging_steps logging_first_step logging_nan_inf_filter".split(),
     *"disable_tqdm report_to run_name eval_strategy eval_steps eval_delay per_device_eval_batch_size".split(),
     *"eval_on_start eval_accumulation_steps do_eval save_only_model save_strategy save_steps".split(),
-    *"save_total_limit load_best_model_at_end metric_for_best_model greater_is_better full_determinism seed".split(),
+    *"save_total_limit load_best_model_at_end metric_for_best_model greater_is_better seed".split(),
     *"use_cpu dataloader_drop_last dataloader_num_workers dataloader_pin_memory".split(),
     *"dataloader_persistent_workers dataloader_prefetch_factor skip_memory_metrics chat_template_kwargs".split(),
 )
@@ -113,7 +113,7 @@ PASSED_ON = (
     *"hub_strategy hub_always_push hub_revision ignore_data_skip".split(),
     *"restore_callback_states_from_checkpoint accelerator_config dataloader_multiprocessing_context".split(),
     *"dataloader_in_order ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers".split(),
-    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug".split(),
+    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug full_determinism".split(),
 )
 
 NOTES: dict[str, str] = {
@@ -148,7 +148,7 @@ ARGUMENTS: dict[str, str] = {
     "reward_processing_classes": "works",
     "callbacks": "works",
     "optimizers": "works",
-    "quantization_config": "works",
+    "quantization_config": "passed on to the loader of the model",
     "peft_config": "works",
 }
 """Arguments of ``GRPOTrainer`` that exist here, too, and what they mean. The second one here is ``env``."""

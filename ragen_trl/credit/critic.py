@@ -147,9 +147,7 @@ class Critic:
         epochs: int = 1,
         seed: int = 0,
     ) -> dict[str, float]:
-        """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss.
-
-        All of them have one learning rate; then the schedule takes a step.
+        """Fit the values to returns with ``epochs`` · ``minibatches`` steps of the clipped value loss, all at one rate.
 
         A minibatch's loss is the mean over the tokens of ``mask`` on all processes, however they are split into passes.
         Gradients are summed over processes here and not by DDP, which would wrap the base that critic and policy share
@@ -168,27 +166,26 @@ class Critic:
         Returns:
             Over all processes. Means over the steps: ``critic/value_loss``, ``critic/clip_fraction`` and
             ``critic/grad_norm`` (before clipping). Before the update: ``critic/explained_variance`` = 1 − Var(R − V) /
-            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``; and
-            ``critic/learning_rate``. If ``mask`` is 0 everywhere, the result is empty and nothing is updated.
+            Var(R) (0 if all returns are equal), ``critic/value_mean`` and ``critic/return_mean``. And the step's
+            ``critic/learning_rate``. Empty, without an update, if ``mask`` is 0.
 
         Raises:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
         batch = self._batch(trajectories, targets, mask, old_values)
-        metrics = self._fit(batch)
-        if not metrics:
+        if not (metrics := self._fit(batch)):
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
         parts = _parts(used, minibatches, epochs, seed)
         with self.network.active(training=True):
             steps = [self._step(batch, rows, clip) for rows in parts]
-        taken = [step for step in steps if step is not None]
+        means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         names = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
-        means = torch.stack(taken).mean(dim=0).tolist()
-        (rate,) = self._schedule.get_last_lr()
+        metrics |= dict(zip(names, means.tolist(), strict=True))
+        metrics["critic/learning_rate"] = self._schedule.get_last_lr()[0]
         self._schedule.step()
-        return {**dict(zip(names, means, strict=True)), **metrics, "critic/learning_rate": rate}
+        return metrics
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, optimizer and schedule. Only the main process writes; the others return at once.

@@ -29,6 +29,7 @@ from ragen_trl.monitoring.reply_measures import (
     sketch,
     thought_span,
 )
+from ragen_trl.system.float64 import in_float64
 from ragen_trl.trajectory import Trajectory, Turn
 
 Pieces = Callable[[int], str]
@@ -167,4 +168,4 @@ def _spread(returns: torch.Tensor, group_size: int) -> dict[str, float]:
     if group_size == 1:
         return {}
     stds = group_std(returns, group_size)
-    return {"in_group_std": stds.mean().item(), "zero_std": (stds == 0).double().mean().item()}
+    return {"in_group_std": stds.mean().item(), "zero_std": in_float64(stds == 0).mean().item()}

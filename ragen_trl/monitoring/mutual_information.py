@@ -24,6 +24,8 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
+from ragen_trl.system.float64 import in_float64
+
 # Keeps the z-score finite where all marginals are equal; RAGEN's number.
 _Z_EPS = 1e-3
 
@@ -83,7 +85,8 @@ def prompt_dependence(logprobs: torch.Tensor, lengths: torch.Tensor, own: torch.
         raise ValueError(f"logprobs is {tuple(logprobs.shape)}, lengths {tuple(lengths.shape)}, own {tuple(own.shape)}")
     if bool((lengths < 1).any()):
         raise ValueError(f"lengths of thoughts are {lengths.tolist()}; leave empty thoughts out")
-    scores, lengths = logprobs.double(), lengths.double()
+    scores, lengths = in_float64(logprobs), in_float64(lengths)
+    own = own.to(scores.device)
     matched = scores.gather(1, own[:, None])[:, 0]  # (N,)
     marginal = scores.logsumexp(dim=1) - math.log(prompts)
     difference = (matched - marginal) / lengths

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ragen_trl.system.float64 import in_float64
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -44,7 +46,7 @@ def sample_tokens(
 
     Args:
         logits: (b, vocabulary) next-token logits.
-        uniforms: (b,) numbers in [0, 1), float64.
+        uniforms: (b,) numbers in [0, 1), float64, on `float64_device` of the logits' device.
         sampling: Temperature, top-k and top-p.
 
     Returns:
@@ -57,9 +59,10 @@ def sample_tokens(
         return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None]).squeeze(-1)
     logprobs = torch.log_softmax(logits / sampling.temperature, -1)
     kept = _top_k_top_p(logprobs, sampling)
-    cumulative = kept.double().exp_().cumsum_(-1)  # float64: 150 000 small terms would drift in float32
+    cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
     target = uniforms[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
+    tokens = tokens.to(logits.device)
     return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
 
 

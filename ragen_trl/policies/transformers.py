@@ -27,6 +27,7 @@ from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, sample_tokens
 from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
+from ragen_trl.system.float64 import float64_tensor
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -140,7 +141,7 @@ class TransformersPolicy(Policy):
         self._join([row for row in rows if row.index < 0])
         active, logits = self._read(rows)  # logits (b, vocabulary)
         draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
-        uniforms = torch.from_numpy(draws).to(self.model.device)  # (b, max_tokens)
+        uniforms = float64_tensor(draws, self.model.device)  # (b, max_tokens)
         for step in range(self.sampling.max_tokens):
             tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
             for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):

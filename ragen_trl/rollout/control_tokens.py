@@ -14,7 +14,7 @@ token, or fail.
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,11 +51,12 @@ class ControlTokens:
             # A single character (a "!" that pads) is needed to spell words.
             if len(token.content.strip()) > 1 and (token.special or _BRACKETED.fullmatch(token.content.strip()))
         }
-        self._texts = sorted(control, key=len, reverse=True)  # a longer one comes before its own beginning
+        self._texts = list(control)
         self._places = {text: place for place, text in enumerate(self._texts)}
+        self._lengths = sorted({len(text) for text in self._texts}, reverse=True)
+        self._first = re.compile("|".join(sorted({re.escape(text[0]) for text in self._texts})) or "(?!)")
         unknown = {tokenizer.unk_token_id}  # stands for any text that has no other token
         self._counted = frozenset(token_id for text, token_id in control.items() if text not in TAGS) - unknown
-        self._any = re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
         # Begins the name of a control token and the mark of a hidden one. Nobody can write it who does not know it.
         self._secret = _PRIVATE + secrets.token_hex(8)
         self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
@@ -70,12 +71,12 @@ class ControlTokens:
         """
         shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
 
-        def hidden(found: "re.Match[str]") -> str:
-            if found[0] in TAGS and any(begin <= found.start() < end for begin, end in shown):
-                return found[0]
-            return f"{self._secret}h{self._places[found[0]]}{_PRIVATE}"
+        def mark(control: str, place: int) -> str:
+            if control in TAGS and any(begin <= place < end for begin, end in shown):
+                return control
+            return f"{self._secret}h{self._places[control]}{_PRIVATE}"
 
-        return self._any.sub(hidden, text)
+        return self._replaced(text, mark)
 
     def count(self, ids: Sequence[int]) -> int:
         """How many of these tokens are control tokens; tags of the reply format do not count."""
@@ -97,12 +98,25 @@ class ControlTokens:
             return list(self._spelled(text))
         if self._copy is None:
             self._copy = self._renamed()
-        renamed = self._any.sub(lambda found: self._name(found[0]), text)
-        shown = self._hidden.sub(lambda found: self._texts[int(found[1])], renamed)
+        shown = self._hidden.sub(lambda found: self._texts[int(found[1])], self._replaced(text, self._name))
         return list(self._copy.encode(shown, add_special_tokens=False).ids)
 
-    def _name(self, text: str) -> str:
-        return f"{self._secret}n{self._places[text]}{_PRIVATE}"
+    def _replaced(self, text: str, new: Callable[[str, int], str]) -> str:
+        """The text with others for its control tokens, the longest at each place. Gemma has 6,000: `re` is slow."""
+        parts, rest = [], 0
+        for found in self._first.finditer(text):
+            begin = found.start()
+            if begin < rest:
+                continue
+            pieces = (text[begin : begin + length] for length in self._lengths)
+            control = next((piece for piece in pieces if piece in self._places), None)
+            if control is not None:
+                parts += [text[rest:begin], new(control, begin)]
+                rest = begin + len(control)
+        return "".join([*parts, text[rest:]])
+
+    def _name(self, control: str, place: int = 0) -> str:
+        return f"{self._secret}n{self._places[control]}{_PRIVATE}"
 
     def _renamed(self) -> "Tokenizer":
         """A copy of the Rust tokenizer in which a control token has a name that no text contains."""
@@ -110,7 +124,7 @@ class ControlTokens:
 
         content = json.loads(self._tokenizer.backend_tokenizer.to_str())
         for token in content["added_tokens"]:
-            name = self._any.sub(lambda found: self._name(found[0]), token["content"])
+            name = self._replaced(token["content"], self._name)
             token.update(content=name, normalized=token["normalized"] and name == token["content"])
         _rename(content["model"], {text: self._name(text) for text in self._texts})
         copy = Tokenizer.from_str(json.dumps(content))

@@ -60,10 +60,9 @@ def play(
     window: int | None = None,
     batch_size: int | None = None,
 ) -> list[Trajectory]:
-    """Play one episode in each environment.
+    """Play one episode in each environment; one trajectory each, in order.
 
-    The trajectories do not depend on how many threads step the environments. How many episodes play at the same time
-    changes them by rounding only, because every row has its own sampling seed.
+    Threads do not change the trajectories, ``batch_size`` only by rounding: every row has its own sampling seed.
 
     Args:
         envs: One environment per episode.
@@ -80,9 +79,6 @@ def play(
             ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
         batch_size: Episodes played at the same time at most. The others begin, in order, as these end. Unset: all.
 
-    Returns:
-        One trajectory per environment, in order.
-
     Raises:
         ValueError: If the numbers of environments and starts differ.
         ContextTooShortError: If a first prompt alone fills the context.
@@ -91,12 +87,11 @@ def play(
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
-    size = batch_size or len(envs)
     episodes: list[Episode] = []
-    policy.begin([start.sampling_seed for start in starts])
     playing: list[int] = []
+    policy.begin([start.sampling_seed for start in starts])
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
-        new = slice(len(episodes), len(episodes) + size - len(playing))
+        new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
         episodes += begin(envs[new], starts[new], executor, renew, None if policy.chat is None else window)
         requests = _requests(episodes, playing, policy, max_length)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from ragen_trl.system.float64 import float64_tensor, in_float64
 from ragen_trl.trainers.metrics import rollout_means
 
 
@@ -32,7 +33,7 @@ class EvaluationTotals:
         self._lengths: list[torch.Tensor] = []
         self._ended: list[torch.Tensor] = []
         self._batches: list[tuple[float, dict[str, float]]] = []
-        self._loss = torch.zeros(2, dtype=torch.float64)
+        self._loss = float64_tensor([0.0, 0.0], torch.device("cpu"))
 
     def real(self, local: int, process: int) -> int:
         """How many of the first rows of a process's batch are no repetition.
@@ -50,12 +51,12 @@ class EvaluationTotals:
 
     def add_rewards(self, rewards: torch.Tensor) -> None:
         """Add (B, F) rewards of a batch on all processes, repetitions included."""
-        self._rewards.append(rewards[: self.rows - self.seen].double().cpu())
+        self._rewards.append(in_float64(rewards[: self.rows - self.seen]).cpu())
 
     def add_lengths(self, lengths: torch.Tensor, ended: torch.Tensor) -> None:
         """End a batch: (B,) sampled tokens of all processes' rows, and whether each ended by itself."""
         here = self.rows - self.seen
-        self._lengths.append(lengths[:here].double().cpu())
+        self._lengths.append(in_float64(lengths[:here]).cpu())
         self._ended.append(ended[:here].bool().cpu())
         self.seen += len(lengths)
 
@@ -72,7 +73,7 @@ class EvaluationTotals:
             weight: The same without repetitions.
         """
         if weight:
-            self._loss += torch.tensor([loss * counted, weight], dtype=torch.float64)
+            self._loss += float64_tensor([loss * counted, weight], self._loss.device)
 
     @property
     def loss(self) -> torch.Tensor:
@@ -92,7 +93,7 @@ class EvaluationTotals:
         if self._lengths:
             found |= length_figures(torch.cat(self._lengths), torch.cat(self._ended))
         if self._rewards:
-            found |= reward_figures(torch.cat(self._rewards), names, weights.double().cpu(), group_size, scale)
+            found |= reward_figures(torch.cat(self._rewards), names, in_float64(weights).cpu(), group_size, scale)
         return found | rollout_means(self._played)
 
     def _of_batches(self) -> dict[str, float]:
@@ -113,7 +114,7 @@ def length_figures(lengths: torch.Tensor, ended: torch.Tensor) -> dict[str, floa
         ended: (N,) whether a row ended with an end of turn.
     """
     finished = lengths[ended] if bool(ended.any()) else torch.zeros(1, dtype=lengths.dtype)
-    figures = {"completions/clipped_ratio": 1 - ended.double().mean().item()}
+    figures = {"completions/clipped_ratio": 1 - in_float64(ended).mean().item()}
     for name, values in (("length", lengths), ("terminated_length", finished)):
         figures[f"completions/mean_{name}"] = values.mean().item()
         figures[f"completions/min_{name}"] = values.min().item()

@@ -8,6 +8,7 @@ from ragen_trl.algorithms.filtering import dispersion, group_std
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
+from ragen_trl.system.float64 import float64_tensor, in_float64
 from ragen_trl.trajectory import Trajectory
 
 _FAILURES = "rollout/env_failures"
@@ -59,7 +60,7 @@ def rollout_sums(
         of_all = per_environment(envs, names, rows)
         sums |= per_environment(envs, names[:counted], rows[:counted]) if counted else dict.fromkeys(of_all, 0.0)
     failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
-    both = torch.tensor([*sums.values(), failures], device=device, dtype=torch.float64)
+    both = float64_tensor([*sums.values(), failures], device)
     return dict(zip([*sums, _FAILURES], total(both).tolist(), strict=True))
 
 
@@ -102,7 +103,7 @@ def masked_means(
     """
     used = mask.bool()
     sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
-    count, *totals = total(sums.double()).tolist()
+    count, *totals = total(in_float64(sums)).tolist()
     return {name: value / max(1.0, count) for name, value in zip(columns, totals, strict=True)}
 
 

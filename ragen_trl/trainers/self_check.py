@@ -37,8 +37,10 @@ class Tolerance(NamedTuple):
     why: str
 
 
-EXACT = Tolerance(1e-3, 0.05, "float32 on both sides; 65 kinds of models reach 3e-5 at most")
+EXACT = Tolerance(1e-3, 0.05, "float32 on both sides: 51 kinds of small models reach 1e-5 at most")
 FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in another order in passes of another shape")
+# Under autocast on a CPU, random models of 8 to 16 layers of width 256 reach 0.016 in the mean and 0.11 at most, a
+# mixture of experts 0.6, where a token goes to another expert.
 BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
 OTHER_KERNELS = Tolerance(0.1, math.inf, "vLLM has kernels of its own, and computes in half precision unless asked")
 QUANTISED = Tolerance(0.1, math.inf, "quantised weights are scaled by blocks, and activations by rows of a pass")
@@ -82,6 +84,10 @@ class Gap(NamedTuple):
         _, _, largest, position = rows[rows[:, 2].argmax()].tolist()
         return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), largest, int(position))
 
+    def within(self, allowed: Tolerance) -> bool:
+        """Whether rounding explains it."""
+        return self.mean <= allowed.mean and self.largest <= allowed.largest
+
 
 def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
     """The gap on this process, to be gathered and given to `Gap.of`.
@@ -117,7 +123,7 @@ def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
         model: The model's name or type.
         stop: Whether to raise.
     """
-    if gap.mean <= allowed.mean and gap.largest <= allowed.largest:
+    if gap.within(allowed):
         return
     message = (
         f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "

@@ -7,8 +7,11 @@ What the protocol cannot do is not imitated. A reply prefix cannot be forced: th
 and only the first message shows it the format. A thought that a server keeps apart from the reply is not in the reply,
 so such models play with ``think=False``. There is no ``top_k``. Options that a server adds (vLLM: the model's
 ``generation_config``) stay. Left out: token limits of a trajectory, because only the server could count them.
+
+The server tokenises the messages, so what looks like a control token in them is broken (`control_texts`).
 """
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +23,15 @@ import numpy as np
 from ragen_trl.policies.api.answer import Answer, ApiAccessError, ApiError, ApiOptionError, read_answer
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
+from ragen_trl.policies.api.control_texts import broken
 from ragen_trl.policies.api.counts import ApiCounts
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
 if TYPE_CHECKING:
     from ragen_trl.policies.sampling import Sampling
     from ragen_trl.rollout.chat import Chat, Message
+
+logger = logging.getLogger(__name__)
 
 _OPTIONAL = ("seed", "temperature", "top_p")
 
@@ -86,6 +92,7 @@ class ApiPolicy(Policy):
         self._client = ApiClient() if client is None else client
         self._leave_out, self._token_limit = frozenset(leave_out), token_limit
         self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._has_warned = False
         self._seeds: list[int] = []
         self._conversations: dict[int, list[Message]] = {}
 
@@ -138,7 +145,7 @@ class ApiPolicy(Policy):
 
     def _question(self, request: Request) -> dict[str, Any]:
         """All that the answer depends on: the endpoint, the request's body, and the sampling seed, sent or not."""
-        messages = list(self._conversations[request.row])
+        messages = [self._sent(message) for message in self._conversations[request.row]]
         turn = sum(message["role"] == "user" for message in messages)
         drawn = np.random.SeedSequence((self._seeds[request.row], turn)).generate_state(1)[0]
         sampling_seed = int(drawn >> 1)  # some servers keep it in a signed 32-bit number
@@ -148,6 +155,17 @@ class ApiPolicy(Policy):
         payload = {"model": self.model, "messages": messages, self._token_limit: limit, **sent}
         # "dice" is the sampling seed. Stored answers are found by this name, so it stays.
         return {"endpoint": self._client.url, "dice": sampling_seed, "payload": payload}
+
+    def _sent(self, message: "Message") -> "Message":
+        content, found = broken(message["content"])
+        if found and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "a message holds %r, which a server may read as a control token: it is sent with a zero-width space in "
+                "it, as are others like it",
+                found[0],
+            )
+        return {**message, "content": content} if found else message
 
     def _ask_all(self, questions: Sequence[dict[str, Any]]) -> list[Answer | ApiError]:
         """Answers in order, each of them or its failure."""

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, MistralConfig
 
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -62,6 +62,19 @@ def test_a_model_folder_is_measured_without_its_weights(capsys: pytest.CaptureFi
     assert f"{model.num_parameters():,} parameters" in said
     assert "LoRA, held: 4 ranks ·" in said
     assert AutoConfig.from_pretrained(tmp_path).hidden_size == model.config.hidden_size
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry", "wet"])
+def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, dry: list[str]
+) -> None:
+    """Regression: random play and the oracle took their minutes, the weights were loaded, and the rollout refused."""
+    MistralConfig(num_hidden_layers=2, sliding_window=64, max_position_embeddings=512).save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    options = ["--model", str(tmp_path), "--output_dir", str(tmp_path / "run"), *dry]
+    assert main(["train", *OPTIONS, *options]) == 2
+    assert "(mistral) has sliding_attention layers (a window of 64 of 512 positions)" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_of_a_hub_out_of_reach_leaves_the_other_lines(capsys: pytest.CaptureFixture[str]) -> None:

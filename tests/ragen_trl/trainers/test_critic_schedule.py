@@ -49,14 +49,34 @@ def test_ragens_schedule_for_both(tmp_path: Path) -> None:
         (32, {"critic_batch_size": 32}, (1, 1)),  # StarPO-S keeps a quarter: one step, as in RAGEN
         (33, {"critic_batch_size": 32, "critic_epochs": 3}, (2, 3)),
         (8, {"critic_batch_size": 32}, (1, 1)),
-        (128, {}, (1, 1)),
-        (128, {"gradient_accumulation_steps": 8, "steps_per_generation": 32, "num_iterations": 2}, (4, 2)),
-        (128, {"num_iterations": 2, "critic_epochs": 1}, (1, 1)),
+        (128, {}, (4, 1)),
+        (128, {"gradient_accumulation_steps": 32}, (1, 1)),
+        (128, {"gradient_accumulation_steps": 16, "steps_per_generation": 32, "num_iterations": 2}, (2, 2)),
+        (128, {"num_iterations": 2, "critic_epochs": 1, "filter_ratio": 0.5}, (1, 1)),
     ],
 )
 def test_steps_of_the_critic(trajectories: int, options: dict[str, Any], expected: tuple[int, int]) -> None:
     args = StarPOConfig(output_dir="unused", advantage="gae", use_cpu=True, report_to="none", bf16=False, **options)
     assert critic_steps(trajectories, args) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"advantage": "gae"}, (8, 32, 800, 200)),  # RAGEN's: four updates on each of 200 rollouts
+        ({"advantage": "bi_level_gae", "max_steps": 100}, (8, 32, 100, 25)),
+        ({"advantage": "gae", "filter_ratio": 0.25}, (32, 32, 200, 200)),  # the kept quarter is one mini-batch
+        ({"advantage": "gae", "gradient_accumulation_steps": 4}, (4, 4, 200, 200)),
+        ({"advantage": "gae", "steps_per_generation": 64}, (32, 64, 200, 100)),
+        ({"advantage": "group"}, (32, 32, 200, 200)),
+        ({}, (32, 32, 200, 200)),
+    ],
+)
+def test_updates_on_a_rollout_by_default(options: dict[str, Any], expected: tuple[int, ...]) -> None:
+    """Accumulation, micro-batches of a rollout, updates, rollouts of 128 trajectories unless more is given."""
+    args = StarPOConfig(output_dir="unused", use_cpu=True, report_to="none", bf16=False, **options)
+    found = (args.gradient_accumulation_steps, args.steps_per_generation, args.max_steps, args.num_rollouts)
+    assert found == expected
 
 
 @pytest.mark.parametrize(

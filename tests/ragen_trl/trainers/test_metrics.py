@@ -166,7 +166,7 @@ def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> 
 
 
 def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
-    """Gaps of 0.5 and 0.1 with ratios of 2 and 0.5 here; one of 0.3 with 4 there. A token without score has no gap."""
+    """Gaps of 0.5 and 0.1, ratios of 2 and 0.5 here; 0.3 and 4 there. A token that was not scored has no gap."""
     here = (torch.tensor([[0.5, -0.1, 9.0, float("nan")]]), torch.tensor([[2.0, 0.5, 9.0, 1.0]]))
     there = (torch.tensor([[0.3, 9.0, 9.0, 9.0]]), torch.tensor([[4.0, 9.0, 9.0, 9.0]]))
     masks = (torch.tensor([[1, 1, 0, 1]]), torch.tensor([[1, 0, 0, 0]]))

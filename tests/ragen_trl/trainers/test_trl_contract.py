@@ -8,6 +8,7 @@ import ast
 import inspect
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ import pytest
 import torch
 from transformers import TrainerState
 from trl import GRPOTrainer
+from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from ragen_trl import StarPOTrainer, Trajectory
 from tests.support.project import ROOT, VECTORS
-from tests.support.ragen_trl.equivalence import with_adapter
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 
@@ -147,43 +148,6 @@ def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
     trainer.train()
     assert isinstance(trainer, Recorder)
     assert (trainer.losses, trainer.scored) == (2, [None, None])  # on-policy: none for old log-probabilities
-
-
-class Asked(Recorder):
-    """Keeps the keys of what TRL made of a rollout, and of what is trained on."""
-
-    def score_trajectories(self, rows: Any, played: Any) -> Any:
-        batch, rewards = super().score_trajectories(rows, played)
-        self.asked = {key for key in batch if key.endswith("per_token_logps")}
-        assert all(not batch[key].any() for key in self.asked - {"sampling_per_token_logps"})
-        return batch, rewards
-
-    def _learn_from(self, rollout: Any, kept: Any) -> dict[str, Any]:
-        batch = super()._learn_from(rollout, kept)
-        self.given = {key for key in batch if key.endswith("per_token_logps")}
-        return batch
-
-
-SCHEDULES: list[dict[str, Any]] = [
-    {},
-    {"num_iterations": 2},
-    {"steps_per_generation": 4, "gradient_accumulation_steps": 2},
-    {"steps_per_generation": 2, "gradient_accumulation_steps": 4},
-    {"steps_per_generation": 2, "gradient_accumulation_steps": 4, "num_iterations": 2},
-]
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("beta", [0.0, 0.5])
-def test_what_trl_would_score_of_a_rollout_is_scored_of_what_is_kept(
-    tmp_path: Path, schedule: dict[str, Any], beta: float
-) -> None:
-    """`TrajectoryTrainer._add_scores` repeats TRL's conditions; TRL itself is given zeros."""
-    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1, **schedule}
-    trainer = small_trainer(tmp_path, lottery(), trainer=Asked, beta=beta, model=with_adapter(), **options)
-    trainer.train()
-    assert trainer.given == trainer.asked  # type: ignore[attr-defined]
-    assert ("ref_per_token_logps" in trainer.given) == bool(beta)  # type: ignore[attr-defined]
 
 
 def test_a_whole_rollout_is_scored_with_a_batch_size(tmp_path: Path) -> None:
@@ -373,6 +337,16 @@ def test_a_forward_pass_gets_the_micro_batch_of_its_step(tmp_path: Path) -> None
     assert isinstance(trainer, Spy)
     expected = [batch for batches in trainer.split for batch in batches]
     assert [id(batch["completion_ids"]) for batch in seen] == [id(batch["completion_ids"]) for batch in expected]
+
+
+def test_the_page_starts_a_server_as_trl_does() -> None:
+    """``trl vllm-serve``, which the page named, is deprecated; it starts this command with these options."""
+    page = (ROOT / "docs" / "several_gpus.md").read_text(encoding="utf-8")
+    command = build_command(ScriptArguments(model="m"))
+    imposed = shlex.join(command[command.index("--weight-transfer-config") :])
+    assert imposed.startswith("--weight-transfer-config '{\"backend\": \"nccl\"}' --logprobs-mode processed_logprobs")
+    assert "VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve" in page and imposed in page
+    assert "trl vllm-serve" not in page
 
 
 # Who uses private members
