@@ -40,9 +40,15 @@ OTHER: dict[str, Any] = {
     "whiten_advantages": False,
     "bootstrap": "all",
     "critic_learning_rate": 0.5,
+    "critic_batch_size": 4,
+    "critic_epochs": 2,
+    "critic_lr_scheduler_type": "linear",
+    "critic_lr_warmup_rollouts": 1,
     "critic_warmup_steps": 1,
     "value_clip": None,
 }
+# What an option needs to have an effect.
+NEEDS = {"critic_lr_warmup_rollouts": {"critic_lr_scheduler_type": "linear"}}
 
 
 def config(**changes: Any) -> StarPOConfig:
@@ -78,7 +84,8 @@ def test_the_table_of_options_says_what_an_estimator_reads(advantage: str) -> No
     if advantage in CRITIC_ADVANTAGES:
         critic: Any = NoCritic()
         critic_advantages(critic, rollout, args, lambda tensor: tensor, seed=0)
-        of_trainer = {"critic_learning_rate", "critic_warmup_steps"}  # it makes the critic, and lets it learn alone
+        of_schedule = {"critic_lr_scheduler_type", "critic_lr_warmup_rollouts"}
+        of_trainer = {"critic_learning_rate", "critic_warmup_steps", *of_schedule}  # it makes the critic
     elif advantage == "group":
         trajectory_advantages(rollout, args)
     else:
@@ -100,7 +107,7 @@ def test_every_option_of_the_table_is_one_of_the_configuration() -> None:
 def test_an_option_is_taken_where_it_is_read_and_refused_elsewhere(advantage: str, option: str) -> None:
     changes = {"advantage": advantage, option: OTHER[option]}
     if option in READ[advantage]:
-        assert getattr(config(**changes), option) == OTHER[option]
+        assert getattr(config(**NEEDS.get(option, {}), **changes), option) == OTHER[option]
         return
     message = f"{option} is {OTHER[option]!r}, which advantage '{advantage}' does not read; leave it at"
     with pytest.raises(ValueError, match=message):
