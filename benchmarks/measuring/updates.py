@@ -134,9 +134,6 @@ def without_play(trainer: type[StarPOTrainer], workload: Workload, by_length: bo
         def _regroup(self, micro_batches: Any) -> Any:
             return super()._regroup(micro_batches) if by_length else micro_batches
 
-        def _check_sampler(self, logprobs: Any, inputs: Any) -> None:
-            """Nothing was sampled that could be compared."""
-
     return WithoutPlay
 
 
@@ -154,6 +151,7 @@ def arguments(setting: Setting, workload: Workload, folder: str) -> StarPOConfig
         "bf16": workload.gpu,
         "use_cpu": not workload.gpu,
         "beta": 0.0,
+        "sampler_check": "warn",  # made-up log-probabilities
         "logging_steps": 1,
         "save_strategy": "no",
         "report_to": "none",

@@ -34,7 +34,7 @@ def clipped_surrogate(
 
     Where nothing was sampled, give both policies equal log-probabilities (``masked_fill(~mask, 0.0)``): 89 nats between
     them make the ratio infinite and its gradient NaN. For :math:`A_t < 0` the loss is unbounded in the ratio; a dual
-    clip c bounds it by :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729). Tokens with :math:`A_t \ge 0` are not affected.
+    clip c bounds it by :math:`-c A_t` (Ye et al. 2020, arXiv 1912.09729) and leaves :math:`A_t \ge 0` as it is.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.

@@ -174,10 +174,9 @@ def estimate_values(
 ) -> ReferenceValues:
     """Play the reference policy and estimate V* of every start state.
 
-    After the first samples of each start, the samples of some starts are doubled, round by round, up to
-    ``max_samples``: of those whose returns are all equal, which would be given up, and of those whose standard error is
-    above the target. So no more starts are given up than with ``max_samples`` of each: with success rate p the share
-    (1 − p)^n + p^n.
+    After the first samples of each start, samples are doubled, round by round, up to ``max_samples``, where all returns
+    are equal and where the standard error is above the target. So no more starts are given up than with ``max_samples``
+    of each: with success rate p the share (1 − p)^n + p^n.
 
     Args:
         seeds: Start states; repeated ones count once.
@@ -192,22 +191,20 @@ def estimate_values(
     """
     if len(seeds) == 0:
         raise ValueError("there are no seeds; give the start states to train on")
-    counts = dict.fromkeys(map(int, seeds), accuracy.samples)
-    played_before = player.num_played
-    hidden = not progress or player.processes.index > 0
-    with progress_bar(0, "reference", "episode", hidden=hidden) as bar:
+    counts, played_before = dict.fromkeys(map(int, seeds), accuracy.samples), player.num_played
+    with progress_bar(0, "reference", "episode", hidden=not progress or player.processes.index > 0) as bar:
         while True:
             samples = player.play(counts, bar)
             returns = {seed: _returns(found) for seed, found in samples.items()}
             pool = torch.cat(list(returns.values()))
             unit = accuracy.return_range or return_range(pool)
             errors = _std_errors(returns, pool, accuracy.beta1 * unit)
-            open_starts = [seed for seed, count in counts.items() if count < accuracy.max_samples]
-            target = accuracy.std_error * unit
-            wanted = [seed for seed in open_starts if errors[seed] > target or not _has_spread(returns[seed])]
-            if not wanted:
+            unsure = {seed for seed, error in errors.items() if error > accuracy.std_error * unit}
+            unsure |= {seed for seed, found in returns.items() if not _has_spread(found)}
+            more = {seed: min(2 * counts[seed], accuracy.max_samples) for seed in counts if seed in unsure}
+            if more == {seed: counts[seed] for seed in more}:
                 break
-            counts.update({seed: min(2 * counts[seed], accuracy.max_samples) for seed in wanted})
+            counts.update(more)
     _check_success(samples, pool)
     _check_spread(returns)
     first = [sample.success for found in samples.values() for sample in found[: accuracy.samples]]

@@ -264,8 +264,7 @@ class AStarPOTrainer(StarPOTrainer):
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         with self.reference.model() as model:
-            rows_a_pass = self.args.per_device_train_batch_size
-            batch["ref_per_token_logps"] = self._scored(model, batch, rows_a_pass, compute_entropy=False).logprobs
+            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""

@@ -39,9 +39,7 @@ def add_step_totals(
 
     Args:
         micro_batches: What one rollout was split into. The i-th has as many rows on every process; ``completion_mask``
-            is 0 in filler rows.
-            ``trajectory_share``, if there is one, says which part of a trajectory a row is; otherwise a row is a whole
-            trajectory.
+            is 0 in filler rows. ``trajectory_share``, if there is one, says which part of a trajectory a row is.
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
         processes: Number of processes.
         total: Adds a tensor up over all processes.

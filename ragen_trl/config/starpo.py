@@ -59,6 +59,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "Micro-batches per update; a rollout has as many, unless steps_per_generation is set. Unset: 32. With a critic "
         "and without a filter 8, and rollouts of 32: four updates on each, as in RAGEN.",
     )
+    steps_per_generation: int | None = option(
+        None, "Micro-batches of a rollout; unset: those of one update, or of four, see gradient_accumulation_steps."
+    )
     max_steps: int = option(
         None,
         "Updates; unset, and without num_train_epochs: as many as 200 rollouts have. By default each has its own "
@@ -155,7 +158,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
                 per_rollout = 4
-                self.steps_per_generation = _MICRO_BATCHES
+                self.steps_per_generation: int | None = _MICRO_BATCHES
             self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
             self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1

@@ -142,7 +142,6 @@ def warm_start(
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
     _check_learnable(demonstrations)
     examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
-    use_one_device(settings)
     trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
@@ -169,7 +168,7 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SF
             f"demo_batch_size is {config.demo_batch_size}, which {args.world_size} processes cannot share evenly; give "
             "a multiple of them"
         )
-    return SFTConfig(
+    settings = SFTConfig(
         output_dir=str(folder),
         per_device_train_batch_size=each,
         learning_rate=config.demo_learning_rate,
@@ -191,6 +190,8 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SF
         disable_tqdm=True,
         dataloader_pin_memory=args.dataloader_pin_memory,
     )
+    use_one_device(settings)
+    return settings
 
 
 def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:

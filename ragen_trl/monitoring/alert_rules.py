@@ -179,31 +179,29 @@ def far_below_best(values: Sequence[float], deviations: float, window: int) -> V
     return (means[-1], threshold) if means[-1] < threshold else None
 
 
-def gaining(values: Sequence[float], start: int = START, windows: Sequence[int] = (8, 20)) -> bool:
-    """Whether a run earns more than at its beginning and has kept what it gained, by one of the windows.
+def gaining(values: Sequence[float], start: int = START) -> bool:
+    """Whether a run earns more than at its beginning and has kept most of what it gained, by one of two windows.
 
     In a run that learns, the same changes are progress: the spread within groups falls as tasks are solved, and a
-    policy that knows what to do gives similar replies. "More" means more than one standard error of the difference of
-    the two means. "Kept" means 70 % of the way from the beginning to the best mean of a window, or less than two
-    standard errors below that best mean.
+    policy that knows what to do gives similar replies. "Most" means 70 % of the way from the beginning to the best mean
+    of a window.
 
-    The short window sees a gain soon. The long one is for the noise: in a healthy run that went from 0.4 to 0.8, eight
-    rollouts of hard start states had lost half of the gain, and twenty never more than a quarter.
+    The last 8 values see a gain soon: one standard error of the difference of the two means is enough. The last 20 are
+    for the noise: in a healthy run that went from 0.4 to 0.8, eight rollouts of hard start states had lost half of the
+    gain, and twenty never more than a quarter. They ask for three standard errors, since an early bump stays in them
+    while a run already declines.
     """
-    return any(_gaining(values, start, window) for window in windows)
+    return _gaining(values, start, window=8, errors=1.0) or _gaining(values, start, window=20, errors=3.0)
 
 
-def _gaining(values: Sequence[float], start: int, window: int) -> bool:
+def _gaining(values: Sequence[float], start: int, window: int, errors: float) -> bool:
     if len(values) < start + window:
         return False
     first, recent = values[:start], values[-window:]
+    error = math.sqrt(variance(first) / start + variance(recent) / window)
     gain = fmean(recent) - fmean(first)
-    if gain <= math.sqrt(variance(first) / start + variance(recent) / window):
-        return False
-    means = trailing_means(values, window)
-    best = max(range(len(means)), key=means.__getitem__)
-    noise = math.sqrt((variance(values[best : best + window]) + variance(recent)) / window)
-    return gain >= 0.7 * (means[best] - fmean(first)) or means[best] - fmean(recent) < 2.0 * noise
+    best = max(trailing_means(values, window)) - fmean(first)
+    return gain > errors * error and gain >= 0.7 * best
 
 
 def solved(rates: Sequence[float], rate: float = 0.95, window: int = 8) -> bool:

@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -125,10 +125,9 @@ class RolloutTrainer(TRLAdapter):
         rollout_func: None = None,
         environment_factory: None = None,
     ) -> None:
-        refused = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
-        check_arguments(env, processing_class, refused)
-        args = self._checked_args(args)
-        self._extra = listed_rewards(reward_funcs)
+        trls = {"tools": tools, "rollout_func": rollout_func, "environment_factory": environment_factory}
+        check_arguments(env, processing_class, refused=trls)
+        args, self._extra = self._checked_args(args), listed_rewards(reward_funcs)
         functions = self._functions(args)
         check_policy(model, args, peft_config)
         check_loadable(model, args)
@@ -153,12 +152,14 @@ class RolloutTrainer(TRLAdapter):
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
         self._switch_off_dropout()
-        # Not accelerator.autocast, which reads a global state that the next configuration resets.
-        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
-        device = self.accelerator.device.type
-        self._autocast = partial(torch.autocast, device, dtype=precision, enabled=precision is not None)
+        self._autocast = self._make_autocast()
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
         self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
+
+    def _make_autocast(self) -> Callable[[], torch.autocast]:
+        """Not accelerator.autocast, which reads a global state that the next configuration resets."""
+        precision = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(self.accelerator.mixed_precision)
+        return partial(torch.autocast, self.accelerator.device.type, dtype=precision, enabled=precision is not None)
 
     def _checked_args(self, args: Any) -> StarPOConfig:
         if not isinstance(args, StarPOConfig):

@@ -84,6 +84,10 @@ class Gap(NamedTuple):
         _, _, largest, position = rows[rows[:, 2].argmax()].tolist()
         return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), largest, int(position))
 
+    def within(self, allowed: Tolerance) -> bool:
+        """Whether rounding explains it."""
+        return self.mean <= allowed.mean and self.largest <= allowed.largest
+
 
 def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
     """The gap on this process, to be gathered and given to `Gap.of`.
@@ -119,7 +123,7 @@ def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
         model: The model's name or type.
         stop: Whether to raise.
     """
-    if gap.mean <= allowed.mean and gap.largest <= allowed.largest:
+    if gap.within(allowed):
         return
     message = (
         f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "

@@ -297,8 +297,9 @@ class TrajectoryTrainer(RolloutTrainer):
         """Compare with the sampler until the first update of this training, micro-batch by micro-batch."""
         if self._sampler_is_checked:
             return
-        self._sampler_is_checked = self.accelerator.sync_gradients
-        self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
+        gap = self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
+        warned = not gap.within(self._tolerance)  # once is enough
+        self._sampler_is_checked = warned or self.accelerator.sync_gradients
 
     def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
         """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.

@@ -106,7 +106,7 @@ def test_completion_columns_begin_behind_the_first_prompt(advantage: str) -> Non
     (lesson,) = critic.lessons
     for given, wanted in zip(lesson, (whole.targets, whole.mask, VALUES), strict=False):
         assert torch.equal(given, wanted)
-    assert lesson[3:] == (0.5, 1, 1, 3)  # value_clip, minibatches, epochs, seed
+    assert lesson[3:] == (0.5, 4, 1, 3)  # value_clip, minibatches, epochs, seed
 
 
 def test_the_critic_takes_a_step_for_each_of_the_policy() -> None:

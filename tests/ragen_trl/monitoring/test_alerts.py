@@ -248,6 +248,13 @@ def test_a_steady_negative_return_is_no_fall() -> None:
     assert "gradient_spikes" in fired(lost)
 
 
+def test_a_bump_that_is_within_the_noise_of_the_long_window_is_no_gain() -> None:
+    """Sokoban's walker that stands still had one at rollout 20, and lost a warning that came 12 steps early to it."""
+    bump = [0.28, 0.4] * 5 + [0.34, 0.44] * 10
+    assert gaining(bump)
+    assert not gaining([*bump, *[0.32, 0.36] * 4])
+
+
 def test_a_run_gains_while_it_holds_most_of_what_it_gained() -> None:
     assert not gaining([0.2] * 17)
     assert gaining([0.2, 0.22] * 5 + [0.5] * 8)

@@ -73,7 +73,7 @@ def test_a_template_of_trl_is_played(name: str, think: bool) -> None:
     assert chat.end_of_turn_id is not None
 
 
-@pytest.mark.parametrize("name", THINKING)
+@pytest.mark.parametrize("name", sorted(THINKING))
 def test_a_generation_prompt_opens_a_thought_if_replies_have_one(name: str) -> None:
     """Regression: without thoughts the answer stood inside <think>, so that the whole reply was a thought."""
     opened, ended = THINKING[name]
@@ -108,7 +108,7 @@ def test_the_prefix_says_whether_replies_think_unless_it_is_said() -> None:
     assert endings[1].endswith("assistant\n<think>\n\n</think>\n\n<answer>")
 
 
-@pytest.mark.parametrize("name", OF_PARTS)
+@pytest.mark.parametrize("name", sorted(OF_PARTS))
 def test_a_template_that_wants_parts_says_so(name: str) -> None:
     """Regression: it was said to rewrite earlier messages."""
     with pytest.raises(ChatTemplateError, match="leaves out the text of a message.*list of parts"):

@@ -145,10 +145,9 @@ def test_a_warning_is_enough_where_it_is_asked_for(
 ) -> None:
     monkeypatch.setattr(trl_adapter, "with_positions", without_positions)
     with caplog.at_level(logging.WARNING):
-        small_trainer(
-            tmp_path, pages, model=learned_positions(), max_steps=1, sampler_check="warn"
-        ).train()
-    assert "log-probabilities of a model in memory (gpt2) are not the sampler's" in caplog.text
+        options: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1}
+        small_trainer(tmp_path, pages, model=learned_positions(), sampler_check="warn", **options).train()
+    assert caplog.text.count("log-probabilities of a model in memory (gpt2) are not the sampler's") == 1
     with pytest.raises(ValueError, match="sampler_check is 'no'; choose one of stop, warn"):
         StarPOConfig(output_dir=str(tmp_path), use_cpu=True, sampler_check="no")  # type: ignore[arg-type]
 
