@@ -2,6 +2,7 @@
 
     python benchmarks/rollout_memory.py            # ten minutes on the CPU, a model of 10 million parameters
     python benchmarks/rollout_memory.py --smoke    # two small cases, written to runs/ only
+    python benchmarks/rollout_memory.py --estimate # estimate again what was measured, after a change of the arithmetic
 
 Every case is a process of its own (``measuring/memory.py``), with one thread. Freed memory goes back to the system at
 once (``MALLOC_MMAP_THRESHOLD_``), so that the resident memory is that of the tensors. Writes
@@ -12,11 +13,11 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from measuring.memory import SHAPE, Case
+from measuring.memory import SHAPE, Case, estimate
 from measuring.processes import answer_of
 
 from ragen_trl.system.atomic import write_atomically
@@ -45,10 +46,14 @@ def main() -> None:
     """Measure every case and write one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--estimate", action="store_true")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "rollout_memory.json")
     options = parser.parse_args()
     if options.smoke:
         options.output = Path("runs/benchmark-rollout-memory-smoke.json")
+    if options.estimate:
+        estimate_again(options.output)
+        return
     rows: list[dict[str, Any]] = []
     for case in SMOKE if options.smoke else CASES:
         rows.append(measured(case))
@@ -57,6 +62,15 @@ def main() -> None:
     found = {**provenance(), "command": command, "shape": SHAPE, "rows": rows}
     write_atomically(options.output, json.dumps(found, indent=1))
     print(f"written: {options.output}")
+
+
+def estimate_again(path: Path) -> None:
+    """Put the present estimates beside the old measurements."""
+    known = json.loads(path.read_text(encoding="utf-8"))
+    for row in known["rows"]:
+        case = Case(**{field.name: row[field.name] for field in fields(Case)})
+        row |= estimate(case, row["longest"], row["prompt"])
+    write_atomically(path, json.dumps({**known, "estimated_at": provenance()["commit"]}, indent=1))
 
 
 def measured(case: Case) -> dict[str, Any]:

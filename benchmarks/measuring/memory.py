@@ -81,17 +81,23 @@ def measure(case: Case) -> dict[str, Any]:
     gc.collect()
     reset_peak_memory()
     held = resident("self")
-    sizes = {**SHAPE, "vocab_size": case.words, "num_key_value_heads": case.key_value_heads}
-    config = Qwen2Config(**sizes)
-    tokens, prompt, args = run(config, tokens=case.tokens)
-    peak = peak_memory() - held
-    lines = memory_lines(shape_of(config), memory_use(args, case.rank, tokens, prompt))
+    tokens, prompt = run(_config(case), tokens=case.tokens)
+    measured = {"longest": tokens, "prompt": prompt, "peak_mib": peak_memory() - held}
+    return {**asdict(case), **measured, **estimate(case, tokens, prompt)}
+
+
+def estimate(case: Case, tokens: int, prompt: int) -> dict[str, Any]:
+    """What `--dry-run` says, for trajectories of so many tokens with prompts of at most so many."""
+    use = memory_use(_arguments(case, "unused"), case.rank, tokens, prompt)
+    lines = memory_lines(shape_of(_config(case)), use)
     if case.phase == "rollout":  # the optimizer has not made a step
         lines = [line for line in lines if line.name != "AdamW"]
-    estimated = phase_bytes(lines, case.phase) / MIB
     parts = {line.name: line.bytes / MIB for line in lines if line.phase in ("always", case.phase)}
-    measured = {"longest": tokens, "prompt": prompt, "peak_mib": peak, "estimate_mib": estimated, "parts_mib": parts}
-    return {**asdict(case), **measured}
+    return {"estimate_mib": phase_bytes(lines, case.phase) / MIB, "parts_mib": parts}
+
+
+def _config(case: Case) -> Qwen2Config:
+    return Qwen2Config(**{**SHAPE, "vocab_size": case.words, "num_key_value_heads": case.key_value_heads})
 
 
 def _model(config: Qwen2Config) -> PreTrainedModel:
@@ -127,7 +133,7 @@ def _arguments(case: Case, folder: str, **options: Any) -> StarPOConfig:
     )
 
 
-def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, StarPOConfig]:
+def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int]:
     """Play; replies are short, since it is the prompts that make contexts long."""
     model: Any = _model(config)
     lora = _lora(case)
@@ -141,10 +147,10 @@ def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, St
     envs = [Metronome(case.turns, f"{row:04d}{message}") for row in range(case.rows)]
     played = play(envs, policy, [Start(0, 0, row) for row in range(case.rows)], batch_size=case.at_once)
     prompt = max(len(turn.prompt_ids) for one in played for turn in one.turns)
-    return max(len(one.token_ids) for one in played), prompt, _arguments(case, "unused")
+    return max(len(one.token_ids) for one in played), prompt
 
 
-def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, StarPOConfig]:
+def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int]:
     """Two updates, since AdamW makes its moments in the first one."""
     each = tokens // case.turns // 2
     info = {"success": True, "format_is_valid": True, "action_is_valid": True, "num_actions": 1}
@@ -165,7 +171,7 @@ def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int, Sta
         tokenizer = build_tiny_tokenizer()
         trainer = MadeUp(_model(config), ENV, args, processing_class=tokenizer, peft_config=_lora(case))
         trainer.train()
-    return 2 * each * case.turns, each, args
+    return 2 * each * case.turns, each
 
 
 def main() -> None:

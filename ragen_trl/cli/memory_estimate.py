@@ -259,7 +259,10 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     if use.critic:
         critic = [_line("gradients of the critic", "critic", (trained, "parameters"), (size, "bytes"))]
         critic += _activations(shape, use, "critic")
-    return [*critic, *lines, *activations, head]
+    moments = [activations.pop(), head]
+    if use.checkpointing:  # the tiles are gone before a layer is computed again
+        moments = [max(moments, key=lambda line: line.bytes)]
+    return [*critic, *lines, *activations, *moments]
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
