@@ -12,8 +12,9 @@ import os
 import random
 import re
 import secrets
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -68,7 +69,7 @@ def find_pages(connection: ShopConnection, error: ShopServerError) -> None:
 def about_pages(connection: ShopConnection) -> dict[str, Any]:
     """Facts about a server of pages, under the names of the JSON API; its goals are counted by asking for some."""
     if connection.goals is None:
-        connection.goals = connection.patiently(lambda: _count_goals(connection))
+        connection.goals = connection.patiently(lambda: _goals(connection))
     splits = {name: len(_split(name, connection.goals)) for name in ("all", "test", "eval", "train")}
     return {
         **{"catalog": f"pages of {connection.address}", "goals": connection.goals, "splits": splits},
@@ -82,6 +83,27 @@ def _split(name: str, goals: int) -> range:
         raise ValueError(f"split={name!r} is not known on pages; use one of {', '.join(ends)}")
     first, end = ends[name]
     return range(min(first, goals), min(end, goals))
+
+
+@dataclass
+class _Count:
+    """The number of goals of a server, once it was counted; whoever counts holds the lock."""
+
+    goals: int | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_COUNTS: dict[tuple[int, str], _Count] = {}  # by process, as locks must not be shared by a fork, and address
+
+
+def _goals(connection: ShopConnection) -> int:
+    """The number of goals: counted once in a process, and checked since; a server may have been started again."""
+    count = _COUNTS.setdefault((os.getpid(), connection.address), _Count())
+    with count.lock:
+        known = count.goals
+        if known is None or _has_goal(connection, known) or not _has_goal(connection, known - 1):
+            count.goals = known = _count_goals(connection)
+        return known
 
 
 def _count_goals(connection: ShopConnection) -> int:

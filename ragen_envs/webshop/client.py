@@ -72,7 +72,7 @@ class ShopConnection:
 
     Attributes:
         has_only_pages: The server was found to have pages and no JSON API; see `classic`.
-        goals: Number of goals of such a server, once it was counted.
+        goals: Number of goals of such a server, once this connection asked; `classic` counts once in a process.
     """
 
     def __init__(

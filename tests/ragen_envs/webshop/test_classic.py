@@ -123,6 +123,24 @@ def test_pages_are_found_out_and_the_defaults_play_by_the_originals_rules(app: F
     assert not isinstance(api.session, ClassicSession)
 
 
+def test_goals_are_counted_once_in_a_process() -> None:
+    """Regression: each environment counted with a dozen requests and more, and as many sessions in the server."""
+    app, asked = without_api("toy"), []
+    app.before_request(lambda: asked.append(request.path))
+    requests = []
+    for _ in range(3):
+        asked.clear()
+        env = remote(app)
+        env._connection.address = "http://counted.test"
+        assert env.count() == env.count() == 96
+        requests.append(len(asked))
+    assert requests[0] > 10
+    assert requests[1:] == [3, 3]  # that there are pages, goal 95 and no goal 96
+    again = remote(without_api("toy", human_goals=True))  # the server was started again with other goals
+    again._connection.address = "http://counted.test"
+    assert again.count() == 384
+
+
 def test_goals_are_counted_and_drawn_from_the_published_splits() -> None:
     app = without_api("toy")
     assert remote(app).count() == 96
