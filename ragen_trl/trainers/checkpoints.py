@@ -40,7 +40,7 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
     """The checkpoint to resume from.
 
     Args:
-        asked: Its folder; ``True`` for the last whole one; ``False`` or ``None`` for none.
+        asked: Its folder; ``True`` for the last whole one at the end of a rollout; ``False`` or ``None`` for none.
         output_dir: The folder of all checkpoints.
         steps_per_rollout: Updates on one rollout.
 
@@ -50,9 +50,14 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
     """
     if not asked:
         return None
-    found = last_whole_checkpoint(output_dir) if asked is True else Path(asked)
-    if found is None:
-        raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+    if asked is True:
+        whole = whole_checkpoints(output_dir)
+        if not whole:
+            raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+        ended = [step for step in whole if steps_per_rollout <= 1 or step % steps_per_rollout == 0]
+        found = whole[max(ended or whole)]
+    else:
+        found = Path(asked)
     state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
     if steps_per_rollout > 1 and state["global_step"] % steps_per_rollout:
         raise ValueError(
