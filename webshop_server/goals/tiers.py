@@ -13,9 +13,9 @@ An episode is worth the best tier it reached:
 | 0.0 | only invalid actions |
 
 A step is paid what it adds to the best tier so far. So the credits of an episode add up to its tier whatever its
-length, and an action that is repeated pays once. The right kind is a `kinds.nearness` of 1, by the shelves of the shop
-and not by words of titles: 2.3 % of random pairs of a goal and a product of the generated catalogue, 0.5 % of the
-public set, all of them from one shelf.
+length, and an action that is repeated pays once. The right kind is defined as a `kinds.nearness` of 1, by the shelves
+of the shop and not by words of titles. Measured: 2.3 % of random pairs of a goal and another product of the generated
+catalogue, 0.2 % of the public set.
 A blind purchase, before any search or page showed the right kind, earns at most 0.2 unless it is the right item.
 The task's own score and its success stay what the reward formula says. Left out: payment for leaving a page again, for
 speed, or for rank in the results.
