@@ -32,9 +32,14 @@ class ToldByMainError(SystemExit):
     """The main process raised an error and prints it; this one ends without a word."""
 
 
+def rank() -> int:
+    """Index of this process among those of the command."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def is_main() -> bool:
     """Whether this is the process that writes and speaks; also before Accelerate knows of the others."""
-    return os.environ.get("RANK", "0") == "0"
+    return rank() == 0
 
 
 def launched() -> int:
@@ -129,17 +134,22 @@ def evaluate_together(policy: "Policy | str", env: str, args: "StarPOConfig", ep
     """
     from accelerate.utils import gather_object
 
-    from ragen_trl.evaluation.evaluator import EpisodeRecord, evaluate, held_out_starts, judged, play_in_batches
+    from ragen_trl.evaluation.evaluator import (
+        BATCH_SIZE,
+        EpisodeRecord,
+        evaluate,
+        held_out_starts,
+        judged,
+        play_in_batches,
+    )
     from ragen_trl.system.progress import progress_bar
 
     if launched() == 1:
         return evaluate(policy, env, args, episodes, progress=True)
-    began, mine = time.perf_counter(), int(os.environ["RANK"])
-    starts = held_out_starts(episodes)[mine :: launched()]
-    played = []
+    began, starts, played = time.perf_counter(), held_out_starts(episodes), []
     with progress_bar(len(starts), "evaluate", "episode") as bar:
-        for batch in play_in_batches(policy, env, args, starts, 128):
+        for batch in play_in_batches(policy, env, args, starts, BATCH_SIZE, rank(), launched()):
             played += [EpisodeRecord.of(trajectory) for trajectory in batch]
-            bar.update(len(batch))
+            bar.update(min(BATCH_SIZE * launched(), len(starts) - int(bar.n)))
     everyone = sorted(gather_object(played), key=lambda record: record.seed)
     return on_main(lambda: judged(everyone, time.perf_counter() - began))

@@ -6,13 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier, local
 from typing import Any
 
 import pytest
 
+from ragen_trl import StarPOConfig
+from ragen_trl.cli import processes
 from ragen_trl.cli.main import main
-from ragen_trl.cli.processes import is_main, launched
+from ragen_trl.cli.processes import evaluate_together, is_main, launched
+from ragen_trl.evaluation.evaluator import EvaluationResult
+from ragen_trl.policies.scripted import ScriptedPolicy
 from tests.support.project import ROOT
 
 # On one process 16 trajectories a rollout, on two 8 each.
@@ -99,7 +105,6 @@ def test_two_processes_make_the_run_folder_of_one(tmp_path: Path) -> None:
 
 
 def test_an_uneven_batch_of_demonstrations_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    from ragen_trl import StarPOConfig
     from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, _sft_config
 
     class OfThree(StarPOConfig):
@@ -112,3 +117,68 @@ def test_an_uneven_batch_of_demonstrations_is_refused_with_the_numbers(tmp_path:
 
 def test_without_a_launch_there_is_one_process() -> None:
     assert is_main() and launched() == 1
+
+
+class OfOneServer(ScriptedPolicy):
+    """Plays as with one vLLM server for all: to get the weights and to take a turn, every process waits for the others.
+
+    Args:
+        barrier: What they wait at; it breaks if one of them does not come.
+    """
+
+    def __init__(self, barrier: Barrier) -> None:
+        super().__init__(lambda turns, random: "left")
+        self._barrier = barrier
+        self._playing: list[bool] = []
+        self.batches: list[int] = []
+
+    def elsewhere(self) -> "OfOneServer":
+        """The same policy in another process."""
+        other = OfOneServer(self._barrier)
+        other._playing = self._playing
+        return other
+
+    def begin(self, seeds: Any) -> None:
+        self._barrier.wait()
+        self.batches.append(len(seeds))
+        super().begin(seeds)
+
+    def goes_on(self, playing: bool) -> bool:
+        self._playing.append(playing)
+        self._barrier.wait()
+        anyone = any(self._playing)
+        if self._barrier.wait() == 0:
+            self._playing.clear()
+        self._barrier.wait()
+        return anyone
+
+
+@pytest.mark.parametrize(("episodes", "batches"), [(257, [[128, 1], [128, 0]]), (1, [[1], [0]])])
+def test_processes_with_one_server_play_equally_often(
+    episodes: int, batches: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: of 257 episodes one process played 2 batches and the other 1, and the first waited for ever."""
+    barrier, here, gathered = Barrier(2, timeout=5), local(), list[Any]()
+
+    def gather(mine: list[Any]) -> list[Any]:
+        gathered.extend(mine)
+        barrier.wait()
+        return list(gathered)
+
+    monkeypatch.setattr("accelerate.utils.gather_object", gather)
+    monkeypatch.setattr(processes, "launched", lambda: 2)
+    monkeypatch.setattr(processes, "rank", lambda: here.rank)
+    monkeypatch.setattr(processes, "on_main", lambda make: make())
+    args = StarPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, max_turns=1, env_workers=0)
+    first = OfOneServer(barrier)
+    policies = [first, first.elsewhere()]
+
+    def run(process: int) -> EvaluationResult:
+        here.rank = process
+        return evaluate_together(policies[process], "ragen/Bandit-v0", args, episodes)
+
+    with ThreadPoolExecutor(2) as threads:
+        left, right = threads.map(run, range(2))
+    assert [policy.batches for policy in policies] == batches
+    assert left.n == right.n == episodes
+    assert left.success == right.success
