@@ -15,8 +15,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from ragen_trl.errors import UserError
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -28,8 +31,12 @@ Made = TypeVar("Made")
 _PATIENCE = (5.0, 60.0)
 
 
+class ProcessesError(UserError, ValueError):
+    """Another number of processes runs than was asked for."""
+
+
 class ToldByMainError(SystemExit):
-    """The main process raised an error and prints it; this one ends without a word."""
+    """Another process raised the error and prints it; this one ends without a word."""
 
 
 def rank() -> int:
@@ -45,6 +52,32 @@ def is_main() -> bool:
 def launched() -> int:
     """How many processes this command was launched as."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """For checks that fail alike in all processes, as those of options do: one process of a machine says what is wrong.
+
+    Options are read after the processes are connected, because batch sizes depend on their number.
+
+    Raises:
+        ToldByMainError: In the other processes, instead of the error.
+    """
+    try:
+        yield
+    except Exception as error:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            raise ToldByMainError(2) from error
+        raise
+
+
+def check_number(asked: int) -> None:
+    """Raise `ProcessesError` if ``num_processes`` asks for another number than was launched; 1 is the default."""
+    if asked not in (1, launched()):
+        raise ProcessesError(
+            f"num_processes is {asked}, but {launched()} of this command run; leave it out, torchrun and accelerate "
+            "launch have numbers of their own"
+        )
 
 
 def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) -> int:
