@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -85,6 +86,7 @@ class StopOnInterrupt(TrainerCallback):
     def __init__(self) -> None:
         self.stopped = False
         self._previous: dict[int, Any] = {}
+        self._tells = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -92,6 +94,7 @@ class StopOnInterrupt(TrainerCallback):
         """Take over the signals. Only the main thread may do so; elsewhere they stay as they are."""
         if threading.current_thread() is not threading.main_thread():
             return
+        self._tells = args.process_index == 0
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -121,3 +124,5 @@ class StopOnInterrupt(TrainerCallback):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
         self.restore()
+        if self._tells:
+            sys.stderr.write("\nStopping after this rollout and its update; press Ctrl-C again to stop at once.\n")
