@@ -9,9 +9,11 @@ honour what a style sheet hides, as the originals do not. Left out: sending anyt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from bs4 import BeautifulSoup, Tag
-from bs4.element import Comment, NavigableString
+if TYPE_CHECKING:
+    from bs4 import BeautifulSoup, Tag
+    from bs4.element import NavigableString
 
 SEPARATOR = " [SEP] "
 _HIDDEN = frozenset({"style", "script", "head", "title", "meta", "[document]"})
@@ -48,14 +50,16 @@ class ShopPage:
         self.html = html
 
     @cached_property
-    def _soup(self) -> BeautifulSoup:
+    def _soup(self) -> "BeautifulSoup":
+        from bs4 import BeautifulSoup  # slow to load, and only servers without a JSON API need it
+
         return BeautifulSoup(self.html, "html.parser")
 
     @property
     def instruction(self) -> str | None:
         """The task; None on a page without one, which is then no page of a WebShop, or that of a purchase."""
-        found = self._soup.find(id="instruction-text")
-        texts = list(found.stripped_strings) if isinstance(found, Tag) else []
+        found = self._soup.select_one("#instruction-text")
+        texts = list(found.stripped_strings) if found else []
         return texts[-1] if texts else None
 
     @property
@@ -120,7 +124,9 @@ class ShopPage:
                 lines.append(str(one))
         return "".join(f"{line}\n" for line in [*reversed(clicked), *lines])
 
-    def _visible(self) -> Iterator[NavigableString]:
+    def _visible(self) -> Iterator["NavigableString"]:
+        from bs4.element import Comment
+
         for one in self._soup.find_all(string=True):
             hidden = one.parent is None or one.parent.name in _HIDDEN or isinstance(one, Comment)
             if not hidden and one != "\n":
@@ -128,9 +134,8 @@ class ShopPage:
 
     def _told(self, name: str) -> str | None:
         """What stands in the box of an element of the page of a purchase."""
-        found = self._soup.find(id=name)
-        box = found.find("pre") if isinstance(found, Tag) else None
-        return box.get_text() if isinstance(box, Tag) else None
+        box = self._soup.select_one(f"#{name} pre")
+        return box.get_text() if box else None
 
     def _receipt(self) -> tuple[str, ...]:
         """The page of a purchase as the original's text environment has it: without a code, and without the goal."""
@@ -145,13 +150,13 @@ class ShopPage:
         )
 
 
-def _of_button(button: Tag) -> Target:
+def _of_button(button: "Tag") -> Target:
     """Where the form of a button leads, or the address of the button itself."""
     form = button.find_parent("form")
-    address = _attribute(button, "formaction") or (_attribute(form, "action") if isinstance(form, Tag) else "")
+    address = _attribute(button, "formaction") or (_attribute(form, "action") if form else "")
     return Target("button", "POST", address or _attribute(button, "href"))
 
 
-def _attribute(tag: Tag, name: str) -> str:
+def _attribute(tag: "Tag", name: str) -> str:
     value = tag.get(name)
     return value if isinstance(value, str) else ""

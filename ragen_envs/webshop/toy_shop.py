@@ -76,10 +76,10 @@ class ToyShop(WebShop):
     product's title, price and features, or what was bought and its score.
 
     ## Starting State
-    A task of the split, uniformly, except with ``split="eval"``: there ``reset(seed=i)`` plays prompt number i modulo
-    256, and a reset without a seed the next one, so that 256 seeds in a row play each prompt once. ``options={"goal":
-    i}`` plays task number i of all, ``options={"index": i}`` task number i of the split. The 256 evaluation prompts are
-    those of `evaluation_goals`, in that order.
+    A task of the split, uniformly. With ``split="eval"`` a seed is the number of a prompt: ``reset(seed=i)`` plays
+    prompt i modulo 256, so that 256 seeds in a row play each once; a reset without a seed draws one, as in every
+    environment. ``options={"goal": i}`` plays task number i of all, ``options={"index": i}`` task number i of the
+    split. The 256 evaluation prompts are those of `evaluation_goals`, in that order.
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
@@ -137,7 +137,7 @@ class ToyShop(WebShop):
         self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.split = split
         self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
-        self._prompt = -1  # number of the last evaluation prompt
+        self._seed: int | None = None  # of the last reset
 
     @property
     def instruction(self) -> str:
@@ -160,7 +160,7 @@ class ToyShop(WebShop):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Starts an episode; see `TextEnv.reset`. The seed is the number of an evaluation prompt."""
-        self._prompt = self._prompt + 1 if seed is None else seed
+        self._seed = seed
         return super().reset(seed=seed, options=options)
 
     def _start(self, options: Mapping[str, Any]) -> str:
@@ -175,7 +175,8 @@ class ToyShop(WebShop):
         asked = super()._goal_for(options, drawn)
         if "goal" in asked:
             return asked
-        index = asked.get("index", (self._prompt if self.split == "eval" else drawn) % len(goals))
+        number = drawn if self.split != "eval" or self._seed is None else self._seed
+        index = asked.get("index", number % len(goals))
         if index >= len(goals):
             raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")
         return {"goal": goals[index]}

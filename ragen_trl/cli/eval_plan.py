@@ -3,7 +3,8 @@
 Two kinds of options decide that. *The task* is the keyword arguments of the environment, the limits of turns and
 actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
 a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model
-or RAGEN's limits; else the limits are those that the model recorded in another environment. *The manner* is how a
+or RAGEN's limits; else the limits are those that the model recorded in another environment. Where training is evaluated
+on a fixed list of prompts (``recipes.EVALUATIONS``), so is this. *The manner* is how a
 model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on the model,
 wherever it plays. Options of the command line and of the YAML file override all of these.
 
@@ -21,7 +22,7 @@ from trl import TrlParser
 
 from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
-from ragen_trl.config.recipes import defaults, is_embedded, played
+from ragen_trl.config.recipes import EVALUATIONS, defaults, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.plan import (
@@ -104,11 +105,24 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
         raise EvalOptionError("temperature is that of training; evaluations are sampled at eval_temperature")
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
         raise EvalOptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
+    if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
+        run.episodes = _episodes(named, run.episodes)
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
     parsed = [{name: _configured(env.env, name, records, (run, api), given, argv) for name in names} for env in named]
     tasks = _tasks(named, parsed)
     output_dir = tasks[0].args["random"].output_dir
     return EvalPlan(run, api, tasks, Path(output_dir) if output_dir else default_folder(names[1:], tasks))
+
+
+def _episodes(named: Sequence[NamedEnv], default: int) -> int:
+    """The number of start states: that of the fixed list of prompts, if all environments have one of this length."""
+    found = {EVALUATIONS.get(one.env, {}).get("eval_episodes", default) for one in named}
+    return int(found.pop()) if len(found) == 1 else default
+
+
+def _fixed(env: str) -> dict[str, Any]:
+    """The keyword arguments by which an environment plays its fixed list of prompts."""
+    return dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
 
 
 def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
@@ -176,6 +190,8 @@ def _configured(
             **_only(record, MANNER),
         }
     )
+    task = parser.get_default("env_kwargs") or {}
+    parser.set_defaults(env_kwargs={**task, **_fixed(env)} or None)  # the training split is not what is evaluated
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise EvalOptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
@@ -196,7 +212,7 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
         for one in args.values():
             if env.kwargs is not None:
                 one.env_kwargs = dict(env.kwargs)
-        specs.append(EnvSpec(env.env, {**_agreed_kwargs(env.env, args), **(env.changes or {})}))
+        specs.append(EnvSpec(env.env, {**_fixed(env.env), **_agreed_kwargs(env.env, args), **(env.changes or {})}))
         for one in args.values():
             one.env_kwargs = None  # the spec has them
         try:

@@ -43,7 +43,11 @@ class EvaluationArguments:
         default="starpo-s", metadata={"help": "Algorithm of a training file that --config reads; else unused."}
     )
     episodes: int = field(
-        default=512, metadata={"help": "Held-out start states, at most 8000.", "aliases": ["--eval_episodes"]}
+        default=512,
+        metadata={
+            "help": "Held-out start states, at most 8000; of ToyShop its 256 prompts.",
+            "aliases": ["--eval_episodes"],
+        },
     )
     samples_per_start: int = field(
         default=1, metadata={"help": "Episodes from each start state; with several there is pass@k."}

@@ -172,7 +172,15 @@ def test_256_seeds_in_a_row_play_each_evaluation_prompt_once() -> None:
     assert [env.reset(seed=seed)[1]["goal_id"] for seed in range(256)] == list(kept)
     assert {env.reset(seed=8000 + seed)[1]["goal_id"] for seed in range(256)} == set(kept)
     assert env.reset(seed=7)[1]["goal_id"] == kept[7]
-    assert [env.reset()[1]["goal_id"] for _ in range(2)] == [kept[8], kept[9]]
+
+
+def test_resets_without_a_seed_draw_prompts() -> None:
+    """Regression: they played the next one, so that 4 environments with 16 episodes met 7 prompts."""
+    envs = [ToyShop(split="eval") for _ in range(4)]
+    played = [env.reset(seed=seed)[1]["goal_id"] for seed, env in enumerate(envs)]
+    played += [env.reset()[1]["goal_id"] for _ in range(3) for env in envs]
+    assert len(set(played)) >= 15
+    assert set(played) <= set(evaluation_goals(384))
 
 
 def test_evaluation_has_other_texts_and_the_same_products() -> None:

@@ -143,3 +143,19 @@ def test_every_recorded_option_is_the_tasks_or_the_models(tmp_path: Path) -> Non
 )
 def test_the_default_folder_names_who_plays_what(options: list[str], folder: str) -> None:
     assert plan(*options).folder == Path("runs") / folder
+
+
+def test_eval_plays_the_prompts_on_which_train_evaluates(tmp_path: Path) -> None:
+    """Regression: after training in ToyShop `eval` planned 512 start states of the training split."""
+    shop = "ragen/ToyShop-v0"
+    model = trained(tmp_path / "a", shop, max_turns=5, env_kwargs={"reward": "tiered", "split": "all"})
+    found = plan("--model", model)
+    assert (found.run.episodes, found.tasks[0].spec.kwargs) == (256, {"reward": "tiered", "split": "eval"})
+    found = plan("--env", shop)
+    assert (found.run.episodes, found.tasks[0].spec.kwargs) == (256, {"split": "eval"})
+    for words in ([f'{shop}:{{"reward": "tiered"}}'], [shop, "--env_kwargs", '{"reward": "tiered"}']):
+        assert plan("--env", *words).tasks[0].spec.kwargs == {"reward": "tiered", "split": "eval"}
+    for words in ([f'{shop}:{{"split": "train"}}'], [shop, "--env_kwargs", '{"split": "train"}']):
+        assert plan("--env", *words).tasks[0].spec.kwargs == {"split": "train"}
+    assert plan("--env", shop, "--episodes", "8").run.episodes == plan(env=shop, eval_episodes=8).run.episodes == 8
+    assert plan("--env", shop, LAKE).run.episodes == 512
