@@ -57,6 +57,11 @@ class _Chosen:
     model: str | None = field(default=None)
     num_train_epochs: float | None = field(default=None)
     preset: str | None = field(default=None)
+    filter_ratio: float | None = field(default=None)
+    per_device_train_batch_size: int | None = field(default=None)
+    steps_per_generation: int | None = field(default=None)
+    gradient_accumulation_steps: int | None = field(default=None)
+    generation_batch_size: int | None = field(default=None)
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -134,7 +139,7 @@ def parse(
         recorded.pop("env_kwargs", None)
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    recipe = _recipe(chosen, dataclasses)
+    recipe = _recipe(chosen, dataclasses, preset)
     others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
     if chosen.num_train_epochs is not None:  # how long to train has been said
         others.pop("max_steps", None)
@@ -165,9 +170,10 @@ def _of_a_launch() -> dict[str, Any]:
     return {"ddp_timeout": 86_400, **on_cpu}
 
 
-def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
+def _recipe(chosen: _Chosen, dataclasses: Sequence[Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     assert chosen.env is not None and chosen.algo is not None and chosen.advantage is not None
-    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    given = {**preset, **{name: value for name, value in vars(chosen).items() if value is not None}}
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage, given)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
     known = {option.name for kind in dataclasses for option in fields(kind)}
