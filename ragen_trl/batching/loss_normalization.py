@@ -12,6 +12,9 @@ import torch
 
 from ragen_trl.system.float64 import float64_tensor
 
+ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
+"""TRL's losses that are means over rows, which filler rows would dilute; the others are means over tokens."""
+
 
 def add_step_totals(
     micro_batches: Sequence[dict[str, Any]],

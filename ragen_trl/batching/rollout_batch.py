@@ -6,6 +6,7 @@ Trajectories stay on the process that played them, until a filter leaves one pro
 """
 
 import hashlib
+import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -148,7 +149,7 @@ class RolloutBatch:
         """Move trajectories, as few as possible, so that no process has more rows to train on than its share.
 
         All processes decide the same on their summaries, and exchange only what moves. If nothing has to move, nothing
-        is exchanged.
+        is exchanged. An environment's ``info`` moves as far as it can be pickled.
 
         Args:
             processes: How many there are.
@@ -158,7 +159,7 @@ class RolloutBatch:
         if ranks == self.ranks:
             return self
         held = list(zip(self.local_indices, self.trajectories, strict=True))
-        arrived = gather([(row, trajectory) for row, trajectory in held if ranks[row] != self.rank])
+        arrived = gather([(row, _portable(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
         here = {row: trajectory for row, trajectory in (*held, *arrived) if ranks[row] == self.rank}
         return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
 
@@ -214,3 +215,22 @@ def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) ->
         moved[index] = min(range(processes), key=load.__getitem__)
         load[moved[index]] += rows[index]
     return tuple(moved)
+
+
+def _portable(trajectory: Trajectory) -> Trajectory:
+    """The trajectory, without entries of ``info`` that cannot be sent to another process."""
+    if _can_be_sent(trajectory):
+        return trajectory
+    turns = (
+        replace(turn, info={key: value for key, value in turn.info.items() if _can_be_sent(value)})
+        for turn in trajectory.turns
+    )
+    return replace(trajectory, turns=tuple(turns))
+
+
+def _can_be_sent(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # whatever an object's own code raises
+        return False
+    return True

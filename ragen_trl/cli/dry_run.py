@@ -29,6 +29,7 @@ from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.evaluation.players import model_config
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
@@ -181,9 +182,11 @@ def _trajectories(run: RunArguments, args: StarPOConfig) -> Rows:
         starts = args.num_train_seeds or rollouts * args.groups_per_generation
         fewest, most = args.reference_samples * starts, args.max_reference_samples * starts
         text += f"\nbefore that {fewest:,} to {most:,} of the reference, from {starts:,} start states"
+    at_a_time = played_at_a_time(args, run.eval_episodes)
     return [
         ("trajectories", text),
         ("evaluation", f"4 · {run.eval_episodes:,} episodes: random, oracle, before and after training"),
+        ("at a time", "\n".join(f"{count:,} {what}" for what, count in at_a_time.items())),
     ]
 
 
@@ -206,7 +209,28 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
     return [*rows, ("tokens, typical", text)]
 
 
-def memory_use(args: StarPOConfig, lora_rank: int, tokens: int, prompt: int | None = None) -> MemoryUse:
+def played_at_a_time(args: StarPOConfig, eval_episodes: int = 0) -> dict[str, int]:
+    """Trajectories that a process plays at the same time, by what plays them.
+
+    Args:
+        args: The configuration.
+        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
+    """
+    assert args.steps_per_generation is not None
+    rollout = args.per_device_train_batch_size * args.steps_per_generation
+    counts = {"in a rollout": rollout}
+    if eval_episodes:
+        counts["in an evaluation, before and after training"] = min(BATCH_SIZE, -(-eval_episodes // args.world_size))
+    if args.eval_strategy != "no":
+        counts["in an evaluation during training"] = args.per_device_eval_batch_size
+    if isinstance(args, AStarPOConfig):
+        counts["of the reference"] = rollout
+    return {what: min(count, args.rollout_batch_size or count) for what, count in counts.items()}
+
+
+def memory_use(
+    args: StarPOConfig, lora_rank: int, tokens: int, prompt: int | None = None, eval_episodes: int = 0
+) -> MemoryUse:
     """How a configuration uses memory on one process.
 
     Args:
@@ -214,14 +238,13 @@ def memory_use(args: StarPOConfig, lora_rank: int, tokens: int, prompt: int | No
         lora_rank: Rank of LoRA; 0 trains all weights.
         tokens: Length of the longest trajectory.
         prompt: Length of the longest message of a turn, if it is known.
+        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
     """
     loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
-    assert args.generation_batch_size is not None
-    at_once = min(args.generation_batch_size, args.rollout_batch_size or args.generation_batch_size)
     return MemoryUse(
         rows=args.per_device_train_batch_size,
         tokens=tokens,
-        rollout_rows=0 if args.use_vllm else at_once,
+        rollout_rows=0 if args.use_vllm else max(played_at_a_time(args, eval_episodes).values()),
         weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
         mixed=bool(args.bf16 or args.fp16),
         lora_rank=lora_rank,
@@ -244,7 +267,7 @@ def _memory(
         return [("memory", f"not estimated: {error}")]
     known = context_length(config)
     prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
-    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known), prompt)
+    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known), prompt, run.eval_episodes)
     lines = memory_lines(shape, use)
     when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
     table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
@@ -261,13 +284,13 @@ def _memory(
 
 
 def _with_fewer_at_a_time(shape: ModelShape, use: MemoryUse) -> list[str]:
-    """What a smaller ``rollout_batch_size`` would save, where the rollout is what takes the most."""
+    """What a smaller ``rollout_batch_size`` would save, where play is what takes the most."""
     fewer = replace(use, rollout_rows=use.rollout_rows // 2)
     most, less = (peak_bytes(memory_lines(shape, each)) for each in (use, fewer))
     if not fewer.rollout_rows or less == most:
         return []
     text = f"--rollout_batch_size {fewer.rollout_rows}: {_size(less)}"
-    return [f"the rollout of {use.rollout_rows} trajectories at a time takes the most; with {text}"]
+    return [f"playing {use.rollout_rows} trajectories at a time takes the most; with {text}"]
 
 
 def _size(count: int) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from ragen_trl.cli.help import help_page
-from ragen_trl.cli.processes import is_main, on_processes
+from ragen_trl.cli.processes import is_main, on_processes, said_once
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
@@ -135,7 +135,8 @@ def _train(argv: list[str], dry_run: bool) -> int:
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
     folder = Path(args.output_dir)
-    check_output_folder(folder)
+    with said_once():
+        check_output_folder(folder)
     try:
         summary = train(run, warm, args, _say)
     except Interrupted as stopped:
@@ -222,7 +223,8 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any,
     from ragen_trl.cli.options import parse
 
     try:
-        return parse(command, *_yaml(argv), *dataclasses)
+        with said_once():
+            return parse(command, *_yaml(argv), *dataclasses)
     except (ValueError, TypeError) as error:
         raise SystemExit(_fail(str(error))) from None
 
@@ -275,7 +277,7 @@ def _fail(message: str) -> int:
 def _num_processes(options: Sequence[str]) -> int:
     """``num_processes``, before torch is loaded: the others are started first. What is wrong is reported later."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--num_processes")
+    parser.add_argument("--num_processes", "--num-processes")
     parser.add_argument("--config", type=Path)
     found, rest = parser.parse_known_args(list(options))
     if {"--dry-run", "--dry_run"} & set(rest):
@@ -283,5 +285,6 @@ def _num_processes(options: Sequence[str]) -> int:
     number = found.num_processes
     if number is None and found.config is not None:
         with suppress(OSError, ValueError, AttributeError, yaml.YAMLError):
-            number = yaml.safe_load(found.config.read_text(encoding="utf-8")).get("num_processes")
+            given = yaml.safe_load(found.config.read_text(encoding="utf-8"))
+            number = {str(name).replace("-", "_"): value for name, value in given.items()}.get("num_processes")
     return int(number) if str(number).isdecimal() and int(number) > 1 else 1

@@ -57,6 +57,11 @@ class _Chosen:
     model: str | None = field(default=None)
     num_train_epochs: float | None = field(default=None)
     preset: str | None = field(default=None)
+    filter_ratio: float | None = field(default=None)
+    per_device_train_batch_size: int | None = field(default=None)
+    steps_per_generation: int | None = field(default=None)
+    gradient_accumulation_steps: int | None = field(default=None)
+    generation_batch_size: int | None = field(default=None)
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]
@@ -117,7 +122,8 @@ def parse(
         dataclasses: The classes to make beside the training configuration, which comes last.
 
     Returns:
-        An object of each dataclass, and the options that make the same objects when they are given again.
+        An object of each dataclass, and the options that make the same objects when they are given again. Options that
+        only connect the processes of this launch are not among these: the next launch may be on another machine.
 
     Raises:
         OptionError: If an option does not exist or cannot be read.
@@ -133,13 +139,15 @@ def parse(
         recorded.pop("env_kwargs", None)
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
-    recipe = _recipe(chosen, dataclasses)
-    others = {"output_dir": "", **_of_a_launch(), **recipe, **recorded, **preset, "env": chosen.env}
+    recipe = _recipe(chosen, dataclasses, preset)
+    others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
     if chosen.num_train_epochs is not None:  # how long to train has been said
         others.pop("max_steps", None)
     parser.set_defaults(**others)
     parser.set_defaults_with_config(**given)
     parser.check_names(rest)
+    kept = vars(parser.parse_args(list(rest)))
+    parser.set_defaults(**{name: value for name, value in _of_a_launch().items() if name not in given})
     options = vars(parser.parse_args(list(rest)))
     _check_ranges(options)
     parsed = parser.parse_dict(dict(options))
@@ -150,7 +158,7 @@ def parse(
         parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
     make_turns(chosen.env, parsed[-1]).close()
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
-    kept = {name: value for name, value in options.items() if name in others or value != _plain(plain[name])}
+    kept = {name: value for name, value in kept.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
 
 
@@ -162,9 +170,10 @@ def _of_a_launch() -> dict[str, Any]:
     return {"ddp_timeout": 86_400, **on_cpu}
 
 
-def _recipe(chosen: _Chosen, dataclasses: Sequence[Any]) -> dict[str, Any]:
+def _recipe(chosen: _Chosen, dataclasses: Sequence[Any], preset: Mapping[str, Any]) -> dict[str, Any]:
     assert chosen.env is not None and chosen.algo is not None and chosen.advantage is not None
-    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage)
+    given = {**preset, **{name: value for name, value in vars(chosen).items() if value is not None}}
+    recipe = defaults(chosen.env, chosen.model, chosen.algo, chosen.advantage, given)
     if WarmStartConfig in dataclasses:
         recipe |= warm_start_defaults(chosen.env, chosen.model)
     known = {option.name for kind in dataclasses for option in fields(kind)}

@@ -15,8 +15,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from ragen_trl.errors import UserError
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -28,18 +31,53 @@ Made = TypeVar("Made")
 _PATIENCE = (5.0, 60.0)
 
 
+class ProcessesError(UserError, ValueError):
+    """Another number of processes runs than was asked for."""
+
+
 class ToldByMainError(SystemExit):
-    """The main process raised an error and prints it; this one ends without a word."""
+    """Another process raised the error and prints it; this one ends without a word."""
+
+
+def rank() -> int:
+    """Index of this process among those of the command."""
+    return int(os.environ.get("RANK", "0"))
 
 
 def is_main() -> bool:
     """Whether this is the process that writes and speaks; also before Accelerate knows of the others."""
-    return os.environ.get("RANK", "0") == "0"
+    return rank() == 0
 
 
 def launched() -> int:
     """How many processes this command was launched as."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """For checks that fail alike in all processes, as those of options do: one process of a machine says what is wrong.
+
+    Options are read after the processes are connected, because batch sizes depend on their number.
+
+    Raises:
+        ToldByMainError: In the other processes, instead of the error.
+    """
+    try:
+        yield
+    except Exception as error:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            raise ToldByMainError(2) from error
+        raise
+
+
+def check_number(asked: int) -> None:
+    """Raise `ProcessesError` if ``num_processes`` asks for another number than was launched; 1 is the default."""
+    if asked not in (1, launched()):
+        raise ProcessesError(
+            f"num_processes is {asked}, but {launched()} of this command run; leave it out, torchrun and accelerate "
+            "launch have numbers of their own"
+        )
 
 
 def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) -> int:
@@ -129,17 +167,22 @@ def evaluate_together(policy: "Policy | str", env: str, args: "StarPOConfig", ep
     """
     from accelerate.utils import gather_object
 
-    from ragen_trl.evaluation.evaluator import EpisodeRecord, evaluate, held_out_starts, judged, play_in_batches
+    from ragen_trl.evaluation.evaluator import (
+        BATCH_SIZE,
+        EpisodeRecord,
+        evaluate,
+        held_out_starts,
+        judged,
+        play_in_batches,
+    )
     from ragen_trl.system.progress import progress_bar
 
     if launched() == 1:
         return evaluate(policy, env, args, episodes, progress=True)
-    began, mine = time.perf_counter(), int(os.environ["RANK"])
-    starts = held_out_starts(episodes)[mine :: launched()]
-    played = []
+    began, starts, played = time.perf_counter(), held_out_starts(episodes), []
     with progress_bar(len(starts), "evaluate", "episode") as bar:
-        for batch in play_in_batches(policy, env, args, starts, 128):
+        for batch in play_in_batches(policy, env, args, starts, BATCH_SIZE, rank(), launched()):
             played += [EpisodeRecord.of(trajectory) for trajectory in batch]
-            bar.update(len(batch))
+            bar.update(min(BATCH_SIZE * launched(), len(starts) - int(bar.n)))
     everyone = sorted(gather_object(played), key=lambda record: record.seed)
     return on_main(lambda: judged(everyone, time.perf_counter() - began))

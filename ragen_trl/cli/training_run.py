@@ -22,7 +22,7 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
-from ragen_trl.cli.processes import evaluate_together, is_main, launched, on_main
+from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
@@ -202,14 +202,17 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
+        ProcessesError: If another number of processes runs than ``run.num_processes`` says.
         ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
         MonitorError: If ``run.monitor`` is unknown, or needs checkpoints that the run does not write.
         RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
-    check(run, args)
-    if run.model is not None:
-        check_policy(run.model, args, _lora(run))
+    with said_once():
+        check_number(run.num_processes)
+        check(run, args)
+        if run.model is not None:
+            check_policy(run.model, args, _lora(run))
     folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
@@ -372,9 +375,7 @@ def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]])
     return {**counts, "reference": round(reference[-1])} if reference else counts
 
 
-def _seconds(
-    state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]
-) -> dict[str, float]:
+def _seconds(state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]) -> dict[str, float]:
     """Seconds of each stage; stopped and resumed parts are added up."""
     steps = [row["step_time"] for row in history if row.get("step_time")]
     spent = {

@@ -6,7 +6,9 @@ and the command line win, in this order, and the run's ``summary.json`` records 
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
@@ -29,6 +31,23 @@ EMBEDDED: dict[str, Any] = {
 
 # Options that differ for one algorithm.
 ALGORITHMS_OF_EMBEDDED: dict[str, dict[str, Any]] = {"a-star-po": {"num_generations": 1, "beta2": 1e-2}}
+
+# StarPO with a critic and without a filter: four updates on a rollout of as many trajectories, which is what
+# `StarPOConfig` has for a larger model. So 300 rollouts are 1200 updates, and checkpoints lie between two rollouts.
+FOUR_UPDATES: dict[str, Any] = {
+    "per_device_train_batch_size": 32,
+    "steps_per_generation": 4,
+    "gradient_accumulation_steps": 1,
+    "max_steps": 1200,
+    "save_steps": 200,
+}
+# Who gives one of these has said how a rollout is divided.
+DIVISIONS = (
+    "per_device_train_batch_size",
+    "steps_per_generation",
+    "gradient_accumulation_steps",
+    "generation_batch_size",
+)
 
 EVERY_RUN: dict[str, Any] = {
     "logging_steps": 1,
@@ -122,7 +141,13 @@ def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
     return WARM_STARTS.get(env, {}) if is_embedded(model) else {}
 
 
-def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str = "group") -> dict[str, Any]:
+def defaults(
+    env: str,
+    model: str | None,
+    algo: str = "starpo-s",
+    advantage: str = "group",
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """Defaults of training options.
 
     Args:
@@ -130,11 +155,15 @@ def defaults(env: str, model: str | None, algo: str = "starpo-s", advantage: str
         model: The model; ``None`` for the embedded one. A folder with a model trained from that counts, too.
         algo: Name of the algorithm.
         advantage: Its advantage; one with a critic also needs the critic's learning rate.
+        given: What the user and a preset give, as far as it decides defaults: ``DIVISIONS`` and ``filter_ratio``.
     """
-    known = is_embedded(model)
+    known, critic = is_embedded(model), advantage in CRITIC_ADVANTAGES
     embedded = {**EMBEDDED, **ALGORITHMS_OF_EMBEDDED.get(algo, {})} if known else {}
-    if known and advantage in CRITIC_ADVANTAGES:
+    if known and critic:
         embedded["critic_learning_rate"] = 1e-3
-    if not known and advantage in CRITIC_ADVANTAGES:
+    divided = any(name in given for name in DIVISIONS)
+    if known and critic and algo == "starpo" and given.get("filter_ratio", 1.0) == 1 and not divided:
+        embedded |= FOUR_UPDATES
+    elif critic and (not known or divided):
         embedded["save_steps"] = 200  # every 50 rollouts of four updates: between two of them no run can be resumed
     return {**EVERY_RUN, **embedded, **played(env, known)}

@@ -205,6 +205,11 @@ def _check_critic_rate(args: Options) -> None:
             f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts} and critic_lr_scheduler_type 'constant', "
             "which has no warm-up; use 'constant_with_warmup'"
         )
+    if args.max_steps > 0 and args.critic_lr_warmup_rollouts > args.num_rollouts:
+        raise ValueError(
+            f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts}, but the run has {args.num_rollouts} "
+            "rollouts, so that the critic would never reach its learning rate; lower it"
+        )
 
 
 def _check_window(args: Options) -> None:
@@ -260,6 +265,12 @@ def _check_updates(args: Options) -> None:
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
             f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+        )
+    in_steps = args.save_strategy == "steps" and args.save_steps >= 1  # below 1: a share of the run
+    if in_steps and args.save_steps % max(1, args.steps_per_rollout):
+        raise ValueError(
+            f"save_steps is {args.save_steps:g}, but a rollout has {args.steps_per_rollout:g} updates; a checkpoint "
+            "between them cannot be resumed from; give a multiple"
         )
 
 

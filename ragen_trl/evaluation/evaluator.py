@@ -29,6 +29,7 @@ from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.trajectory import Trajectory
 
+BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
 Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 
 
@@ -166,7 +167,7 @@ def evaluate(
     env: Env,
     args: StarPOConfig,
     episodes: int = 512,
-    batch_size: int = 128,
+    batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
 ) -> EvaluationResult:
@@ -220,7 +221,7 @@ def play_held_out(
     env: Env,
     args: StarPOConfig,
     episodes: int = 512,
-    batch_size: int = 128,
+    batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
 ) -> list[Trajectory]:
@@ -256,18 +257,34 @@ def _outcome_and_sampling_seed(seed: int, sample: int) -> tuple[int, int]:
 
 
 def play_in_batches(
-    policy: Policy | str, env: Env, args: StarPOConfig, starts: Sequence[Start], batch_size: int
+    policy: Policy | str,
+    env: Env,
+    args: StarPOConfig,
+    starts: Sequence[Start],
+    batch_size: int,
+    process: int = 0,
+    processes: int = 1,
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
-    Errors are those of ``evaluate``.
+    Several processes divide every batch, so that all of them play equally often, some perhaps no episode: a policy
+    whose replies need all processes at once would otherwise wait for one that is done (`Policy.goes_on`).
+
+    Args:
+        policy: As for ``evaluate``, whose errors are also raised here.
+        env: As for ``evaluate``.
+        args: As for ``evaluate``.
+        starts: Those of all processes together.
+        batch_size: Episodes that a process plays at a time.
+        process: Index of this process.
+        processes: How many there are.
     """
     player = baseline_policy(policy) if isinstance(policy, str) else policy
     specs = env_specs(env, args)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     try:
-        for first in range(0, len(starts), batch_size):
-            batch = starts[first : first + batch_size]
+        for first in range(0, len(starts), batch_size * processes):
+            batch = starts[first + process : first + batch_size * processes : processes]
             yield pool.play(pool.take(specs * len(batch)), player, batch)
     finally:
         pool.close()

@@ -138,6 +138,11 @@ class Chat:
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
 
+    @property
+    def _tokenizer_name(self) -> str:
+        name = self.tokenizer.name_or_path
+        return repr(name) if name else f"a {type(self.tokenizer).__name__} in memory"
+
     def _opening(self, observation: str) -> str:
         """What the template writes up to the first reply."""
         return self._render([{"role": "user", "content": observation}], add_generation_prompt=True)
@@ -186,7 +191,7 @@ class Chat:
         for name in self._variables:
             if name in arguments or not re.search(rf"\b{re.escape(name)}\b", template):
                 raise ChatTemplateError(
-                    f"chat_template_kwargs has {name!r}, but the chat template of {self.tokenizer.name_or_path!r} has "
+                    f"chat_template_kwargs has {name!r}, but the chat template of {self._tokenizer_name} has "
                     "no such variable; take it out, or look for its right name in tokenizer.chat_template"
                 )
 
@@ -206,7 +211,7 @@ class Chat:
         if not think and self._is_append_only(own, with_thoughts=False):
             return own
         raise ChatTemplateError(
-            f"the chat template of {self.tokenizer.name_or_path!r} rewrites earlier messages when later ones arrive, "
+            f"the chat template of {self._tokenizer_name} rewrites earlier messages when later ones arrive, "
             "so tokens could not be trained exactly as they were sampled; set tokenizer.chat_template to a version "
             "that only appends (that keeps past <think> blocks and the system message where they are)"
         )
@@ -244,7 +249,7 @@ class Chat:
         opening = self._render(history, template=template, add_generation_prompt=True)
         if _FIRST not in opening:
             raise ChatTemplateError(
-                f"the chat template of {self.tokenizer.name_or_path!r} leaves out the text of a message; templates of "
+                f"the chat template of {self._tokenizer_name} leaves out the text of a message; templates of "
                 "models that see may want a list of parts instead: set tokenizer.chat_template to one for text"
             )
         replies = [(_REPLY, [_REPLY]), (f"{_OPEN}{_THOUGHT}{_CLOSED}{_ANSWER}", [_THOUGHT, _ANSWER])]
@@ -282,7 +287,7 @@ class Chat:
         except TemplateError as error:
             remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
             raise ChatTemplateError(
-                f"the chat template of {self.tokenizer.name_or_path!r} refuses a conversation ({error}); {remedy}"
+                f"the chat template of {self._tokenizer_name} refuses a conversation ({error}); {remedy}"
             ) from error
 
     def _encode(self, text: str) -> list[int]:

@@ -145,8 +145,9 @@ class Tasks:
         return rows
 
     def columns_missing(self, rows: Dataset) -> list[str]:
-        """The columns of the training rows that these rows of an evaluation lack."""
-        return [name for name in self.rows.column_names if name not in rows.column_names]
+        """The user's columns of the training rows that these rows of an evaluation lack."""
+        known = {*rows.column_names, "env", "seed", "kwargs"}
+        return [name for name in self.rows.column_names if name not in known]
 
     def refill_rows(self, rollout: int, attempt: int) -> list[dict[str, Any]]:
         """Start states of an extra rollout, one row per group, for all processes together.

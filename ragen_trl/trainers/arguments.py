@@ -4,6 +4,7 @@ Left out: the options of TRL's configuration, which are in ``config/trl_options.
 """
 
 import inspect
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 
 # What TRL's trainers call reward functions with; a maker of environments has no such parameter.
 _OF_REWARDS = {"prompts", "completions", "completion_ids", "trajectory", "episode_return"}
+logger = logging.getLogger(__name__)
+
 _ORDER = (
     "GRPOTrainer's order is (model, reward_funcs, args, train_dataset), that of this trainer is (model, env, args, "
     "processing_class): name them, reward_funcs=…, train_dataset=…"
@@ -52,9 +55,22 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
     if isinstance(processing_class, Dataset | IterableDataset | dict):
         raise ArgumentError(f"processing_class is a {type(processing_class).__name__}. {_ORDER}")
     for one in env if isinstance(env, list | tuple) else [env]:
+        if isinstance(one, str) and ":" not in one:
+            _check_namespace(one)
         reason = _no_environment(one)
         if reason:
             raise EnvSpecError(f"env is {_called(one)}, {reason}. {_ORDER}")
+
+
+def _check_namespace(env: str) -> None:
+    """Tell a user who gives a reward model's name in GRPOTrainer's order what is expected."""
+    try:
+        gymnasium.spec(env)
+    except gymnasium.error.NamespaceNotFound as error:
+        error.add_note(f"If {env!r} is a reward model: {_ORDER}")
+        raise
+    except gymnasium.error.Error:
+        return  # other mistakes are reported where the environment is made
 
 
 def _no_environment(env: Any) -> str:
@@ -143,9 +159,9 @@ def aligned_processing_classes(given: Any, count: int) -> list[Any] | None:
 
 
 def check_columns(functions: Sequence[Any], missing: Sequence[str]) -> None:
-    """Refuse evaluation rows without the columns that reward functions may read.
+    """Refuse evaluation rows without the columns that reward functions read, and warn where one may read them.
 
-    A function reads those that its parameters name, or all of them by ``**columns``; by ``**_`` it reads none.
+    A function reads those that its parameters name, and may read others by ``**columns``; by ``**_`` it reads none.
 
     Args:
         functions: The user's reward functions.
@@ -159,13 +175,16 @@ def check_columns(functions: Sequence[Any], missing: Sequence[str]) -> None:
             continue
         parameters = _parameters(function)
         named = [one.name for one in parameters if one.name in missing]
-        takes_all = any(one.kind is one.VAR_KEYWORD and not one.name.startswith("_") for one in parameters)
-        if named or takes_all:
-            columns = ", ".join(named or missing)
+        if named:
             raise ArgumentError(
-                f"reward function {reward_name(function)} may read {columns} of train_dataset, which the rows of the "
-                "evaluation do not have; pass eval_dataset with env, seed and these columns, take the columns out of "
-                "train_dataset, or write **_ for columns that the function does not read"
+                f"reward function {reward_name(function)} reads {', '.join(named)} of train_dataset, which the rows of "
+                f"the evaluation do not have; pass an eval_dataset with seed and {', '.join(named)}"
+            )
+        if any(one.kind is one.VAR_KEYWORD and not one.name.startswith("_") for one in parameters):
+            logger.warning(
+                "reward function %s may read %s of train_dataset, which the rows of the evaluation do not have; if it "
+                "does, pass an eval_dataset with seed and these columns, or else write **_ to say that it does not",
+                *(reward_name(function), ", ".join(missing)),
             )
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -40,7 +41,7 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
     """The checkpoint to resume from.
 
     Args:
-        asked: Its folder; ``True`` for the last whole one; ``False`` or ``None`` for none.
+        asked: Its folder; ``True`` for the last whole one at the end of a rollout; ``False`` or ``None`` for none.
         output_dir: The folder of all checkpoints.
         steps_per_rollout: Updates on one rollout.
 
@@ -50,9 +51,14 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
     """
     if not asked:
         return None
-    found = last_whole_checkpoint(output_dir) if asked is True else Path(asked)
-    if found is None:
-        raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+    if asked is True:
+        whole = whole_checkpoints(output_dir)
+        if not whole:
+            raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+        ended = [step for step in whole if steps_per_rollout <= 1 or step % steps_per_rollout == 0]
+        found = whole[max(ended or whole)]
+    else:
+        found = Path(asked)
     state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
     if steps_per_rollout > 1 and state["global_step"] % steps_per_rollout:
         raise ValueError(
@@ -80,6 +86,7 @@ class StopOnInterrupt(TrainerCallback):
     def __init__(self) -> None:
         self.stopped = False
         self._previous: dict[int, Any] = {}
+        self._tells = False
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -87,6 +94,7 @@ class StopOnInterrupt(TrainerCallback):
         """Take over the signals. Only the main thread may do so; elsewhere they stay as they are."""
         if threading.current_thread() is not threading.main_thread():
             return
+        self._tells = args.process_index == 0
         self._previous = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -116,3 +124,5 @@ class StopOnInterrupt(TrainerCallback):
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self.stopped = True
         self.restore()
+        if self._tells:
+            sys.stderr.write("\nStopping after this rollout and its update; press Ctrl-C again to stop at once.\n")

@@ -6,7 +6,7 @@ Left out: values that are wrong but possible; only the subclass knows what they 
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
@@ -18,10 +18,12 @@ class HookError(UserError, ValueError):
     """A hook or a reward function returned what a trainer cannot use."""
 
 
+_NOT_TAKEN = "the step was not taken and no weight has changed. "
+_TAKEN = "DeepSpeed's engine has taken the step, so that the weights in memory are lost. "
 _AFTER_NOT_FINITE = (
-    "the step was not taken and no weight has changed. Resume from the last checkpoint with a lower learning_rate, or "
-    "in bf16 or float32 if you train in fp16. Against ratios that overflow make fewer updates on a rollout "
-    "(num_iterations, steps_per_generation) or lower delta; clamp advantages of your own"
+    "Resume from the last checkpoint with a lower learning_rate, or in bf16 or float32 if you train in fp16. Against "
+    "ratios that overflow make fewer updates on a rollout (num_iterations, steps_per_generation) or lower delta; clamp "
+    "advantages of your own"
 )
 
 
@@ -101,35 +103,34 @@ def check_loss(loss: Any) -> None:
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
 
 
-def check_finite(loss: torch.Tensor, everywhere: bool, place: str, parts: Mapping[str, torch.Tensor]) -> None:
-    """Raise `NotFiniteError`, on all processes together, if a loss is not finite.
+def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.Tensor]) -> NoReturn:
+    """Raise `NotFiniteError`; all processes do, as soon as the loss of one of them is not finite.
 
     Args:
         loss: This process's, of one micro-batch.
-        everywhere: Whether it is finite on all processes.
         place: Step and micro-batch.
         parts: What the loss was calculated from, at this process's sampled tokens.
     """
-    if everywhere:
-        return
     value = loss.item()
     bad = {name: int((~torch.isfinite(part)).sum()) for name, part in parts.items()}
     found = [f"{name} ({count} of {parts[name].numel()} sampled tokens)" for name, count in bad.items() if count]
     whose = f"the loss is {value}" if not math.isfinite(value) else "the loss of another process is not finite"
     reason = f"; not finite are {', '.join(found)}" if found else ""
-    raise NotFiniteError(f"{place}: {whose}{reason}; {_AFTER_NOT_FINITE}")
+    raise NotFiniteError(f"{place}: {whose}{reason}; {_NOT_TAKEN}{_AFTER_NOT_FINITE}")
 
 
-def check_gradient(norm: float, step: int) -> None:
+def check_gradient(norm: float, step: int, taken: bool = False) -> None:
     """Raise `NotFiniteError` unless the norm of the gradient, which all processes know, is finite.
 
     Args:
         norm: Global L2 norm, before it is clipped.
         step: The optimizer step that would follow.
+        taken: Whether it was taken already.
     """
     if not math.isfinite(norm):
         raise NotFiniteError(
-            f"step {step}: the norm of the gradient is {norm}, although every loss was finite; {_AFTER_NOT_FINITE}"
+            f"step {step}: the norm of the gradient is {norm}, although every loss was finite; "
+            f"{_TAKEN if taken else _NOT_TAKEN}{_AFTER_NOT_FINITE}"
         )
 
 

@@ -257,6 +257,14 @@ class RolloutTrainer(TRLAdapter):
             logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
 
     @property
+    def num_rollouts(self) -> int:
+        """Rollouts of the whole run, whose length is in ``max_steps`` or in ``num_train_epochs``."""
+        args = self.args
+        if args.max_steps > 0:
+            return args.num_rollouts
+        return math.ceil(args.num_train_epochs * (len(self.train_dataset) // args.groups_per_generation))
+
+    @property
     def model_name(self) -> str:
         """What messages call the policy: its name, or its type if it was built in memory."""
         config = self.accelerator.unwrap_model(self.model).config

@@ -78,15 +78,11 @@ class Gap(NamedTuple):
 
     @staticmethod
     def of(parts: torch.Tensor) -> "Gap":
-        """The gap over all processes, from (processes · 4,) results of `measure_gap`."""
+        """The gap over many results of `measure_gap`, (n · 4,): of micro-batches and processes."""
         rows = parts.view(-1, 4)
         tokens = rows[:, 0].sum().item()
         _, _, largest, position = rows[rows[:, 2].argmax()].tolist()
         return Gap(int(tokens), rows[:, 1].sum().item() / max(1.0, tokens), largest, int(position))
-
-    def within(self, allowed: Tolerance) -> bool:
-        """Whether rounding explains it."""
-        return self.mean <= allowed.mean and self.largest <= allowed.largest
 
 
 def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack: float = 0.0) -> torch.Tensor:
@@ -123,7 +119,7 @@ def check_gap(gap: Gap, allowed: Tolerance, model: str, stop: bool) -> None:
         model: The model's name or type.
         stop: Whether to raise.
     """
-    if gap.within(allowed):
+    if gap.mean <= allowed.mean and gap.largest <= allowed.largest:
         return
     message = (
         f"the trainer's log-probabilities of {model} are not the sampler's: over {gap.tokens} sampled tokens of the "

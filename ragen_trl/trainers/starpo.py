@@ -67,7 +67,7 @@ class StarPOTrainer(TrajectoryTrainer):
             gradient_checkpointing=args.gradient_checkpointing,
             schedule=args.critic_lr_scheduler_type,
             warmup=args.critic_lr_warmup_rollouts,
-            updates=args.num_rollouts,
+            updates=self.num_rollouts,
         )
 
     def select_groups(self, rollout: RolloutBatch) -> list[int]:

@@ -18,14 +18,14 @@ from trl.models.utils import disable_gradient_checkpointing
 from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, select_rows
-from ragen_trl.batching.loss_normalization import add_step_totals
+from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, padding_metric
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
-from ragen_trl.trainers.checks import check_advantages, check_finite, check_loss, check_scored, checked_groups
+from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
 from ragen_trl.trainers.metrics import (
     filter_metrics,
     masked_means,
@@ -40,15 +40,11 @@ from ragen_trl.trainers.trl_adapter import Scores
 
 logger = logging.getLogger(__name__)
 
-# Losses that TRL averages over rows: filler rows would dilute them.
-_ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
 # Old names of what `policy_loss` gets.
 _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
 # What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio for each token.
 _TOKEN_MEANS = ("kl", "entropy")
 _TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
-
-
 # What a loss that is not finite may have come from.
 _PARTS_OF_A_LOSS = {
     "ref_per_token_logps": "log-probabilities of the reference",
@@ -71,6 +67,8 @@ class TrajectoryTrainer(RolloutTrainer):
         super().__init__(*args, **kwargs)
         self.observers: list[Observer] = []
         self._sampler_is_checked = False
+        self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far
+        self._loss_without_bonus = torch.zeros(())  # of this update so far, on this process
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in TRL. ``resume_from_checkpoint=True`` takes the last whole checkpoint.
@@ -84,7 +82,7 @@ class TrajectoryTrainer(RolloutTrainer):
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
             self.load_algorithm_state(checkpoint)
-        self._sampler_is_checked = False  # a resumed run has other weights, and perhaps another machine
+        self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
         self.before_training()
         return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -125,7 +123,7 @@ class TrajectoryTrainer(RolloutTrainer):
         if "trajectory_share" in inputs and self.loss_type == "grpo":
             return self._segment_loss(model, inputs)
         loss = self.trl_loss(model, inputs)
-        return loss * inputs["fill"] if self.loss_type in _ROW_MEAN_LOSSES else loss
+        return loss * inputs["fill"] if self.loss_type in ROW_MEAN_LOSSES else loss
 
     def _segment_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's "grpo" loss, as a mean over trajectories instead of one over rows."""
@@ -234,7 +232,6 @@ class TrajectoryTrainer(RolloutTrainer):
                 for group in self.optimizer.param_groups:
                     group["lr"] = 0.0
         elif unneeded:
-            self._record_bonus(torch.zeros((), device=self.accelerator.device), bool(inputs["skip"]))
             # Nothing to learn: a loss that no parameter depends on leaves every gradient None, and an optimizer
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
             # is computed even if it is filler, because processes exchange gradients in it.
@@ -249,12 +246,13 @@ class TrajectoryTrainer(RolloutTrainer):
             check_loss(loss)
             check_scored(scores)
             mask = inputs["completion_mask"] * inputs["tool_mask"]
-            policy_loss = loss.detach()
+            without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])
                 loss = loss - self.args.entropy_coef * bonus
             self._check_and_compare(loss, scores[-1], inputs, mask.bool())
-        self._record_bonus(policy_loss, bool(inputs["skip"]))
+        if self._static_bonus and not inputs["skip"]:
+            self._add_to_loss_without_bonus(without_bonus)
         return loss
 
     @property
@@ -268,44 +266,43 @@ class TrajectoryTrainer(RolloutTrainer):
         deviation = ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
         found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
         largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
-        named = {"log-probabilities of the policy": scores.logprobs, "entropies": scores.entropies}
-        named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
-        parts = {
-            text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
-            for text, value in named.items()
-            if value is not None
-        }
-        micro_batches = self.args.gradient_accumulation_steps
-        place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}"
-        check_finite(loss, not anywhere, place, parts)
+        if anywhere:
+            named = {"log-probabilities of the policy": scores.logprobs, "entropies": scores.entropies}
+            named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
+            parts = {
+                text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
+                for text, value in named.items()
+                if value is not None
+            }
+            micro_batches = self.args.gradient_accumulation_steps
+            raise_not_finite(
+                loss, f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}", parts
+            )
         self._check_sampler(scores.logprobs, inputs)
         self.record("train", {"sampling/ratio_deviation_max": largest})
 
-    def _record_bonus(self, policy_loss: torch.Tensor, skipped: bool) -> None:
-        """Log what TRL logs with its own bonus: the loss without it, and its weight.
-
-        The mean over an update's micro-batches is the update's loss, as that of ``loss``.
-        """
-        if not self._static_bonus or skipped:
-            return
-        scaled = policy_loss.float() * self.current_gradient_accumulation_steps
-        self.record("train", {"policy_loss": self.accelerator.gather(scaled).mean().item()})
+    def _add_to_loss_without_bonus(self, loss: torch.Tensor) -> None:
+        """Log, once an update, what TRL logs with its own bonus: the loss without it, and its weight."""
+        self._loss_without_bonus = self._loss_without_bonus.to(loss.device) + loss
         if self.accelerator.sync_gradients:
-            self.record("train", {"entropy_coef": self.args.entropy_coef})
+            mean = self.accelerator.gather(self._loss_without_bonus).mean().item()
+            self.record("train", {"policy_loss": mean, "entropy_coef": self.args.entropy_coef})
+            self._loss_without_bonus = torch.zeros(())
 
     def _check_sampler(self, logprobs: torch.Tensor, inputs: Mapping[str, Any]) -> None:
-        """Compare with the sampler until the first update of this training, micro-batch by micro-batch."""
-        if self._sampler_is_checked:
+        """Compare with the sampler, over all micro-batches of the first update of this training, before its step."""
+        if self._sampler_is_checked or inputs["skip"]:
             return
-        gap = self.check_gap_to_sampler(measure_gap(logprobs, inputs, self._sampler_slack))
-        warned = not gap.within(self._tolerance)  # once is enough
-        self._sampler_is_checked = warned or self.accelerator.sync_gradients
+        self._gaps.append(measure_gap(logprobs, inputs, self._sampler_slack))
+        if self.accelerator.sync_gradients:
+            self._sampler_is_checked = True
+            self.check_gap_to_sampler(torch.cat(self._gaps))
 
     def check_gap_to_sampler(self, parts: torch.Tensor) -> Gap:
         """Compare the trainer's log-probabilities of sampled tokens with the sampler's; all processes call it together.
 
         Args:
-            parts: (4,) of this process, from `measure_gap`.
+            parts: (n · 4,) of this process, n results of `measure_gap`.
 
         Raises:
             SamplerMismatchError: If they differ by more than rounding and ``args.sampler_check`` is "stop".

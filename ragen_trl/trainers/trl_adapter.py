@@ -53,7 +53,7 @@ from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl_evaluation import TRLEvaluation
-from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device
+from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device, without_message
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -106,9 +106,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         args, model = options["args"], options["model"]
         use_one_device(args)
-        if isinstance(model, str) or (args.beta and args.device.type == "cuda"):
+        ignored = None
+        if isinstance(model, str) or (args.beta and args.device.type == "cuda"):  # TRL loads one
+            ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
-        with warnings.catch_warnings():  # TRL may change this seam: its release is pinned, and contract tests watch it
+        # TRL may change this seam: its release is pinned, and contract tests watch it.
+        with warnings.catch_warnings(), without_message(ignored):
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
         self._entropy_bonus_enabled = self.args.use_adaptive_entropy
@@ -260,7 +263,8 @@ class TRLAdapter(TRLEvaluation, ABC):
     ) -> Any:
         if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        trl_score, base = super()._get_per_token_logps_and_entropies, self.accelerator.unwrap_model(model)
+        trl_score = super()._get_per_token_logps_and_entropies
+        base = self.accelerator.unwrap_model(model, keep_torch_compile=False)  # whose class says what it takes
 
         def score(ids: torch.Tensor, attention: torch.Tensor, width: int) -> Any:
             return trl_score(with_positions(model, base, attention), ids, attention, width, **options)
@@ -280,8 +284,8 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
-        if not self.args.fp16:  # whose loss scaler skips such a step itself
-            check_gradient(float(norm), self.state.global_step + 1)
+        if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
+            check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
         return norm
 
     def score(

@@ -20,10 +20,8 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from trl import GRPOTrainer
 
+from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES
 from ragen_trl.trainers.evaluation_totals import EvaluationTotals
-
-# Losses that TRL averages over rows; the others are means over tokens.
-_ROW_MEANS = ("grpo", "sapo", "dr_grpo", "luspo")
 
 
 class TRLEvaluation(GRPOTrainer):  # type: ignore[misc]
@@ -108,7 +106,7 @@ class TRLEvaluation(GRPOTrainer):  # type: ignore[misc]
         if self._evaluated is not None:
             tokens = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
             self._evaluated.add_batch(self._drained(), self.accelerator.reduce(tokens, "sum").item())
-            if self.loss_type in _ROW_MEANS:
+            if self.loss_type in ROW_MEAN_LOSSES:
                 counted, weight = len(inputs["completion_ids"]), inputs["real_rows"]
             else:
                 counted = weight = int(tokens.item())

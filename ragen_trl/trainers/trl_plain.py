@@ -6,8 +6,9 @@ checkpoint ``state.best_model_checkpoint``; and ``_n_gpu`` of the arguments, the
 ``tests/ragen_trl/trainers/test_trl_adapter.py``.
 """
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,6 +58,21 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
     """Log values in any ``GRPOTrainer``; TRL writes the mean of each since the last row of its log."""
     for name, value in values.items():
         trainer._metrics["train"][name].append(float(value))
+
+
+@contextmanager
+def without_message(text: str | None) -> Iterator[None]:
+    """Keep messages of TRL's trainer that hold ``text`` from users who did nothing to get them; ``None``: none."""
+    logger = logging.getLogger("trl.trainer.grpo_trainer")
+
+    def others(record: logging.LogRecord) -> bool:
+        return text is None or text not in record.getMessage()
+
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
 
 
 def use_one_device(args: TrainingArguments) -> None:

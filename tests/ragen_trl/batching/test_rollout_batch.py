@@ -1,7 +1,9 @@
 """RolloutBatch: returns per turn, narrowing to groups, and joining rollouts, on simulated processes."""
 
 import math
+import pickle
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -135,6 +137,18 @@ def test_no_process_has_more_than_its_share_and_as_few_rows_as_possible_move(kep
         assert len(one.batch["prompt_ids"]) == len(one.trajectories)
         values = one.in_order([seed for each in after for seed in seeds(each)])
         assert values == [summary.seed for summary in one.summaries]
+
+
+def test_what_cannot_be_pickled_stays_where_it_was_played() -> None:
+    """Regression: a lock in an environment's info ended runs on several processes as soon as a row had to move."""
+    played = played_rows(16)
+    for trajectory in played:
+        for turn in trajectory.turns:
+            turn.info.update(lock=threading.Lock(), page="start")  # type: ignore[attr-defined]
+    first, second = balanced(played, [0, 1], 2)
+    assert [set(t.turns[-1].info) for t in first.trajectories] == [{"lock", "page"}] * 4
+    assert [set(t.turns[-1].info) for t in second.trajectories] == [{"page"}] * 4
+    pickle.dumps(second.trajectories)
 
 
 def test_nothing_is_exchanged_where_nothing_has_to_move() -> None:

@@ -41,6 +41,22 @@ def test_a_star_po_plays_its_reference_first(capsys: pytest.CaptureFixture[str],
     assert "reference, held: 531,744 parameters" in said
 
 
+def test_memory_is_that_of_the_most_trajectories_that_are_played_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: with updates of one trajectory it was that of one, but an evaluation plays 128 (16 GiB, not 44)."""
+    few = ["train", "--preset", "report-1", "--env", "ragen/Bandit-v0", "--eval_episodes"]
+    said = plan(capsys, *few, "512")
+    assert "at a time 1 in a rollout 128 in an evaluation, before and after training 1 of the reference" in said
+    assert " · 128 rows · " in said
+    assert " · 9 rows · " in plan(capsys, *few, "9")
+    said = plan(capsys, *few, "512", "--rollout_batch_size", "4", "--per_device_train_batch_size", "32")
+    assert "at a time 4 in a rollout 4 in an evaluation, before and after training 4 of the reference" in said
+    assert " · 4 rows · " in said
+    said = plan(
+        capsys, *few, "9", "--eval_strategy", "steps", "--eval_steps", "5", "--per_device_eval_batch_size", "16"
+    )
+    assert "16 in an evaluation during training" in said and " · 16 rows · " in said
+
+
 def test_a_folder_says_what_the_run_would_go_on_from(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "stages.json").write_text(json.dumps({"settings": {}, "values": {"random": {}, "oracle": {}}}))
     (tmp_path / "checkpoint-3").mkdir()

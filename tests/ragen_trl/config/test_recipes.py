@@ -3,7 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
+from ragen_trl.cli.options import parse
+from ragen_trl.cli.training_run import RunArguments
 from ragen_trl.config.recipes import defaults, is_embedded, warm_start_defaults
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import save_tiny_model
 
 LAKE = "ragen/FrozenLake-v0"
@@ -60,3 +65,34 @@ def test_an_adapter_of_the_embedded_model_is_one_of_its_descendants(tmp_path: Pa
     assert is_embedded(str(adapter))
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": ANOTHER}))
     assert not is_embedded(str(adapter))
+
+
+DIVIDED = (
+    "per_device_train_batch_size",
+    "steps_per_generation",
+    "gradient_accumulation_steps",
+    "max_steps",
+    "save_steps",
+)
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        ("--algo starpo --advantage gae", (32, 4, 1, 1200, 200)),
+        ("--algo starpo --advantage turn_gae --max_steps 8", (32, 4, 1, 8, 200)),
+        ("--algo starpo --advantage gae --save_steps 4", (32, 4, 1, 1200, 4)),
+        ("--algo starpo --advantage gae --filter_ratio 1.0", (32, 4, 1, 1200, 200)),
+        ("--algo starpo --advantage gae --filter_ratio 0.5", (128, 1, 1, 300, 50)),
+        ("--algo starpo --advantage gae --per-device-train-batch-size 64", (64, 1, 1, 300, 200)),
+        ("--algo starpo --advantage gae --gradient_accumulation_steps 2", (128, 2, 2, 300, 200)),
+        ("--algo starpo-s --advantage gae", (128, 1, 1, 300, 50)),
+        ("--algo starpo", (128, 1, 1, 300, 50)),
+        ("--preset ragen", (4, 32, 8, 800, 200)),
+    ],
+)
+def test_the_embedded_models_critic_makes_four_updates_on_a_rollout(argv: str, expected: tuple[int, ...]) -> None:
+    """Regression: its recipe set a batch of 128 and one micro-batch, so that the default of four had no effect."""
+    options = ["--use_cpu", "true", "--bf16", "false", *argv.split()]
+    (_, _, args), _ = parse("train", {}, options, RunArguments, WarmStartConfig)
+    assert tuple(getattr(args, name) for name in DIVIDED) == expected

@@ -4,6 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from datasets import Dataset
@@ -190,6 +191,12 @@ def test_the_length_of_a_run(tmp_path: Path, given: dict[str, Any], steps: int) 
     """As in TRL, ``max_steps`` wins where both are given."""
     config = {**SMALL, "max_steps": None}
     assert StarPOConfig(output_dir=str(tmp_path), **{**config, **given}).max_steps == steps
+
+
+def test_a_reward_models_name_in_the_place_of_the_environment(tmp_path: Path) -> None:
+    with pytest.raises(gymnasium.error.NamespaceNotFound) as raised:
+        small_trainer(tmp_path, "OpenAssistant/reward", max_steps=1)
+    assert "If 'OpenAssistant/reward' is a reward model: " in "".join(raised.value.__notes__)
 
 
 def test_a_compiled_model_trains_as_another(tmp_path: Path) -> None:

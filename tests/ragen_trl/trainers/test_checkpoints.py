@@ -12,7 +12,7 @@ import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
+from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint, resumable_checkpoint
 
 
 def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
@@ -44,6 +44,16 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, broken: str | 
     whole = checkpoint(tmp_path, "checkpoint-5", state(5))
     checkpoint(tmp_path, "checkpoint-10", broken)
     assert last_whole_checkpoint(tmp_path) == whole
+
+
+def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
+    """Regression: a newer checkpoint between two updates on a rollout stopped the run, although an older one serves."""
+    for step in (4, 8, 10):
+        checkpoint(tmp_path, f"checkpoint-{step}", state(step))
+    assert resumable_checkpoint(True, str(tmp_path), 4) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint(True, str(tmp_path), 1) == tmp_path / "checkpoint-10"
+    with pytest.raises(ValueError, match="checkpoint-10 was saved between two updates on one rollout, which is gone"):
+        resumable_checkpoint(True, str(tmp_path), 3)
 
 
 def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:

@@ -98,6 +98,14 @@ def test_the_rate_follows_its_schedule_rollout_by_rollout(
     assert rates(trainer) == pytest.approx([RATE * factor for factor in expected])
 
 
+def test_a_schedule_knows_a_length_in_epochs(tmp_path: Path) -> None:
+    """Regression: it fell over no rollout at all, and the critic never learnt. Twice 4 start states, two a rollout."""
+    options = {"max_steps": None, "num_train_epochs": 2, "num_train_seeds": 4, "critic_lr_scheduler_type": "linear"}
+    trainer = make(tmp_path, **options)
+    trainer.train()
+    assert rates(trainer) == pytest.approx([RATE * factor for factor in (1.0, 0.75, 0.5, 0.25)])
+
+
 def test_a_resumed_schedule_goes_on(tmp_path: Path) -> None:
     options = {"critic_lr_scheduler_type": "cosine", "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
     unbroken = make(tmp_path, **options)
@@ -115,6 +123,11 @@ def test_a_resumed_schedule_goes_on(tmp_path: Path) -> None:
         ({"critic_epochs": 0}, "critic_epochs is 0; it must be at least 1"),
         ({"critic_lr_scheduler_type": "reduce_lr_on_plateau"}, "critic_lr_scheduler_type is 'reduce_lr_on_plateau'"),
         ({"critic_lr_warmup_rollouts": 5}, "'constant', which has no warm-up; use 'constant_with_warmup'"),
+        (
+            {"critic_lr_scheduler_type": "linear", "critic_lr_warmup_rollouts": 201},
+            "is 201, but the run has 200 rollouts, so that the critic would never reach its learning rate",
+        ),
+        ({"save_strategy": "steps", "save_steps": 50}, "save_steps is 50, but a rollout has 4 updates.*a multiple"),
         ({"critic_batch_size": 4, "advantage": "group"}, "which advantage 'group' does not read"),
     ],
 )

@@ -52,6 +52,19 @@ def test_policy_and_reference_are_loaded_for_one_device(tmp_path: Path, saved: s
     trainer.train()
 
 
+def test_a_user_who_passes_no_arguments_of_loading_is_not_told_that_they_are_ignored(
+    tmp_path: Path, saved: str, placed: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """TRL loads the reference of a policy in memory by the arguments that it says it ignores."""
+    args = of_several_gpus(tmp_path, beta=0.1)
+    devices = iter([torch.device("cuda")])  # what the adapter asks for; the rest of the run is on the CPU
+    monkeypatch.setattr(StarPOConfig, "device", property(lambda _: next(devices, torch.device("cpu"))))
+    policy = Qwen2ForCausalLM.from_pretrained(saved)
+    StarPOTrainer(policy, lottery(), args, processing_class=TOKENIZER)
+    assert placed == ["unset", None]
+    assert "will be ignored" not in caplog.text
+
+
 def test_one_device_that_is_named_stays(tmp_path: Path, saved: str, placed: list[Any]) -> None:
     args = of_several_gpus(tmp_path, model_init_kwargs={"device_map": {"": "cpu"}})
     StarPOTrainer(saved, lottery(), args, processing_class=TOKENIZER)

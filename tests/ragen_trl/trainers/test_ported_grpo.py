@@ -201,7 +201,8 @@ def test_trains_adapters_alone(tmp_path: Path, kind: str) -> None:
 def test_a_head_with_an_adapter_is_refused(tmp_path: Path) -> None:
     """test_liger_kernel_with_peft_lm_head_raises, of TRL's own head."""
     with pytest.raises(ValueError, match="lm_head"):
-        small_trainer(tmp_path, peft_config=LoraConfig(r=4, target_modules=["q_proj", "lm_head"]))
+        adapter = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], ensure_weight_tying=True)
+        small_trainer(tmp_path, peft_config=adapter)
 
 
 def test_the_bonus_of_entropy_has_a_gradient(tmp_path: Path) -> None:

@@ -69,6 +69,16 @@ def test_a_tolerance_fits_the_precision() -> None:
         check_gap(Gap(9, 0.04, 1.9, 3), EXACT, "m", stop=True)
 
 
+def test_one_improbable_token_of_a_short_micro_batch_is_no_mismatch() -> None:
+    """Low precision has a long tail: 0.6 nats at one of 8 tokens, 0.005 at the mean of 800."""
+    short, others = torch.tensor([8.0, 0.6, 0.6, 3.0]), torch.tensor([792.0, 3.4, 0.05, 9.0])
+    with pytest.raises(SamplerMismatchError):
+        check_gap(Gap.of(short), BFLOAT16, "m", stop=True)
+    whole = Gap.of(torch.cat([short, others]))
+    assert (whole.tokens, whole.mean, whole.position) == (800, pytest.approx(0.005), 3)
+    check_gap(whole, BFLOAT16, "m", stop=True)
+
+
 class Pages(Lottery):
     """A lottery whose first messages differ in length, so that prompts are padded."""
 
@@ -93,10 +103,20 @@ def without_positions(call: Any, *_: Any) -> Any:
     return call
 
 
-@pytest.mark.parametrize("make", [small_trainer, astar])
-def test_learned_positions_are_those_of_the_sampler(tmp_path: Path, make: Any) -> None:
-    """Regression: TRL passes none, and padding on the left shifted GPT-2 by 2.4 nats without a word."""
-    trainer = make(tmp_path, pages, model=learned_positions(), max_steps=1)
+COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [(small_trainer, {}), (astar, {}), (small_trainer, COMPILED)],
+    ids=["StarPO", "A*-PO", "compiled"],
+)
+def test_learned_positions_are_those_of_the_sampler(tmp_path: Path, make: Any, options: Any) -> None:
+    """Regression: TRL passes none, and padding on the left shifted GPT-2 by 2.4 nats without a word.
+
+    A compiled model's wrapper hid that GPT-2 takes positions.
+    """
+    trainer = make(tmp_path, pages, model=learned_positions(), max_steps=1, **options)
     trainer.train()
     rows = [row for row in trainer.state.log_history if "sampling/ratio_deviation_max" in row]
     assert [row["sampling/ratio_deviation_max"] for row in rows] == [pytest.approx(0.0, abs=1e-4)]
@@ -136,8 +156,8 @@ def test_only_the_first_update_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
 
     options: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3}
     small_trainer(tmp_path, pages, trainer=Counting, **options).train()
-    assert len(checked) == 2  # micro-batches of the first update
-    assert min(checked) > 0
+    assert len(checked) == 1  # all micro-batches of the first update together
+    assert checked[0] > 0
 
 
 def test_a_warning_is_enough_where_it_is_asked_for(

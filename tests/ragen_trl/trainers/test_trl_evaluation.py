@@ -236,24 +236,35 @@ def reads_none(completions: Any, **_: Any) -> list[float]:
     return [0.0] * len(completions)
 
 
-@pytest.mark.parametrize(("function", "columns"), [(reads_level, "level"), (reads_all, "level, note")])
-def test_columns_that_a_reward_function_reads_are_needed_in_the_evaluation(
-    tmp_path: Path, function: Any, columns: str
-) -> None:
+def test_columns_that_a_reward_function_reads_are_needed_in_the_evaluation(tmp_path: Path) -> None:
     """They were missing only in the first evaluation, perhaps hours after the start."""
-    options: dict[str, Any] = {"train_dataset": rows_with_levels(), "reward_funcs": [function], "max_steps": 1}
+    options: dict[str, Any] = {"train_dataset": rows_with_levels(), "reward_funcs": [reads_level], "max_steps": 1}
     options |= {"eval_strategy": "steps", "eval_steps": 1}
-    message = f"{function.__name__} may read {columns} of train_dataset, .* pass eval_dataset with env, seed and these"
+    message = "reads_level reads level of train_dataset, .* pass an eval_dataset with seed and level"
     with pytest.raises(ArgumentError, match=message):
         recorder(tmp_path, None, **options)
     with pytest.raises(ArgumentError, match=message):
         recorder(tmp_path, None, **options, eval_dataset=Dataset.from_list([{"env": BANDIT, "seed": 1}]))
+
+
+@pytest.mark.parametrize("function", [reads_level, reads_all])
+def test_columns_of_the_evaluation_reach_reward_functions(tmp_path: Path, function: Any) -> None:
     own = Dataset.from_list([{"env": BANDIT, "seed": 1, "level": 2, "note": "y"}])
-    trainer = recorder(tmp_path, None, **options, eval_dataset=own)
+    options: dict[str, Any] = {"train_dataset": rows_with_levels(), "reward_funcs": [function], "max_steps": 1}
+    trainer = recorder(tmp_path, None, **options, eval_strategy="steps", eval_steps=1, eval_dataset=own)
     trainer.train()
     (row,) = [row for row in trainer.state.log_history if "eval_reward" in row]
     assert row[f"eval_rewards/{function.__name__}/mean"] == 2.0
-    recorder(tmp_path, None, **{**options, "reward_funcs": [reads_none]})
+
+
+def test_a_function_that_may_read_columns_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nearly every function of TRL's users takes ``**kwargs``, and most read none of them."""
+    options: dict[str, Any] = {"train_dataset": rows_with_levels(), "max_steps": 1, "eval_strategy": "steps"}
+    recorder(tmp_path, None, **options, reward_funcs=[reads_all])
+    assert "reads_all may read level, note of train_dataset, which the rows of the evaluation do not" in caplog.text
+    caplog.clear()
+    recorder(tmp_path, None, **options, reward_funcs=[reads_none])
+    assert "may read" not in caplog.text
 
 
 def test_own_rows_and_their_number_exclude_each_other(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ def starpo(folder: Path) -> dict[str, Any]:
 
 
 def astar_po(folder: Path) -> dict[str, Any]:
-    """Stage 1 with shares of different size, one of them empty, then an update; one episode after the other."""
-    options = {**SERVER, "num_generations": 1, "max_steps": 1, "rollout_batch_size": 1, **STAGE_1}
+    """Stage 1 with shares of different size, one of them empty, then two updates; one episode after the other."""
+    options = {**SERVER, "num_generations": 1, "max_steps": 2, "rollout_batch_size": 1, **STAGE_1}
     trainer = small_trainer(
         folder / "astar_po", lottery(draws=3), config=AStarPOConfig, trainer=AStarPOTrainer, **options
     )
