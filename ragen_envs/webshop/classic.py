@@ -87,7 +87,7 @@ def _split(name: str, goals: int) -> range:
 
 @dataclass
 class _Count:
-    """The number of goals of a server, once it was counted; whoever counts holds the lock."""
+    """The number of goals of a server, once it was counted; who counts holds the lock."""
 
     goals: int | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
