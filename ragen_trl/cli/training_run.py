@@ -208,11 +208,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
-    with said_once():
-        check_number(run.num_processes)
-        check(run, args)
-        if run.model is not None:
-            check_policy(run.model, args, _lora(run))
+    _check_here(run, args)
     folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
@@ -241,6 +237,15 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         summary["monitor"] = monitor.summary()
     on_main(lambda: _write(folder, trainer.state.log_history, summary))
     return summary
+
+
+def _check_here(run: RunArguments, args: StarPOConfig) -> None:
+    """All checks of a run that starts now, in this process."""
+    with said_once():
+        check_number(run.num_processes)
+        check(run, args)
+        if run.model is not None:
+            check_policy(run.model, args, _lora(run))
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
