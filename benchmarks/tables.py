@@ -1,7 +1,7 @@
 """Write the tables of the pages from the committed results.
 
     python benchmarks/tables.py            # rewrite what is between the marks
-    python benchmarks/tables.py --check    # exit status 1 if that would change something
+    python benchmarks/tables.py --check    # exit status 1 if that would change something, or a result is missing
 
 A table is between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``, in README.md or
 in any page under docs/. ``pages/`` has the functions that write them. The table of TRL's options is made of the
@@ -41,6 +41,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_speed": store.speed_table,
     "webshop_load": store.load_table,
 }
+# Questions that have no committed result yet; any other result that a page shows must be there.
+UNANSWERED: frozenset[str] = frozenset()
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -51,7 +53,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    stale = []
+    stale, missing = [], missing_results(ROOT)
+    if missing and options.check:
+        print(f"pages show results that are not there: {', '.join(missing)}; commit them", file=sys.stderr)
+        return 1
     for page in marked_pages(ROOT):
         text = page.read_text(encoding="utf-8")
         fresh = MARKED.sub(lambda mark: f"{mark[1]}{table(ROOT / mark[2], mark[3])}{mark[4]}", text)
@@ -69,6 +74,13 @@ def marked_pages(root: Path) -> list[Path]:
     """The pages that have a table in them."""
     pages = sorted([root / "README.md", *root.glob("docs/**/*.md")])
     return [page for page in pages if page.exists() and MARKED.search(page.read_text(encoding="utf-8"))]
+
+
+def missing_results(root: Path) -> list[str]:
+    """The result files that pages show and that are not there, those of ``UNANSWERED`` left out."""
+    marks = [mark for page in marked_pages(root) for mark in MARKED.finditer(page.read_text(encoding="utf-8"))]
+    shown = {mark[2] for mark in marks if mark[3] not in UNANSWERED}
+    return sorted(path for path in shown if not (root / path).exists())
 
 
 def table(path: Path, name: str) -> str:

@@ -57,6 +57,7 @@ class _Chosen:
     model: str | None = field(default=None)
     num_train_epochs: float | None = field(default=None)
     preset: str | None = field(default=None)
+    think: bool | None = field(default=None)
     filter_ratio: float | None = field(default=None)
     per_device_train_batch_size: int | None = field(default=None)
     steps_per_generation: int | None = field(default=None)
@@ -140,6 +141,7 @@ def parse(
     parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
     recipe = _recipe(chosen, dataclasses, preset)
+    preset = _without_idle_bonus(preset, chosen.think, {**recipe, **recorded})
     others = {"output_dir": "", **recipe, **recorded, **preset, "env": chosen.env}
     if chosen.num_train_epochs is not None:  # how long to train has been said
         others.pop("max_steps", None)
@@ -151,15 +153,25 @@ def parse(
     options = vars(parser.parse_args(list(rest)))
     _check_ranges(options)
     parsed = parser.parse_dict(dict(options))
-    for name in ("env_weights", "reward_weights"):
-        if getattr(parsed[-1], name) is not None:
-            raise OptionError(f"{name} is {getattr(parsed[-1], name)}; it is for scripts with several, leave it out")
+    _check_single(parsed[-1])
     if parsed[-1].max_steps < 0:
         parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
     make_turns(chosen.env, parsed[-1]).close()
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in kept.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept
+
+
+def _check_single(args: StarPOConfig) -> None:
+    for name in ("env_weights", "reward_weights"):
+        if getattr(args, name) is not None:
+            raise OptionError(f"{name} is {getattr(args, name)}; it is for scripts with several, leave it out")
+
+
+def _without_idle_bonus(preset: dict[str, Any], think: bool | None, others: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset without its bonus for actions that follow from thoughts, where there are none."""
+    thinks = others.get("think", True) if think is None else think
+    return {name: value for name, value in preset.items() if thinks or name != "consistency_weight"}
 
 
 def _of_a_launch() -> dict[str, Any]:

@@ -160,22 +160,18 @@ def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
     return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
 
 
-def _bonuses(run: RunArguments, args: StarPOConfig, say: Callable[[str], None]) -> list[RewardFunction]:
+def _bonuses(run: RunArguments, args: StarPOConfig) -> list[RewardFunction]:
     """What is added to the environment's return; success ignores it."""
     if not run.consistency_weight:
         return []
-    if not args.think:
-        say(f"consistency_weight {run.consistency_weight:g} adds nothing: think is False, so there are no thoughts")
     args.reward_weights = [1.0, run.consistency_weight]
     return [consistency_reward]
 
 
-def _trainer(
-    run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Callable[[str], None]
-) -> TrajectoryTrainer:
+def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt) -> TrajectoryTrainer:
     return ALGORITHMS[run.algo][1](
         *(model, run.env, args),
-        reward_funcs=_bonuses(run, args, say),
+        reward_funcs=_bonuses(run, args),
         eval_dataset=_quick_rows(run, args),
         callbacks=[stop],
         peft_config=_lora(run),
@@ -208,7 +204,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
         RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
-    _check_here(run, args)
+    _check_before_play(run, args)
     folder, held_out = Path(args.output_dir), evaluated(run, args)
     state = RunState(folder, _settings(run, warm, args), run.overwrite)
 
@@ -223,7 +219,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = run.model or str(_embedded(run, warm, args, state, say))
     stop = StopOnInterrupt()
-    trainer = _trainer(run, args, model, stop, say)
+    trainer = _trainer(run, args, model, stop)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     say(f"evaluating the model, {run.eval_episodes} episodes")
@@ -239,8 +235,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     return summary
 
 
-def _check_here(run: RunArguments, args: StarPOConfig) -> None:
-    """All checks of a run that starts now, in this process."""
+def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
     with said_once():
         check_number(run.num_processes)
         check(run, args)
@@ -258,6 +253,11 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
+    if run.consistency_weight and not args.think:
+        raise RunOptionError(
+            f"consistency_weight is {run.consistency_weight:g}, but think is False, and without thoughts no action can "
+            "follow from them; leave it out, or add --think true"
+        )
     make_turns(run.env, evaluated(run, args)).close()
     training_rows(args)
 

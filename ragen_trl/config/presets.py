@@ -53,7 +53,9 @@ _LIMITS = (
     Values("RAGEN's code, config/_6_webshop.yaml: WebShop's score for the purchase alone", {
         **RAGEN[_SHOP], "env_kwargs": {"reward": "fixed"},
     }, (_SHOP,)),
-    Values("ToyShop's report", RAGEN[_TOY_SHOP], (_TOY_SHOP,)),
+    Values("ToyShop's report; it has 256 prompts to evaluate on", {
+        **RAGEN[_TOY_SHOP], "eval_episodes": 256,
+    }, (_TOY_SHOP,)),
     Values("RAGEN's code, config/envs.yaml", {"env_kwargs": {"frozen_prob": 0.8, "is_slippery": True}}, (_LAKE,)),
 )
 _RAGEN_PAPER = Values(
@@ -97,8 +99,8 @@ PRESETS: dict[str, Preset] = {
     "ragen": Preset(
         "Plain StarPO in its PPO form: RAGEN's baseline (arXiv 2504.20073, Qwen2.5-0.5B-Instruct).",
         (
-            Values("RAGEN's code, train_all.sh, USE_PPO and USE_BASE", {
-                "algo": "starpo", "beta": 0.001, "epsilon_high": 0.2, "filter_ratio": 1.0,
+            Values("RAGEN's code, train_all.sh, USE_PPO and USE_BASE, whose KL flags have no effect in PPO", {
+                "algo": "starpo", "beta": 0.0, "epsilon_high": 0.2, "filter_ratio": 1.0,
             }),
             _RAGEN_PAPER,
             _EVALUATED,
@@ -172,7 +174,12 @@ PRESETS: dict[str, Preset] = {
             Values("verl-agent's defaults, ppo_trainer.yaml", {
                 **_VERL_ACTOR, "epsilon_high": 0.2, "entropy_coef": 0.001,
             }),
-            Values("WebShop's own score, for the purchase alone", {"env_kwargs": {"reward": "fixed"}}, (_SHOP,)),
+            Values(
+                "not verl-agent's, which pays 10 for a score of 1, else 0: here a purchase pays its score, from "
+                "0 to 1. Without a group's std, KL, entropy and format terms weigh ten times as much here",
+                {"env_kwargs": {"reward": "fixed"}},
+                (_SHOP,),
+            ),
             Values("RAGEN's code, config/_6_webshop.yaml; verl-agent shows the last two turns only", {
                 "max_completion_length": 15_000,
             }),
@@ -236,7 +243,7 @@ PRESETS: dict[str, Preset] = {
                 "per_device_train_batch_size": 8,
                 "gradient_accumulation_steps": 1,
             }),
-            Values("report, table: λ = 0.4 of the bonus for actions that follow from the thoughts", {
+            Values("report, table: λ = 0.4 of the bonus for actions that follow from thoughts, where there are any", {
                 "consistency_weight": 0.4,
             }),
             Values("report: 5 turns of one action", {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5}),

@@ -56,6 +56,21 @@ def test_a_page_with_a_mark_is_found_in_any_folder_of_the_docs(tmp_path: Path) -
     ]
 
 
+def test_a_page_without_its_result_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: "No result yet." was taken for the table of a result that somebody had forgotten to commit."""
+    page = tmp_path / "docs" / "x.md"
+    page.parent.mkdir()
+    page.write_text("<!-- table: benchmarks/results/x.json -->\nNo result yet.\n<!-- end of table -->\n")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
+    assert tables.main() == 1
+    assert "benchmarks/results/x.json; commit them" in capsys.readouterr().err
+    monkeypatch.setattr(tables, "UNANSWERED", frozenset({"x"}))
+    assert tables.main() == 0
+
+
 def test_the_bandit_of_the_pages_pays_what_the_environment_pays() -> None:
     """The page had the paper's 0.15 for the safe arm; what was trained on is RAGEN's code, 0.1."""
     text = (ROOT / "docs" / "experiments" / "learning_curves.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 
 from ragen_trl import consistency_reward
 from ragen_trl.cli.options import OptionError, parse
-from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, _quick_rows, evaluated
+from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, _quick_rows, check, evaluated
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
@@ -39,16 +39,16 @@ def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
         options(tmp_path, *TOY_SHOP, "--eval_env_kwarg", "{}")
 
 
-def test_the_consistency_bonus_has_its_weight_and_says_where_it_adds_nothing(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_the_consistency_bonus_has_its_weight_and_is_refused_where_there_are_no_thoughts(tmp_path: Path) -> None:
     run, args = options(tmp_path, *TOY_SHOP, "--consistency_weight", "0.4", "--think", "true")
-    assert _bonuses(run, args, said.append) == [consistency_reward]
-    assert (args.reward_weights, said) == ([1.0, 0.4], [])
+    assert _bonuses(run, args) == [consistency_reward]
+    assert args.reward_weights == [1.0, 0.4]
+    check(run, args)
     run, args = options(tmp_path, *TOY_SHOP, "--consistency_weight", "0.4")
-    assert _bonuses(run, args, said.append) == [consistency_reward]
-    assert said == ["consistency_weight 0.4 adds nothing: think is False, so there are no thoughts"]
+    with pytest.raises(RunOptionError, match="consistency_weight is 0.4, but think is False"):
+        check(run, args)
     run, args = options(tmp_path, *TOY_SHOP)
-    assert (_bonuses(run, args, said.append), args.reward_weights) == ([], None)
+    assert (_bonuses(run, args), args.reward_weights) == ([], None)
 
 
 def test_ten_cases_every_ten_steps_are_options(tmp_path: Path) -> None:

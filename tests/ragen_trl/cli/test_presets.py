@@ -1,10 +1,12 @@
 """Published settings by name: what they set, what wins over them, what the help says about them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ragen_trl.cli.help import help_page
+from ragen_trl.cli.main import main
 from ragen_trl.cli.options import OptionError, parse
 from ragen_trl.cli.training_run import RunArguments
 from ragen_trl.config.presets import PRESETS, preset_options
@@ -27,6 +29,8 @@ def read(*argv: str, **given: Any) -> dict[str, Any]:
 def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> None:
     found = read("--preset", name, *model)
     expected = preset_options(name, found["env"])
+    if not found["think"] and "consistency_weight" in expected:  # the embedded model has no thoughts
+        expected["consistency_weight"] = None
     assert {option: found[option] for option in expected} == expected
     assert found["preset"] == name
 
@@ -34,7 +38,7 @@ def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> No
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("ragen", {"algo": "starpo", "advantage": "gae", "beta": 0.001, "filter_ratio": 1.0, "epsilon_high": 0.2}),
+        ("ragen", {"algo": "starpo", "advantage": "gae", "beta": 0.0, "filter_ratio": 1.0, "epsilon_high": 0.2}),
         ("starpo-s", {"algo": "starpo-s", "advantage": "gae", "beta": 0.0, "filter_ratio": 0.25, "epsilon_high": 0.28}),
         ("ragen2", {"filter_strategy": "top_p", "filter_ratio": 0.9, "max_actions_per_turn": 2, "eval_episodes": 512}),
         ("gigpo-webshop", {"env": "ragen/WebShop-v0", "advantage": "gigpo", "num_generations": 8, "max_turns": 15}),
@@ -44,8 +48,34 @@ def test_every_value_of_a_preset_is_in_effect(name: str, model: list[str]) -> No
     ],
 )
 def test_what_the_presets_are_known_for(name: str, expected: dict[str, Any]) -> None:
-    found = read("--preset", name)
+    found = read("--preset", name, "--think", "true")
     assert {option: found[option] for option in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["ragen", "starpo-s", "ragen2"])
+def test_the_shop_of_256_prompts_is_evaluated_on_each_once(name: str) -> None:
+    """Regression: RAGEN-2's 512 episodes played every prompt of ToyShop twice."""
+    found = read("--preset", name, "--env", "ragen/ToyShop-v0")
+    assert (found["eval_episodes"], found["eval_env_kwargs"]) == (256, {"split": "eval"})
+
+
+def test_the_webshop_of_gigpo_says_how_its_reward_differs() -> None:
+    """verl-agent pays 10 for a score of 1, else 0; with advantages that no std divides, the scale matters."""
+    (values,) = (each for each in PRESETS["gigpo-webshop"].values if "env_kwargs" in each.options)
+    assert "pays 10 for a score of 1, else 0" in values.source
+    assert "ten times as much" in values.source
+
+
+def test_a_bonus_for_thoughts_is_refused_where_there_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: it was weighed in, added 0 to every reward, and the summary had it among the settings."""
+    assert main(["train", "--consistency_weight", "0.4", "--output_dir", str(tmp_path / "run")]) == 2
+    assert "consistency_weight is 0.4, but think is False" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    assert read("--preset", "report-2")["consistency_weight"] is None
+    assert read("--preset", "report-2", "--think", "true")["consistency_weight"] == 0.4
+    assert read("--preset", "report-2", "--consistency_weight", "0.1")["consistency_weight"] == 0.1  # refused later
 
 
 def test_learning_rates_are_the_sources_and_not_the_recipes() -> None:
