@@ -13,9 +13,11 @@ from webshop_server.catalog.product import Product
 
 # Words of a search phrase or of a path, and what is drawn for them. Plurals without their "s".
 _KINDS = {
-    "backpack bag luggage tote purse handbag wallet": (
-        "M30 50c0-14 8-20 20-20s20 6 20 20v36c0 4-2 6-6 6H36c-4 0-6-2-6-6zM42 30v-6h16v6M38 64h24v18H38zM30 54h40"
+    "backpack rucksack": (
+        "M42 28v-6c0-6 16-6 16 0v6M28 52c0-16 8-24 22-24s22 8 22 24v34c0 4-2 6-6 6H34c-4 0-6-2-6-6zM36 66h28v18H36z"
+        "M36 72h28M34 48h32M28 54c-8 0-10 6-10 14v14h10M72 54c8 0 10 6 10 14v14H72"
     ),
+    "bag luggage tote purse handbag wallet": "M26 46h48l6 44H20zM38 46c0-26 24-26 24 0M36 56h6M58 56h6",
     "boot": "M34 26h22v34c12 2 26 4 26 18v8H34zM34 78h48M34 36h22M34 46h22",
     "shoe sneaker loafer oxford footwear sandal slipper flat": (
         "M16 56c8 6 16 4 22-8l20 18c10 2 24 4 26 16v4H16zM16 78h68M44 54l-6 6M52 61l-6 6"
