@@ -19,6 +19,7 @@ from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
 
+_SAVE_STEPS = 500  # TRL's
 _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
 
 
@@ -147,6 +148,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
                 ) from error
             # TRL refuses groups of one, which our trainers take. The checks that it has left are about vLLM.
         check_values(self)
+        self._set_save_steps(max(1, self.steps_per_rollout))
         if self.num_train_seeds is not None:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
@@ -164,6 +166,12 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1
         if self.num_train_epochs is None:
             self.num_train_epochs = GRPOConfig.num_train_epochs
+
+    def _set_save_steps(self, updates: float) -> None:
+        """Where TRL's number was not changed, take the next one at the end of a rollout of so many updates."""
+        asked = float(vars(self)["save_steps"])  # mypy does not know the field's type
+        if asked == _SAVE_STEPS:
+            self.save_steps = int(math.ceil(asked / updates) * updates)
 
     def _groups_are_at_fault(self) -> bool:
         """Whether TRL's checks, which stop at the first fault, stopped at the size of the groups.

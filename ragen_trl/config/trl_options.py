@@ -119,6 +119,7 @@ PASSED_ON = (
 NOTES: dict[str, str] = {
     "max_completion_length": "tokens of a whole trajectory after its first prompt; max_reply_length is for one reply",
     "num_generations": "the group size; 1 is enough with a critic and in A\\*-PO",
+    "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
     "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
     "shuffle_dataset": "off where the rows have an order: data sets, several environments, num_train_seeds",

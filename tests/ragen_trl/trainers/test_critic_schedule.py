@@ -79,6 +79,13 @@ def test_updates_on_a_rollout_by_default(options: dict[str, Any], expected: tupl
     assert found == expected
 
 
+def test_checkpoints_are_at_the_end_of_a_rollout_by_default() -> None:
+    """TRL's 500 is between two of six updates on a rollout; a number that a user chose is not changed, but refused."""
+    options: dict[str, Any] = {"steps_per_generation": 64, "gradient_accumulation_steps": 32, "num_iterations": 3}
+    assert StarPOConfig(output_dir="unused", use_cpu=True, bf16=False, **options).save_steps == 504
+    assert StarPOConfig(output_dir="unused", use_cpu=True, bf16=False).save_steps == 500
+
+
 @pytest.mark.parametrize(
     ("schedule", "warmup", "expected"),
     [

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
+from transformers import TrainerCallback
 
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, lottery, parameters, small_model, small_trainer
@@ -251,9 +252,14 @@ def test_resume_true_takes_the_last_whole_checkpoint(tmp_path: Path) -> None:
         small_trainer(tmp_path / "empty", lottery()).train(resume_from_checkpoint=True)
 
 
+class SavingAfterThree(TrainerCallback):
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_save |= state.global_step == 3
+
+
 def test_a_checkpoint_between_two_updates_on_one_rollout_is_refused(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 1, "steps_per_generation": 2}
-    small_trainer(tmp_path, lottery(), **options).train()
+    options: dict[str, Any] = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "steps_per_generation": 2}
+    small_trainer(tmp_path, lottery(), callbacks=[SavingAfterThree()], **options).train()
     resumed = small_trainer(tmp_path, lottery(), **options)
     with pytest.raises(ValueError, match="checkpoint-3.*2 divides"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
