@@ -1,11 +1,13 @@
 """`python -m ragen_trl train` on two connected processes: one run folder, one voice, stopped and gone on with."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, local
@@ -32,6 +34,15 @@ RUN = [
 ]
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+
+
+@pytest.fixture(autouse=True)
+def level_of_logging() -> Iterator[None]:
+    """A process that is not the main one is silenced for good; here the same process goes on with other tests."""
+    logger = logging.getLogger("ragen_trl")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 def start(folder: Path, *before: str) -> subprocess.Popen[str]:
