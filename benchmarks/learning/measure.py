@@ -68,7 +68,8 @@ class Curve(TrainerCallback):
         """Evaluate before training, then start the clocks."""
         self._add_row(step=0)
         self._resume()
-        self._base = peak_memory()
+        # The kernel counts a process's pages by thread and adds them up late: a later reading can be a page lower.
+        self._base = self._peak = peak_memory()
 
     def on_log(
         self,

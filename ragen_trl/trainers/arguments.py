@@ -23,10 +23,10 @@ from ragen_trl.rollout.env_pool import EnvSpec, EnvSpecError
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""
 
-# What TRL's trainers call reward functions with; a maker of environments has no such parameter.
-_OF_REWARDS = {"prompts", "completions", "completion_ids", "trajectory", "episode_return"}
 logger = logging.getLogger(__name__)
 
+# What TRL's trainers call reward functions with; a maker of environments has no such parameter.
+_OF_REWARDS = {"prompts", "completions", "completion_ids", "trajectory", "episode_return"}
 _ORDER = (
     "GRPOTrainer's order is (model, reward_funcs, args, train_dataset), that of this trainer is (model, env, args, "
     "processing_class): name them, reward_funcs=…, train_dataset=…"

@@ -1,6 +1,5 @@
 """Every option of TRL's ``GRPOConfig`` works, is refused with what to do instead, or is said to have no effect."""
 
-import shlex
 import warnings
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from trl import GRPOConfig, GRPOTrainer
-from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.config.trl_options import (
@@ -22,7 +20,6 @@ from ragen_trl.config.trl_options import (
     TRAINED,
     WITH_VLLM,
 )
-from tests.support.project import ROOT
 from tests.support.ragen_trl.trainers import SMALL
 from tests.support.ragen_trl.trl_runs import CONSTRUCTED, ELSEWHERE, NOT_HERE, RUNS
 
@@ -90,16 +87,6 @@ def test_the_values_of_these_tests_cover_what_is_declared() -> None:
     for values in (*RUNS.values(), *CONSTRUCTED.values()):
         usual = {name for name, value in values.items() if value == SMALL.get(name, default(StarPOConfig, name))}
         assert usual <= {"bf16", "dataloader_pin_memory"}, values
-
-
-def test_the_page_starts_a_server_as_trl_does() -> None:
-    """``trl vllm-serve``, which the page named, is deprecated; it starts this command with these options."""
-    page = (ROOT / "docs" / "several_gpus.md").read_text(encoding="utf-8")
-    command = build_command(ScriptArguments(model="m"))
-    imposed = shlex.join(command[command.index("--weight-transfer-config") :])
-    assert imposed.startswith("--weight-transfer-config '{\"backend\": \"nccl\"}' --logprobs-mode processed_logprobs")
-    assert "VLLM_SERVER_DEV_MODE=1 CUDA_VISIBLE_DEVICES=0 vllm serve" in page and imposed in page
-    assert "trl vllm-serve" not in page
 
 
 def test_options_without_effect_are_accepted(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_trainer_says_that_a_cut_is_off_policy(tmp_path: Path, options: dict
 def test_a_temperature_is_on_policy(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", OffPolicySamplingWarning)
-        small_trainer(tmp_path, lottery(), temperature=0.7)
+        assert small_trainer(tmp_path, lottery(), temperature=0.7).args.temperature == 0.7
 
 
 @pytest.mark.parametrize(("options", "bias"), [({}, 0.0), ({"temperature": 0.5}, 0.0), ({"top_p": 0.8}, 0.1042)])

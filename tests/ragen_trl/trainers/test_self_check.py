@@ -178,4 +178,6 @@ def test_a_script_has_no_log_probabilities_to_compare(tmp_path: Path) -> None:
             script = ScriptedPolicy(lambda env, random: "<answer>ticket</answer>", self.chat)
             return super().rollout(starts, envs, script)
 
-    small_trainer(tmp_path, lottery(), trainer=Scripted, max_steps=1).train()
+    trainer = small_trainer(tmp_path, lottery(), trainer=Scripted, max_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
