@@ -19,9 +19,13 @@ import numpy as np
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.bandit.thoughts import bandit_thought
+from ragen_envs.countdown import Countdown
+from ragen_envs.countdown.thoughts import countdown_thought
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake.thoughts import lake_thought
 from ragen_envs.oracles import NoOracleError, TextGym, best_action
+from ragen_envs.sokoban import Sokoban
+from ragen_envs.sokoban.thoughts import sokoban_thought
 from ragen_envs.turns import AgentTurns
 
 
@@ -62,4 +66,6 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
 
 
 explain.register(Bandit, bandit_thought)
+explain.register(Countdown, countdown_thought)
 explain.register(FrozenLake, lake_thought)
+explain.register(Sokoban, sokoban_thought)

@@ -70,7 +70,7 @@ def check_claims(text: str, claims: Mapping[str, Claim], neutral: Sequence[str])
 
     Args:
         text: One or two sentences.
-        claims: For each pattern, whether what it found is true.
+        claims: For each pattern, whether what it found is true; what one has found is not read again.
         neutral: Patterns of words that claim nothing.
 
     Returns:
@@ -78,7 +78,7 @@ def check_claims(text: str, claims: Mapping[str, Claim], neutral: Sequence[str])
     """
     rest, found = text, []
     for pattern, is_true in claims.items():
-        for match in re.finditer(pattern, text, re.IGNORECASE):
+        for match in re.finditer(pattern, rest, re.IGNORECASE):
             assert is_true(match), f"{match[0]!r} is wrong in {text!r}"
             found.append(pattern)
         rest = re.sub(pattern, "#", rest, flags=re.IGNORECASE)
