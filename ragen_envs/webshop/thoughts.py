@@ -172,8 +172,9 @@ def _labels(env: WebShop) -> tuple[str, ...]:
     return env.session.answer.available_actions.clickables
 
 
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"[\w.-]*\w", text))
+def _words(request: str) -> set[str]:
+    """What is asked for, without the highest price."""
+    return set(re.findall(r"[\w.-]*\w", _LIMIT.sub("", request)))
 
 
 def _split(words: Iterable[str], request: str) -> tuple[list[str], list[str]]:
