@@ -203,6 +203,21 @@ def test_a_policy_plays_replies_and_shows_them() -> None:
     assert len({game.suggest("random", rng) for _ in range(50)}) == 4
 
 
+def test_an_oracle_that_is_watched_thinks_where_replies_have_thoughts() -> None:
+    """Its thoughts were empty."""
+    turns = AgentTurns(gymnasium.make("ragen/FrozenLake-v0", is_slippery=False))
+    shown: list[str] = []
+    play(Replies(turns, "Lake"), PolicyPlayer("oracle", 2, show=shown.append), shown.append, 2)
+    replies = [text for text in shown if text.startswith("> ")]
+    assert replies
+    for reply in replies:
+        thought, answer = reply.removeprefix("> <think>").split("</think><answer>")
+        assert thought.endswith(f" {answer.removesuffix('</answer>').split(' || ')[0]}.")
+    unexplained = Replies(AgentTurns(Spelling()), "Spelling")
+    unexplained.begin(0)
+    assert unexplained.suggest("random", np.random.default_rng(0)).startswith("<think></think><answer>")
+
+
 def test_the_keyboard_names_keys_and_puts_the_terminal_back() -> None:
     outside, terminal = pty.openpty()
     mode = termios.tcgetattr(terminal)
