@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
@@ -29,7 +29,8 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
-from ragen_trl.trainers.trl_plain import use_one_device
+from ragen_trl.trainers.trl.plain import use_one_device
+from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 from ragen_trl.trajectory import Trajectory
 
 
@@ -142,7 +143,7 @@ def warm_start(
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
     _check_learnable(demonstrations)
     examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
-    trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
+    trainer = PackedSFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
     trainer.save_model(str(partial))  # with the tokenizer
