@@ -30,6 +30,7 @@ from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.policies.gguf_file import GGUFError, is_gguf, model_source
 
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
@@ -291,10 +292,10 @@ def _check_device_map(device_map: Any) -> None:
 
 
 def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """Check that a path or hub id leads to a model.
+    """Check that a name leads to a model.
 
     Args:
-        name: Folder or hub id; of an adapter, its base model must exist as well.
+        name: Folder, hub id or GGUF file; of an adapter, its base model must exist as well.
         revision: As of ``from_pretrained``.
         trust_remote_code: As of ``from_pretrained``.
 
@@ -303,6 +304,7 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
 
     Raises:
         ModelNotFoundError: If it does not.
+        GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
     """
     folder = Path(name).expanduser()
     adapter = folder / "adapter_config.json"
@@ -315,11 +317,13 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
         )
     beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
-    if looks_local and not folder.is_dir():
+    if looks_local and not folder.is_dir() and not is_gguf(name):
         raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else name, **options)
+        config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
+    except GGUFError:
+        raise
     except (OSError, ValueError) as error:
         raise ModelNotFoundError(
             f"{name!r} is neither a folder here nor a model that could be loaded from the hub "
