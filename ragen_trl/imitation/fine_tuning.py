@@ -21,6 +21,7 @@ from trl import SFTConfig
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.imitation.explained import Explained
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
@@ -74,10 +75,11 @@ def demonstrate(
 ) -> list[Trajectory]:
     """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses."""
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
+    explained = Explained(chat, args.max_reply_length)
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
-        return turns.format_reply(demonstration(turns, turns.actions_left, count, random, config.noise))
+        return explained(turns, demonstration(turns, turns.actions_left, count, random, config.noise), random)
 
     policy = ScriptedPolicy(script, chat)
     specs, pool = env_specs(env, args), EnvPool(args)
