@@ -12,8 +12,9 @@ little because each prompt is read only once; and separate passes for rows of di
 sampled, which would cost more in passes than they save in attention.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from ragen_trl.system.float64 import float64_tensor
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
+_GROUPS = "TRANSFORMERS_SDPA_FORCE_GQA"
 # The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
 _TOKENS_OF_A_PASS = 512
 # Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
@@ -239,14 +241,15 @@ class TransformersPolicy(Policy):
         position = self._tensor(positions)  # (b, n)
         self._cache.place(first, self._tensor(slots), length)
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
-        output = self.model(
-            input_ids=ids,
-            attention_mask=self._mask(visible),
-            position_ids=position,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with _heads_in_groups(ids):
+            output = self.model(
+                input_ids=ids,
+                attention_mask=self._mask(visible),
+                position_ids=position,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
@@ -261,6 +264,27 @@ class TransformersPolicy(Policy):
 
     def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
         return torch.tensor(rows, device=self.model.device)
+
+
+@contextmanager
+def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
+    """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
+
+    Transformers' switch for it is an environment variable. On the CPU the results are the same bits (a single token it
+    does not copy for); a GPU's fast kernels take no groups together with a mask.
+    """
+    if ids.device.type != "cpu" or ids.shape[1] == 1:
+        yield
+        return
+    before = os.environ.get(_GROUPS)
+    os.environ[_GROUPS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_GROUPS]
+        else:
+            os.environ[_GROUPS] = before
 
 
 def most_tokens(length: int) -> int:

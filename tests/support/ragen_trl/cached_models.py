@@ -1,5 +1,6 @@
 """Small random models of several architectures, what they play, and what ``generate`` says to the same history."""
 
+from copy import deepcopy
 from functools import cache
 
 import torch
@@ -56,7 +57,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
 def model_of(architecture: str, attention: str = "sdpa") -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(CONFIGS[architecture], attn_implementation=attention).eval()
+        return AutoModelForCausalLM.from_config(deepcopy(CONFIGS[architecture]), attn_implementation=attention).eval()
 
 
 def starts(count: int) -> list[Start]:
