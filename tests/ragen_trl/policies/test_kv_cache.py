@@ -129,7 +129,7 @@ def test_layers_are_apart_and_the_length_is_that_of_the_last_pass() -> None:
 
 def test_as_many_rows_as_before_change_places_in_their_own_memory() -> None:
     cache = SlotCache(4)
-    before = write(cache, [[0, 1]] * 4, [0, 1, 2, 3], length=cache.capacity)
+    before = write(cache, [[0, 1]] * 4, [0, 1, 2, 3])
     cache.select([0, 3, 1, 2])
     found = write(cache, [[2]] * 4, [0, 3, 1, 2], length=cache.capacity)
     assert found.data_ptr() == before.data_ptr()
