@@ -43,7 +43,7 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
     }
     for step in run.steps:
         if step.command == "eval":
-            content["evaluations"][step.name] = _evaluations(run, _read(folder / step.name / "summary.json"))
+            content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
         elif step.command == "warm-start":
             content["warm_start"] = _read(folder / step.name / "warm_start.json")
         else:
@@ -51,11 +51,10 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
     return content
 
 
-def _evaluations(run: Run, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Results by the names that the game gives its evaluations, which are played in that order."""
-    names = GAMES[run.game].evaluations
+def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Results by the names that the game gives its evaluations."""
     found = {}
-    for name, environment in zip(names, summary["environments"].values(), strict=False):
+    for name, environment in zip(step.evaluations, summary["environments"].values(), strict=True):
         rows = environment["results"]
         (player,) = rows.keys() - {"random", "oracle"}
         policies = {"random": rows["random"], "model": rows[player], "oracle": rows["oracle"]}

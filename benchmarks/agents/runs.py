@@ -40,12 +40,14 @@ class Step:
         command: Of ``python -m ragen_trl``, or ``memory`` (``agents.memory_probe``).
         options: Its options; ``MODEL``, ``HERE`` and ``NEEDED`` in them stand for folders.
         writes: The file that it writes last.
+        evaluations: Names of what an evaluation plays, in its order.
     """
 
     name: str
     command: str
     options: Options
     writes: str = "summary.json"
+    evaluations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ def _evaluation(game: Game, model: str, temperature: float = 1.0) -> Step:
         "side_by_side": 64,
         "output_dir": f"{HERE}/{name}",
     }
-    return Step(name, "eval", options)
+    return Step(name, "eval", options, evaluations=tuple(game.evaluations))
 
 
 def memory_runs(game: Game, model: str) -> list[Run]:
@@ -233,12 +235,18 @@ def smoke_runs(model: str) -> list[Run]:
     few = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2}
     small = {**few, "eval_steps": 1, "lora_r": 4, "filter_ratio": 0.5}
     games = {}
-    for name in ("frozenlake", "bandit"):
-        game = GAMES[name]
-        algorithms: dict[str, Options] = {"starpo_s": small} if name == "frozenlake" else {"astar_po": _SMALL_ASTAR}
-        warm = {**game.warm_start, "demonstrations": game.smoke_demonstrations, "demo_learning_rate": 1e-3}
-        evaluations = dict(list(game.evaluations.items())[:2])
-        games[name] = replace(game, algorithms=algorithms, warm_start=warm, evaluations=evaluations, seeds=(0,))
+    changes: dict[str, dict[str, Any]] = {
+        "frozenlake": {"algorithms": {"starpo_s": small}},
+        # The names that are single words of the small tokenizer.
+        "bandit": {
+            "algorithms": {"astar_po": _SMALL_ASTAR},
+            "env_kwargs": {},
+            "evaluations": {name: GAMES["bandit"].evaluations[name] for name in ("Bandit", "BanditRev")},
+        },
+    }
+    for name, changed in changes.items():
+        warm = {**GAMES[name].warm_start, **_SMALL_WARM_START}
+        games[name] = replace(GAMES[name], warm_start=warm, seeds=(0,), **changed)
     runs = [_few_episodes(run) for run in all_runs(model, games)]
     return [run for run in runs if run.game != MEMORY or run.stage == "lora"]
 
@@ -253,6 +261,7 @@ _SMALL_ASTAR: Options = {
     "eval_steps": 1,
     "lora_r": 4,
 }
+_SMALL_WARM_START: Options = {"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0}
 _SMALL_EVALUATIONS = {
     "episodes": 4,
     "eval_episodes": 4,
