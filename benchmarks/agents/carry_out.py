@@ -79,13 +79,14 @@ def state(run: Run, root: Path) -> str:
 def in_own_process(words: Sequence[str], log: IO[str], lock: int) -> int:
     """Do a command in a process that holds the lock as long as it lives."""
     module = ["agents.memory_probe"] if words[0] == "memory" else ["ragen_trl", words[0]]
+    freed = {"MALLOC_MMAP_THRESHOLD_": "65536"} if words[0] == "memory" else {}  # goes back to the system at once
     paths = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
         [sys.executable, "-m", *module, *words[1:]],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        env={**os.environ, **_QUIET, "PYTHONPATH": paths},
+        env={**os.environ, **_QUIET, **freed, "PYTHONPATH": paths},
         pass_fds=[lock],
     )
     return process.wait()

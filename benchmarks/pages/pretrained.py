@@ -109,7 +109,8 @@ def _memory(content: Mapping[str, Any]) -> list[str]:
     found = {run["stage"]: run for run in content["runs"].values() if "memory" in run}
     if not found:
         return []
-    lines = head(["three updates with checkpointing", "peak MiB", "of which libraries", "on the GPU"])
+    what = "two updates with checkpointing, one trajectory at a time"
+    lines = head([what, "peak MiB", "of which libraries", "on the GPU"])
     for stage, run in found.items():
         memory = run["memory"]
         gpu = f"{memory['gpu_peak_mib']:,.0f}" if "gpu_peak_mib" in memory else ""
