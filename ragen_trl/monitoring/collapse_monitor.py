@@ -155,7 +155,8 @@ class CollapseMonitor(TrainerCallback):
         began = time.perf_counter()
         found = rollout_measures(event.rollout, self._pieces)
         if not self.trainer.args.think:
-            found.pop("thought_tokens", None)  # a tag that was sampled by chance is no thought
+            # A tag that was sampled by chance is no thought.
+            found = {name: value for name, value in found.items() if not name.startswith("thought_")}
         self._log(found)
         self._spent("seconds", began)
         if self._due(event.step):

@@ -141,9 +141,14 @@ def converted_from(folder: Path) -> str | None:
 
 def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any]]:
     """The model with plain weights, its tokenizer, and what the file says of itself."""
-    from gguf import GGUFReader  # an optional dependency, and so is the release of Transformers that has the next
-    from transformers import GgufConfig
+    from gguf import GGUFReader  # an optional dependency
 
+    try:
+        from transformers import GgufConfig
+    except ImportError:
+        raise GGUFError(
+            f"Transformers {transformers.__version__} does not unpack GGUF files; pip install 'transformers>=5.23'"
+        ) from None
     source = model_source(str(file))
     try:
         fields = GGUFReader(file).fields
