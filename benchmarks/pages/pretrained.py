@@ -4,6 +4,7 @@ Runs that are not finished are named, and no figure of theirs is shown.
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from pages.markdown import commit, head, row, success, text
@@ -16,6 +17,17 @@ _LABELS = {
     "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
 }
 _BEFORE = (("downloaded", "sampled"), ("warm_start", "sampled"), ("warm_start", "greedy"))
+_LENGTH = "collapse/thought_tokens"
+_OF_THOUGHTS = {
+    _LENGTH: "tokens",
+    "collapse/distinct_2": "distinct-2",
+    "collapse/thought_names": "name an action",
+    "collapse/thought_followed": "and do it",
+    "collapse/identical_replies": "identical replies",
+    "collapse/mi": "MI with the prompt, nats a token",
+    "entropy": "entropy",
+}
+_UPDATES = 5
 _MOST_TURNS = 3  # of an example
 
 
@@ -23,7 +35,7 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_memory(content), *_unfinished(content), "", *_examples(content, games)]
+    lines += [*_thoughts(content), *_memory(content), *_unfinished(content), "", *_examples(content, games)]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
@@ -102,6 +114,24 @@ def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     if after["success_high"] < before["success_low"]:
         return f"below, by {before['success'] - after['success']:.2f}"
     return "overlap"
+
+
+def _thoughts(content: Mapping[str, Any]) -> list[str]:
+    """Measures of thoughts over the first and over the last updates of each run that has thoughts."""
+    every = content["runs"].values()
+    thinking = [run for run in every if any(_LENGTH in update for update in run.get("updates", ()))]
+    if not thinking:
+        return []
+    lines = head(["thoughts, first to last updates", *_OF_THOUGHTS.values()])
+    for run in thinking:
+        lines.append(row([run["name"], *(_change(run["updates"], name) for name in _OF_THOUGHTS)]))
+    return [*lines, "", f"Means over the first and the last {_UPDATES} updates.", ""]
+
+
+def _change(updates: Sequence[Mapping[str, float]], name: str) -> str:
+    ends = (updates[:_UPDATES], updates[-_UPDATES:])
+    values = [[update[name] for update in end if name in update] for end in ends]
+    return " → ".join(f"{fmean(found):.2f}" if found else "–" for found in values)
 
 
 def _memory(content: Mapping[str, Any]) -> list[str]:

@@ -259,6 +259,13 @@ def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     assert "n = 256" in text and "sokoban |" not in text
 
 
+def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() -> None:
+    updates = [{"step": step, "entropy": 2.0, "collapse/thought_tokens": 60.0 - step} for step in range(1, 21)]
+    text, _ = page(finished("bandit_thoughts/starpo_s-seed0", 0.6, **{**TRAINED, "updates": updates}))
+    assert "| bandit_thoughts/starpo_s-seed0 | 57.00 → 42.00 | – → – |" in text
+    assert "2.00 → 2.00 |" in text
+
+
 def test_a_page_without_a_finished_run_has_no_figures() -> None:
     text, content = page()
     assert "No run is finished." in text and "No training run is finished." in text
