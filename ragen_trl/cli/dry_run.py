@@ -6,6 +6,7 @@ only on the hub and the hub cannot be reached, its lines say so and the others s
 shows.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,8 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
-from ragen_trl.evaluation.players import model_config
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model, check_policy, context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
@@ -157,10 +158,11 @@ def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
 
 
 def _warm_start_in_words(warm: WarmStartConfig) -> str:
-    updates = -(-warm.demonstrations // warm.demo_batch_size) * warm.demo_epochs
+    learnt = warm.demonstrations - math.ceil(warm.demo_held_out * warm.demonstrations)
+    updates = -(-learnt // warm.demo_batch_size) * warm.demo_epochs
     return (
         f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
-        f"{updates:,.0f} updates of {warm.demo_batch_size}"
+        f"{updates:,.0f} updates of {warm.demo_batch_size}" + (" at most" if warm.demo_held_out else "")
     )
 
 
@@ -301,7 +303,7 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
     """Tokenizer and configuration, without weights; ``None`` for what is only on a hub that cannot be reached.
 
     Args:
-        name: Folder or hub id; ``None`` for the embedded model.
+        name: Folder, hub id or GGUF file; ``None`` for the embedded model.
         env: Gymnasium id; the embedded tokenizer has its words as tokens.
 
     Raises:
@@ -311,16 +313,16 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
         tokenizer = build_tiny_tokenizer(env=env)
         return tokenizer, build_tiny_model(tokenizer).config
     try:
-        check_model(name)
+        config = check_model(name)
     except ModelNotFoundError as error:
         if error.__cause__ is None:  # the folder is wrong; failures of the hub have a cause
             raise
         return None, None
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(**model_source(name))
     except (OSError, ValueError):
         tokenizer = None
-    return tokenizer, model_config(name)
+    return tokenizer, config
 
 
 def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Trajectory]:

@@ -128,7 +128,7 @@ def _fixed(env: str) -> dict[str, Any]:
 def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
     """The folder without ``--output_dir``: ``runs/eval-frozenlake-starpo-s-seed42-on-sokoban``."""
     # A model that this package trained is in RUN/model.
-    paths = [Path(name.removesuffix(" (API)")) for name in models]
+    paths = [Path(name.removesuffix(" (API)").removesuffix(".gguf")) for name in models]
     who = "-".join(path.parent.name if path.name == "model" and path.parent.name else path.name for path in paths)
     where = "-".join(re.sub(r"-v\d+(?=$|\()", "", task.name) for task in tasks[:2])
     where += f"-and-{len(tasks) - 2}-more" if len(tasks) > 2 else ""

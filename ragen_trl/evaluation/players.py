@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
@@ -31,6 +31,7 @@ from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
+from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_model, commit_of, context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -111,21 +112,24 @@ class LocalModel(Player):
     """A model on this machine.
 
     Args:
-        name: Folder or hub id.
+        name: Folder, hub id or GGUF file.
         args: Device, precision, sampling, vLLM.
         temperature: 0 is greedy.
+        say: Receives a line if a GGUF file is converted.
 
     Raises:
         ModelNotFoundError: If there is no such model.
+        GGUFError: If the GGUF file cannot be converted.
     """
 
-    def __init__(self, name: str, args: StarPOConfig, temperature: float) -> None:
-        check_model(name)
+    def __init__(self, name: str, args: StarPOConfig, temperature: float, say: Callable[[str], None]) -> None:
+        config = check_model(name)
         super().__init__(name)
         self._args = args
         self._temperature = temperature
-        self._context: int | None = context_length(model_config(name))
-        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+        self._source = model_folder(name, say)
+        self._context: int | None = context_length(config)
+        self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self._source)
         self._loaded: Callable[[Chat, Sampling, int | None], Policy] | None = None
         self._shut: Callable[[], None] = lambda: None
 
@@ -133,7 +137,7 @@ class LocalModel(Player):
         """The weights, and how the model is sampled and spoken to."""
         backend = {"backend": "vllm"} if self._args.use_vllm else {"backend": "transformers", "bf16": bool(args.bf16)}
         sampling = _sampling_settings(self._sampling(args))
-        return {"model": fingerprint(self.name), **backend, **sampling, **_manner(args)}
+        return {"model": fingerprint(self._source), **backend, **sampling, **_manner(args)}
 
     def check(self, task: Task) -> None:
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
@@ -170,7 +174,7 @@ class LocalModel(Player):
 
     def _load(self) -> Callable[[Chat, Sampling, int | None], Policy]:
         device = self._args.device
-        model = AutoModelForCausalLM.from_pretrained(self.name, dtype="float32").to(device)  # the precision of training
+        model = AutoModelForCausalLM.from_pretrained(self._source, dtype="float32").to(device)  # as in training
         precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=bool(self._args.bf16))
         return lambda chat, sampling, length: TransformersPolicy(model, chat, sampling, precision)
 
@@ -190,22 +194,26 @@ class LocalModel(Player):
                 logprobs_mode="processed_logprobs",
             )
         self._shut = llm.llm_engine.engine_core.shutdown
-        engine, summary = ColocatedEngine(llm, SamplingParams), _without_weights(self.name)
+        engine, summary = ColocatedEngine(llm, SamplingParams), _without_weights(self._source)
         return lambda chat, sampling, length: VLLMPolicy(engine, summary, chat, sampling, length)
 
     def _merged(self, folder: Path) -> str:
         """The model's path; for an adapter, a folder with the base model it is merged into."""
-        if not (Path(self.name).expanduser() / "adapter_config.json").is_file():
-            return self.name
+        if not (Path(self._source) / "adapter_config.json").is_file():
+            return self._source
         from peft import AutoPeftModelForCausalLM
 
-        AutoPeftModelForCausalLM.from_pretrained(self.name, dtype="auto").merge_and_unload().save_pretrained(folder)
+        AutoPeftModelForCausalLM.from_pretrained(self._source, dtype="auto").merge_and_unload().save_pretrained(folder)
         self._tokenizer.save_pretrained(folder)
         return str(folder)
 
 
-def local_models(names: Sequence[str], args: StarPOConfig, temperature: float) -> list[LocalModel]:
+def local_models(
+    names: Sequence[str], args: StarPOConfig, temperature: float, say: Callable[[str], None]
+) -> list[LocalModel]:
     """The models, after checking that they can be sampled as the options say.
+
+    Arguments are those of `LocalModel`.
 
     Raises:
         PlayerError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
@@ -223,7 +231,7 @@ def local_models(names: Sequence[str], args: StarPOConfig, temperature: float) -
             )
         if len(names) != 1:
             raise PlayerError(f"use_vllm is True with {len(names)} models; give one --model a command, or leave it out")
-    return [LocalModel(name, args, temperature) for name in names]
+    return [LocalModel(name, args, temperature, say) for name in names]
 
 
 def remote_player(plan: EvalPlan) -> Remote | None:
@@ -283,15 +291,10 @@ def base_model(name: str) -> str | None:
     return str(json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]) if path.is_file() else None
 
 
-def model_config(name: str) -> Any:
-    """The configuration of a model; of an adapter, that of its base model."""
-    return AutoConfig.from_pretrained(str(Path(base_model(name) or name).expanduser()))
-
-
 def _without_weights(name: str) -> Any:
     """The model without its weights, which vLLM holds; the policy needs only its limits and stop tokens."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config(name))
+        model = AutoModelForCausalLM.from_config(check_model(name))
     source = str(Path(base_model(name) or name).expanduser())
     try:
         model.generation_config = GenerationConfig.from_pretrained(source)

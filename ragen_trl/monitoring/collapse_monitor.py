@@ -8,7 +8,7 @@ alerts (``alerts.py``) depend on the logged rows only.
 A run that was rolled back has ended. The optimizer and the schedule stay as they are; to train on from the best
 checkpoint means to resume from its folder.
 
-What this needs of TRL's inside is in ``trainers/trl_adapter.py``.
+What this needs of TRL's inside is in ``trainers/trl/adapter.py``.
 
 Left out: changing a run's settings during the run. Which change helps depends on the cause, and a run that changes its
 settings cannot be repeated.
@@ -41,7 +41,7 @@ from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_depend
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl_plain import (
+from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,
     log_training,

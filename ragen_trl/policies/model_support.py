@@ -30,6 +30,7 @@ from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.policies.gguf_file import GGUFError, is_gguf, model_source
 
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
@@ -71,7 +72,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
         kind, attention, adapters = class_of(config), given.get("attn_implementation"), []
         _check_device_map(given.get("device_map"))
     else:
-        config, kind = model.config, type(_base(model))
+        config, kind = model.config, type(unwrapped(model))
         attention = config._attn_implementation
         adapters = list(model.peft_config.values()) if isinstance(model, PeftModel) else []
         _check_device_map(getattr(model, "hf_device_map", None))
@@ -92,7 +93,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
 
 def check_supported(model: PreTrainedModel | PeftModel) -> None:
     """Raise `UnsupportedModelError` for a model whose samples would be wrong; it says what to use instead."""
-    _check_sampled(model.config, type(_base(model)), model.config._attn_implementation)
+    _check_sampled(model.config, type(unwrapped(model)), model.config._attn_implementation)
 
 
 def context_length(model: PreTrainedModel | PeftModel | PretrainedConfig) -> int | None:
@@ -127,12 +128,21 @@ def with_positions(
         model: The same without wrappers. If it takes no positions, the call stays as it is.
         attention: (B, T), 0 at padding.
     """
-    if not takes_positions(type(_base(model))):
+    if not takes_positions(type(unwrapped(model))):
         return call
     return partial(call, position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0))
 
 
-def _base(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
+    """What a model takes as the mask of (N, 1, L, L) pairs: SDPA a boolean one, eager attention one that is added."""
+    if model.config._attn_implementation != "eager":
+        return visible
+    mask = torch.zeros(visible.shape, dtype=model.dtype, device=visible.device)
+    return mask.masked_fill(~visible, torch.finfo(model.dtype).min)
+
+
+def unwrapped(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The model without its adapters' wrapper."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
@@ -282,10 +292,10 @@ def _check_device_map(device_map: Any) -> None:
 
 
 def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """Check that a path or hub id leads to a model.
+    """Check that a name leads to a model.
 
     Args:
-        name: Folder or hub id; of an adapter, its base model must exist as well.
+        name: Folder, hub id or GGUF file; of an adapter, its base model must exist as well.
         revision: As of ``from_pretrained``.
         trust_remote_code: As of ``from_pretrained``.
 
@@ -294,6 +304,7 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
 
     Raises:
         ModelNotFoundError: If it does not.
+        GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
     """
     folder = Path(name).expanduser()
     adapter = folder / "adapter_config.json"
@@ -306,11 +317,13 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
         )
     beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
-    if looks_local and not folder.is_dir():
+    if looks_local and not folder.is_dir() and not is_gguf(name):
         raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
     try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(str(folder) if folder.is_dir() else name, **options)
+        config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
+    except GGUFError:
+        raise
     except (OSError, ValueError) as error:
         raise ModelNotFoundError(
             f"{name!r} is neither a folder here nor a model that could be loaded from the hub "

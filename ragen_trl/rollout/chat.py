@@ -45,7 +45,8 @@ class Chat:
 
     Args:
         tokenizer: A tokenizer with a chat template.
-        system_prompt: Content of a system message; ``None`` leaves it to the template (Qwen2.5 adds its own).
+        system_prompt: Content of a system message, which may be empty; ``None`` leaves it to the template (Qwen2.5 and
+            SmolLM2 add their own).
         reply_prefix: Text forced at the start of every reply, for example ``"<think>"``; ``""`` forces nothing.
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
@@ -73,8 +74,9 @@ class Chat:
         think = reply_prefix in ("", _OPEN) if think is None else think
         self.tokenizer = tokenizer
         self._control = ControlTokens(tokenizer)
-        content = self._control.hide(system_prompt or "")
-        self._system: list[Message] = [{"role": "system", "content": content}] if content else []
+        self._system: list[Message] = []
+        if system_prompt is not None:
+            self._system = [{"role": "system", "content": self._control.hide(system_prompt)}]
         self._variables = dict(template_kwargs or {})
         self._ends_thought = False
         own = self._own_template()

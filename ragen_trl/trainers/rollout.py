@@ -1,6 +1,6 @@
 """The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them.
 
-Only wiring; what it needs of TRL's inside is in `trl_adapter`.
+Only wiring; what it needs of TRL's inside is in `trl/adapter.py`.
 """
 
 import logging
@@ -24,6 +24,7 @@ from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import UserError
+from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -47,7 +48,7 @@ from ragen_trl.trainers.checks import check_failures, check_played, checked_rewa
 from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, tolerance_for
-from ragen_trl.trainers.trl_adapter import TRLAdapter
+from ragen_trl.trainers.trl.adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class RolloutTrainer(TRLAdapter):
     """Plays episodes with the model in training and has TRL score them.
 
     Args:
-        model: Path or hub id of a causal language model, or the model itself.
+        model: Path or hub id of a causal language model, a GGUF file, or the model itself.
         env: A Gymnasium id, a function that makes an environment, an ``EnvSpec``, or a list of these. With a list every
             rollout has groups of all of them, in the shares of ``args.env_weights``. An environment that is not an
             ``AgentTurns`` is wrapped in one, with the turn limits of ``args``.
@@ -137,7 +138,7 @@ class RolloutTrainer(TRLAdapter):
         if self._tasks.ordered:
             args.shuffle_dataset = False  # TRL would mix rows of different rollouts
         super().__init__(
-            model=model,
+            model=model_folder(model) if isinstance(model, str) else model,
             reward_funcs=functions,
             args=args,
             train_dataset=self._tasks.rows,

@@ -56,7 +56,7 @@ def train(
     def make(env: Any, config: Any = StarPOConfig, trainer: Any = StarPOTrainer, **changes: Any) -> StarPOTrainer:
         if made:
             shut_down(made.pop())
-        arguments = {name: changes.pop(name) for name in ("peft_config",) if name in changes}
+        arguments = {name: changes.pop(name) for name in ("peft_config", "reward_funcs") if name in changes}
         args = config(output_dir=str(tmp_path_factory.mktemp("run")), **{**SMALL, "use_vllm": True, **changes})
         made.append(trainer(str(folder), env, args, **arguments))
         return made[0]

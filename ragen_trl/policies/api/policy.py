@@ -48,7 +48,7 @@ class ApiPolicy(Policy):
         sampling: How it samples. ``max_tokens`` is the limit of a reply, and ``top_k`` must be 0.
         client: The server; by default the one that ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY`` name.
         cache: Keeps the answers. Without one they are lost when the process ends.
-        system_prompt: Content of a system message; ``None`` sends none.
+        system_prompt: Content of a system message, which may be empty; ``None`` sends none.
         leave_out: The fields among ``"seed"``, ``"temperature"`` and ``"top_p"`` that the server refuses. For a field
             that is left out the server uses its default.
         token_limit: The server's name for the limit of a reply: ``"max_tokens"``, or ``"max_completion_tokens"``, which
@@ -91,7 +91,9 @@ class ApiPolicy(Policy):
         self.cache = cache
         self._client = ApiClient() if client is None else client
         self._leave_out, self._token_limit = frozenset(leave_out), token_limit
-        self._system: list[Message] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._system: list[Message] = []
+        if system_prompt is not None:
+            self._system = [{"role": "system", "content": system_prompt}]
         self._has_warned = False
         self._seeds: list[int] = []
         self._conversations: dict[int, list[Message]] = {}

@@ -150,6 +150,14 @@ def test_a_system_prompt_stands_first_and_replaces_the_default(name: str) -> Non
     assert first.endswith(FAMILIES[name].between.format("hello").partition("hello")[2])
 
 
+def test_an_empty_system_prompt_replaces_the_default_too() -> None:
+    """It was taken for none at all, so that a template's own could not be removed (SmolLM2, Qwen2.5)."""
+    tokenizer = TOKENIZERS["smollm2"]
+    assert "named SmolLM" in text(tokenizer, Chat(tokenizer).start("hello"))
+    shown = text(tokenizer, Chat(tokenizer, "").start("hello"))
+    assert shown == "<|im_start|>system\n<|im_end|>\n" + FAMILIES["chatml"].opening.format("hello")
+
+
 def test_a_template_without_system_role_refuses_a_system_prompt_clearly() -> None:
     """Regression: Gemma's template raised a bare jinja2 error out of the trainer's constructor."""
     with pytest.raises(ChatTemplateError, match="System role not supported.*leave system_prompt unset"):

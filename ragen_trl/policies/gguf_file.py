@@ -1,0 +1,203 @@
+r"""Models in GGUF files, the format of llama.cpp, as folders that ``from_pretrained``, PEFT and vLLM read.
+
+Transformers reads such a file with its tokenizer and chat template, but does not save what it has read, and does not
+train weights that are packed. So a file is converted once: its weights are unpacked to float32, which takes four bytes
+a parameter, and everything else becomes what a model of the hub has. Where a file is given as a model's name, the
+folder is in the cache of Hugging Face's libraries, under the hash of the file.
+
+The split of digits that SmolLM's vocabulary was made with is added, since Transformers 5.23 leaves it out: without it
+``"\n\n1."`` has tokens that the model never saw there.
+
+Left out: files in several parts, vision towers (``mmproj`` files), and writing GGUF (llama.cpp converts saved folders).
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from filelock import FileLock
+from huggingface_hub import cached_assets_path
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import is_gguf_available
+
+from ragen_trl.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+NOTE = "conversion.json"
+"""The file of a converted folder that says which file it was made from."""
+_MAGIC = b"GGUF"
+_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, struct.error)
+
+
+class GGUFError(UserError, ValueError):
+    """A GGUF file cannot be read, or its folder cannot be written."""
+
+
+def is_gguf(name: str) -> bool:
+    """Whether a model's name is that of a GGUF file."""
+    return name.lower().endswith(".gguf")
+
+
+def model_source(name: str) -> dict[str, str]:
+    """A model's name as the arguments of ``from_pretrained`` for what is in no weights: configuration, tokenizer.
+
+    Args:
+        name: Folder, hub id or GGUF file.
+
+    Raises:
+        GGUFError: If it ends with ``.gguf`` and is no such file, or the package ``gguf`` is missing.
+    """
+    path = Path(name).expanduser()
+    if is_gguf(name):
+        _check_file(path)
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    return {"pretrained_model_name_or_path": str(path) if path.is_dir() else name}
+
+
+def model_folder(name: str, say: Callable[[str], None] = logger.info) -> str:
+    """What ``from_pretrained`` loads for a model's name; a GGUF file is converted the first time.
+
+    Processes that ask at the same time wait for one of them.
+
+    Args:
+        name: Folder (also one at ``~``), hub id or GGUF file.
+        say: Receives a line about a conversion.
+
+    Raises:
+        GGUFError: As `convert`.
+    """
+    if not is_gguf(name):
+        return model_source(name)["pretrained_model_name_or_path"]
+    file = Path(name).expanduser()
+    _check_file(file)
+    cache = cached_assets_path("ragen_trl", "gguf", "models")
+    folder = cache / f"{file.stem}-{_sha256(file)[:12]}"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / NOTE).is_file():
+            say(f"converting {file}, once; the folder is {folder}")
+            convert(file, folder)
+    return str(folder)
+
+
+def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
+    """Write the model in a GGUF file as a folder: float32 weights, tokenizer, chat template, generation config.
+
+    The folder appears complete or not at all.
+
+    Args:
+        file: The GGUF file.
+        folder: The folder; it may be empty. One that holds this conversion is left as it is.
+        license_file: The model's licence, copied to ``LICENSE``.
+
+    Returns:
+        Whether anything was converted.
+
+    Raises:
+        GGUFError: If the file cannot be read, the package ``gguf`` is missing, or the folder holds something else.
+    """
+    _check_file(file)
+    if license_file is not None and not license_file.is_file():
+        raise GGUFError(f"there is no file {str(license_file)!r}; give the model's licence, or leave it out")
+    digest = _sha256(file)
+    if converted_from(folder) == digest:
+        return False
+    check_target(folder)
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
+    partial.mkdir(parents=True)
+    try:
+        model, tokenizer, about = _read(file)
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        if license_file is not None:
+            shutil.copyfile(license_file, partial / "LICENSE")
+        note = {"file": file.name, "sha256": digest, **about, "transformers": transformers.__version__}
+        (partial / NOTE).write_text(json.dumps(note, indent=2), encoding="utf-8")
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except BaseException:  # Ctrl-C as well
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return True
+
+
+def converted_from(folder: Path) -> str | None:
+    """The SHA-256 of the file that a folder was converted from; ``None`` if it holds no conversion."""
+    try:
+        return str(json.loads((folder / NOTE).read_text(encoding="utf-8"))["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any]]:
+    """The model with plain weights, its tokenizer, and what the file says of itself."""
+    from gguf import GGUFReader  # an optional dependency
+
+    try:
+        from transformers import GgufConfig
+    except ImportError:
+        raise GGUFError(
+            f"Transformers {transformers.__version__} does not unpack GGUF files; pip install 'transformers>=5.23'"
+        ) from None
+    source = model_source(str(file))
+    try:
+        fields = GGUFReader(file).fields
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            **source,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+            output_loading_info=True,
+        )
+    except _UNREADABLE as error:
+        raise GGUFError(
+            f"{file} cannot be read as a language model ({(str(error) or repr(error)).splitlines()[0]}); get it again "
+            "if it is incomplete, or take a model that Transformers reads from GGUF (Llama, Qwen2, Qwen3, …)"
+        ) from error
+    if found["missing_keys"]:
+        raise GGUFError(
+            f"{file} lacks weights of its model ({', '.join(sorted(found['missing_keys'])[:3])}, …); get it again, or "
+            "take a file with the whole model in one part"
+        )
+    if "tokenizer.ggml.pre" in fields and fields["tokenizer.ggml.pre"].contents() == "smollm":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, words])
+    tokenizer.model_max_length = model.config.get_text_config().max_position_embeddings
+    about = {"license": fields["general.license"].contents()} if "general.license" in fields else {}
+    return model, tokenizer, about
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise GGUFError(f"there is no file {str(file)!r}; check the path of the GGUF file")
+    with file.open("rb") as content:
+        begin = content.read(len(_MAGIC))
+    if begin != _MAGIC:
+        raise GGUFError(f"{file} is no GGUF file (it begins with {begin!r}); give one, or a model's folder or hub id")
+    if not is_gguf_available():
+        raise GGUFError(f"reading {file.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
+
+
+def check_target(folder: Path) -> None:
+    """Raise `GGUFError` for a folder that cannot take a conversion; it says why."""
+    if folder.exists() and not folder.is_dir():
+        raise GGUFError(f"{folder} is a file; give a folder")
+    if folder.is_dir() and any(folder.iterdir()):
+        held = "another conversion" if (folder / NOTE).is_file() else "something else"
+        raise GGUFError(f"{folder} is not empty and holds {held}, so it is not replaced; name another, or delete it")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
