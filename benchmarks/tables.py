@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, models, options, rollouts, store, updates
+from pages import environments, models, options, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -34,6 +34,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
+    "pretrained": pretrained.pretrained_tables,
+    "model_sizes": models.sizes_table,
     "architectures": models.models_table,
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,

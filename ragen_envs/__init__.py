@@ -3,9 +3,10 @@
 Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not load plug-ins by itself;
 ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
 
-Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `consistency` and
-`pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments; `oracles` and `vector`;
-`baselines`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports only the names in ``__all__``.
+Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
+`consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments;
+`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
+only the names in ``__all__``.
 """
 
 import gymnasium
@@ -20,6 +21,7 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
+from ragen_envs.thoughts import explain
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
@@ -41,6 +43,7 @@ __all__ = [
     "consistency",
     "demonstration",
     "episode_seeds",
+    "explain",
     "openenv_environment",
     "plan",
     "random_action",

@@ -61,6 +61,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     | `invalid_actions` | actions that are unknown or that the environment called invalid, as written |
     | `surplus_actions` | actions past a limit or past the end, as written |
     | `num_actions` | length of `actions` |
+    | `action_names` | names of the valid actions; () for free text |
     | `actions_left` | number of actions that the episode still allows |
     | `format_is_valid` | the tags were readable |
     | `action_is_valid` | format valid, at least one action executed, none invalid |
@@ -306,6 +307,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             "invalid_actions": tuple(turn.invalid),
             "surplus_actions": tuple(turn.surplus),
             "num_actions": len(turn.actions),
+            "action_names": self.actions or (),
             "actions_left": self.actions_left,
             "format_is_valid": turn.is_readable,
             "action_is_valid": turn.is_good,

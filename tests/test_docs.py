@@ -211,7 +211,7 @@ def test_the_code_that_a_page_points_to_is_there() -> None:
 
 def test_the_files_that_a_page_names_are_there() -> None:
     named = {(str(page), place) for page in PAGES for place in PLACE.findall(TEXTS[page])}
-    assert ("docs/architecture.md", "ragen_trl/trainers/trl_adapter.py") in named
+    assert ("docs/architecture.md", "ragen_trl/trainers/trl/adapter.py") in named
     assert sorted((page, place) for page, place in named if not (ROOT / place).exists()) == []
 
 

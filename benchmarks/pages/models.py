@@ -1,4 +1,4 @@
-"""The tables of which kinds of models and adapters are trained on what they sampled."""
+"""The tables of which kinds of models are trained on what they sampled, and of what larger models take."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +30,25 @@ def models_table(content: dict[str, Any]) -> str:
     foot = (
         f"{len(accepted)} kinds of models accepted, {len(models) - len(accepted)} refused; the largest gap of all is "
         f"{largest:.0e} nats. Float32, random weights, seed {content['seed']}. Commit {commit(content['commit'])}."
+    )
+    return text([*lines, "", foot])
+
+
+def sizes_table(content: dict[str, Any]) -> str:
+    """One row a model and what of it is trained: settings, and the estimate of the memory on a GPU."""
+    columns = ("model", "parameters", "trained", "learning rate", "micro-batch · micro-batches", "weights in")
+    lines = head([*columns, "GiB: held", "rollout", "update", "peak"])
+    for found in content["rows"]:
+        batch = f"{found['rows']} · {found['micro_batches']}"
+        settings = [f"{found['trained_parameters']:,}", f"{found['learning_rate']:g}", batch, found["weights"]]
+        memory = [f"{found['gib'][phase]:.1f}" for phase in ("held", "rollout", "update", "peak")]
+        how = "all weights" if found["lora_r"] == 0 else f"LoRA, r = {found['lora_r']}"
+        name, total = found["model"], f"{found['parameters'] / 1e9:.2f} B"
+        lines.append(row([name, total, f"{how}: {settings[0]}", *settings[1:], *memory]))
+    foot = (
+        f"{content['trajectories']} trajectories of at most {content['tokens']:,} tokens a rollout, "
+        f"{content['at_once']} of them at a time, gradient checkpointing, bfloat16 on one GPU: the arithmetic of "
+        f"`--dry-run`, not measured. Commit {commit(content['commit'])}."
     )
     return text([*lines, "", foot])
 

@@ -5,6 +5,7 @@ messages of `AgentTurns` exactly. A seed gives the same episode as in the baseli
 here prints or reads: a function `show` is passed in, and `players` decide.
 """
 
+import contextlib
 import enum
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,9 +15,10 @@ import numpy as np
 
 from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import POLICIES, episode_seeds
-from ragen_envs.oracles import plan
+from ragen_envs.oracles import NoOracleError, plan
 from ragen_envs.reply_format import TAGS
 from ragen_envs.text_env import TextEnv
+from ragen_envs.thoughts import explain
 from ragen_envs.turns import AgentTurns
 
 Show = Callable[[str], None]
@@ -235,9 +237,16 @@ class Replies:
         return "\n".join([message, *(_MARK + note for note in notes)])
 
     def suggest(self, policy: str, rng: np.random.Generator) -> str:
-        """A reply with as many actions as a turn allows. All but the first are planned on imagined outcomes."""
+        """A reply with as many actions as a turn allows, and a thought if replies have one and it can be explained.
+
+        All actions but the first are planned on imagined outcomes.
+        """
         length, noise = self._turns.max_actions_per_turn, float(policy == "random")
-        return self._turns.format_reply(plan(self._turns, self._turns.actions_left, length, rng, noise))
+        actions = plan(self._turns, self._turns.actions_left, length, rng, noise)
+        with contextlib.suppress(NoOracleError):
+            if self._turns.reply_format.think:
+                return self._turns.format_reply(actions, explain(self._turns, actions, rng.spawn(1)[0]))
+        return self._turns.format_reply(actions)
 
     def help(self) -> str:
         """How to write a reply, and the commands."""

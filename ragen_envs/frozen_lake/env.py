@@ -125,6 +125,11 @@ class FrozenLake(TextEnv):
         """The player's tile, row-major from 0. Exists after `reset`."""
         return self._position
 
+    @property
+    def shows_coordinates(self) -> bool:
+        """Whether observations list where player, holes and goal are."""
+        return self._coordinates
+
     def transitions(self, state: int, action: str) -> list[tuple[float, int]]:
         """(probability, next tile) of each outcome of an action on tile `state`; see `Lake.transitions`."""
         return self._lake.transitions(state, action)

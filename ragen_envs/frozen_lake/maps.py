@@ -53,6 +53,11 @@ class Lake:
     tiles: str
     move_probability: float
 
+    @property
+    def is_slippery(self) -> bool:
+        """Whether a move may go to a side."""
+        return self.move_probability < 1.0
+
     def transitions(self, tile: int, action: str) -> list[tuple[float, int]]:
         """The possible outcomes of an action.
 

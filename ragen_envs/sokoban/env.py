@@ -139,6 +139,11 @@ class Sokoban(TextEnv):
         """The board, the boxes and the player, now. Exists after `reset`."""
         return Room(self._board, self._boxes, self._player)
 
+    @property
+    def shows_coordinates(self) -> bool:
+        """Whether observations list where player, boxes and targets are."""
+        return self._coordinates
+
     def _start(self, options: Mapping[str, Any]) -> str:
         room = self._draw(options.get("level"))
         self._board, self._boxes, self._player = room.board, room.boxes, room.player

@@ -8,7 +8,8 @@ trajectories make an update stays random. A loss that is a sum over the step, di
 (`loss_normalization`), does not change. A loss that is a mean of each micro-batch would change, so it keeps TRL's
 micro-batches. Each process sorts its own rows.
 
-Left out: packing several trajectories into one row, because that needs attention kernels that keep them apart.
+Where rows are packed after their common beginnings (`shared_prefixes`), which leaves no padding, rows that begin alike
+come into one micro-batch instead of rows of similar length.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +19,13 @@ import torch
 
 from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import micro_batches_per_step
+from ragen_trl.batching.shared_prefixes import PackedRows, prefix_order
 from ragen_trl.system.float64 import float64_tensor, in_float64
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
-Scorer = Callable[[torch.Tensor, torch.Tensor, int], tuple[torch.Tensor, torch.Tensor | None]]
+Scorer = Callable[[torch.Tensor, slice, int], tuple[torch.Tensor, torch.Tensor | None]]
 
 
 def depends_on_split(args: "StarPOConfig", with_router_loss: bool) -> bool:
@@ -42,6 +44,7 @@ def packed(
     batch_size: int,
     rank: int = 0,
     gather: Callable[[torch.Tensor], torch.Tensor] = lambda local: local,
+    shares_prefixes: bool = False,
 ) -> list[dict[str, Any]]:
     """The same number of micro-batches; each step has as few as its rows fill, and before them empty ones.
 
@@ -55,6 +58,8 @@ def packed(
         batch_size: Rows that a micro-batch should hold.
         rank: Index of this process.
         gather: Joins (1,) tensors of all processes to one.
+        shares_prefixes: Whether rows are packed after their common beginnings; then rows that begin alike come together
+            instead of rows of similar length.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     rollout = {
@@ -70,7 +75,7 @@ def packed(
         parts += [select_rows(rollout, [], 1)] * (size - filled)
         if filled:
             of_step = select_rows(rollout, rows.tolist(), most)
-            order = torch.argsort(row_lengths(of_step), stable=True)
+            order = _by_prefix(of_step) if shares_prefixes else torch.argsort(row_lengths(of_step), stable=True)
             parts += [_rows_of(of_step, chosen) for chosen in order.tensor_split(filled)]
     return [dict(part) for part in parts]
 
@@ -83,6 +88,13 @@ def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:
         shares.append([count // steps + ((step - first) % steps < more) for step in range(steps)])
         first += more
     return shares
+
+
+def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
+    """The rows so that those that begin alike are neighbours; filler first."""
+    used = batch["completion_mask"].any(dim=1, keepdim=True)
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    return prefix_order(ids, torch.cat([batch["prompt_mask"] * used, batch["completion_mask"]], dim=1))
 
 
 def _rows_of(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
@@ -99,54 +111,70 @@ def row_lengths(batch: dict[str, Any]) -> torch.Tensor:
     return (batch["prompt_mask"].sum(dim=1) + completion) * (completion > 0)
 
 
-def count_positions(micro_batches: Sequence[dict[str, Any]]) -> torch.Tensor:
-    """(2,) float64, on this process: tokens, and the positions that the model computes for them.
+def count_positions(
+    micro_batches: Sequence[dict[str, Any]], pack: Callable[[dict[str, Any]], PackedRows] | None = None
+) -> torch.Tensor:
+    """(3,) float64, on this process: tokens, different ones of them, and the positions that the model computes.
 
-    The other positions are padding and filler. Micro-batches that are filler on all processes (``empty``) are neither
-    computed nor counted.
+    Tokens are the same if rows share them. The other positions are padding and filler. Micro-batches that are filler on
+    all processes (``empty``) are neither computed nor counted.
+
+    Args:
+        micro_batches: What a rollout is trained in.
+        pack: How rows are packed after their common beginnings; unset: they are not.
     """
-    counts = float64_tensor([0.0, 0.0], micro_batches[0]["completion_mask"].device)
+    counts = float64_tensor([0.0, 0.0, 0.0], micro_batches[0]["completion_mask"].device)
     for batch in micro_batches:
-        width = batch["prompt_mask"].shape[1] + batch["completion_mask"].shape[1]
-        tokens = row_lengths(batch).sum()
-        positions = torch.full_like(tokens, len(batch["completion_mask"]) * width)
-        counts += in_float64(torch.stack([tokens, positions]) * ~batch["empty"])
+        if batch["empty"]:
+            continue
+        if pack is not None:
+            rows = pack(batch)
+            counts += float64_tensor([rows.tokens, rows.places, rows.ids.numel()], counts.device)
+        else:
+            width = batch["prompt_mask"].shape[1] + batch["completion_mask"].shape[1]
+            tokens = in_float64(row_lengths(batch).sum())
+            counts += torch.stack([tokens, tokens, torch.full_like(tokens, len(batch["completion_mask"]) * width)])
     return counts
 
 
-def padding_metric(counts: torch.Tensor) -> dict[str, float]:
-    """The logged share of padding, from ``count_positions`` summed over processes; empty if nothing is computed."""
-    tokens, positions = counts.tolist()
-    return {"rollout/padding": 1 - tokens / positions} if positions else {}
+def position_metrics(counts: torch.Tensor) -> dict[str, float]:
+    """What is logged of ``count_positions`` summed over processes; empty if nothing is computed.
+
+    Returns:
+        ``rollout/padding``: the share of positions that are padding. ``rollout/shared``: the share of tokens that are
+        computed with another row's.
+    """
+    tokens, different, positions = counts.tolist()
+    if not different:
+        return {}
+    return {"rollout/padding": 1 - different / positions, "rollout/shared": 1 - different / tokens}
 
 
-def score_by_length(
-    score: Scorer, ids: torch.Tensor, attention: torch.Tensor, width: int, batch_size: int
+def score_in_passes(
+    score: Scorer, attention: torch.Tensor, width: int, passes: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Score many rows in passes of similar lengths, none wider than its longest row.
+    """Score many rows in several passes, none wider than its longest row.
 
     Args:
-        score: Scores the completions, the last ``width`` columns, of (b, P + ``width``) ids and their attention mask.
-            Returns (b, ``width``) log-probabilities and, optionally, entropies.
-        ids: (B, P + T) token ids, prompts padded on the left and completions on the right.
-        attention: (B, P + T), 0 at padding.
+        score: Scores the completions of some rows in some columns, of which the last n are completions: called with
+            the rows' indices (b,), the columns, and n. Returns (b, n) log-probabilities and, optionally, entropies.
+        attention: (B, P + T), 0 at padding, which prompts have on the left and completions on the right.
         width: T.
-        batch_size: Number of rows in one pass.
+        passes: The rows of each pass.
 
     Returns:
         The results of ``score`` for all rows in the given order, (B, T) each and 0 at padding.
     """
-    start = ids.shape[1] - width  # P
+    start = attention.shape[1] - width  # P
     prompts, completions = attention[:, :start].sum(dim=1), attention[:, start:].sum(dim=1)
     logprobs: torch.Tensor | None = None
     entropies: torch.Tensor | None = None
-    for rows in torch.argsort(prompts + completions, stable=True).split(batch_size):
+    for rows in passes:
         longest = max(1, int(completions[rows].max()))
-        columns = slice(start - max(1, int(prompts[rows].max())), start + longest)
-        found, spread = score(ids[rows, columns], attention[rows, columns], longest)
+        found, spread = score(rows, slice(start - max(1, int(prompts[rows].max())), start + longest), longest)
         if logprobs is None:
-            logprobs = found.new_zeros(len(ids), width)
-            entropies = None if spread is None else spread.new_zeros(len(ids), width)
+            logprobs = found.new_zeros(len(attention), width)
+            entropies = None if spread is None else spread.new_zeros(len(attention), width)
         logprobs[rows, :longest] = found
         if entropies is not None and spread is not None:
             entropies[rows, :longest] = spread

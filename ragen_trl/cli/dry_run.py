@@ -6,6 +6,7 @@ only on the hub and the hub cannot be reached, its lines say so and the others s
 shows.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -157,10 +158,11 @@ def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
 
 
 def _warm_start_in_words(warm: WarmStartConfig) -> str:
-    updates = -(-warm.demonstrations // warm.demo_batch_size) * warm.demo_epochs
+    learnt = warm.demonstrations - math.ceil(warm.demo_held_out * warm.demonstrations)
+    updates = -(-learnt // warm.demo_batch_size) * warm.demo_epochs
     return (
         f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
-        f"{updates:,.0f} updates of {warm.demo_batch_size}"
+        f"{updates:,.0f} updates of {warm.demo_batch_size}" + (" at most" if warm.demo_held_out else "")
     )
 
 

@@ -19,6 +19,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from ragen_trl.errors import UserError
+from ragen_trl.policies.sampling import LOGITS_AT_ONCE
 from ragen_trl.policies.transformers import most_rows, most_tokens
 
 Phase = Literal["always", "rollout", "update", "critic"]
@@ -27,8 +28,8 @@ HEAD_TOKENS, HEAD_WORDS = 4096, 32768  # TRL's tile
 _TILES_OF_TORCH = 9  # without Triton the terms of a tile's gradient are tensors of its size; counted in an update
 _SLOTS = 1.125  # the cache of a rollout grows by an eighth at a time
 _FLOAT = 4
-# Per row and word while a token is drawn: logits and log-probabilities in float32, the distribution in float64.
-_BYTES_OF_A_DRAW = 2 * 4 + 8
+# Per row and word while a token is drawn: log-probabilities in float32, the distribution in float64.
+_BYTES_OF_A_DRAW = 4 + 8
 
 
 class ModelShapeError(UserError, ValueError):
@@ -78,7 +79,8 @@ class MemoryUse:
         checkpointing: Whether activations are computed again in the backward pass.
         reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
-        triton: Whether the head's tiles go through TRL's kernel, which needs a GPU.
+        triton: Whether a GPU computes: the head's tiles go through TRL's kernel, and attention over a cache has copies
+            of keys for every head.
         prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
     """
 
@@ -215,9 +217,17 @@ def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     moments = [
         _line("growth of the keys of a layer", "rollout", *numbers, rows, (use.tokens, "slots")),
         _prompt_pass(shape, use),
-        _line("sampling", "rollout", rows, (shape.vocabulary, "words"), (_BYTES_OF_A_DRAW, "bytes")),
+        _draw(shape, use),
     ]
     return [*lines, max(moments, key=lambda line: line.bytes)]
+
+
+def _draw(shape: ModelShape, use: MemoryUse) -> MemoryLine:
+    """The logits, and what drawing needs for all rows, or on a CPU for those that are drawn at once."""
+    rows, words = use.rollout_rows, shape.vocabulary
+    at_once = rows if use.triton else min(rows, max(1, LOGITS_AT_ONCE // words))
+    formula = f"{words:,} words · ({rows:,} rows · {_FLOAT} bytes + {at_once:,} rows · {_BYTES_OF_A_DRAW} bytes)"
+    return MemoryLine("sampling", words * (rows * _FLOAT + at_once * _BYTES_OF_A_DRAW), formula, "rollout")
 
 
 def _prompt_pass(shape: ModelShape, use: MemoryUse) -> MemoryLine:
@@ -229,9 +239,9 @@ def _prompt_pass(shape: ModelShape, use: MemoryUse) -> MemoryLine:
     feed_forward = residual + 3 * compute * shape.intermediate + longest
     wide = MemoryLine("", tokens * feed_forward, f"{tokens:,} tokens · {feed_forward:,} bytes", "rollout")
     # In attention: queries, their rotation and the output, and what the mask adds to the scores. With fewer heads of
-    # keys than of queries it reads copies for every head, of all slots of its rows.
+    # keys than of queries a GPU reads copies for every head, of all slots of its rows.
     attention = residual + 3 * compute * shape.query + (1 + compute) * longest
-    copies = 2 * compute * shape.query if shape.query > shape.keys else 0
+    copies = 2 * compute * shape.query if use.triton and shape.query > shape.keys else 0
     formula = f"{tokens:,} tokens · {attention:,} bytes + {rows:,} rows · {longest:,} slots · {copies:,} bytes"
     long = MemoryLine("", tokens * attention + rows * longest * copies, formula, "rollout")
     return replace(max(wide, long, key=lambda line: line.bytes), name="a pass that reads prompts")

@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ragen_trl.cli.processes import is_main, on_main
@@ -24,26 +25,38 @@ class RunState:
         folder: The run folder.
         settings: The settings that results depend on. A folder with other settings is refused and left as it is.
         overwrite: Delete the folder first, if it is a run folder.
+        defaults: Of the options. A run that began before an option existed had its default, so that it goes on after an
+            update of the package.
 
     Raises:
         RunExistsError: If the folder holds a finished run or one with other settings, or if it must be overwritten and
             holds something else.
     """
 
-    def __init__(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        overwrite: bool,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self._path = folder / "stages.json"
-        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite))
+        self._content: dict[str, Any] = on_main(lambda: self._opened(folder, settings, overwrite, defaults))
 
-    def _opened(self, folder: Path, settings: dict[str, Any], overwrite: bool) -> dict[str, Any]:
+    def _opened(
+        self, folder: Path, settings: Mapping[str, Any], overwrite: bool, defaults: Mapping[str, Any]
+    ) -> dict[str, Any]:
         if overwrite:
             _delete_run(folder)
         advice = "pass --overwrite true to start again, or choose another --output_dir"
         if (folder / "summary.json").exists():
             raise RunExistsError(f"{folder} holds a finished run, see {folder / 'report.html'}; {advice}")
-        content: dict[str, Any] = {"settings": json.loads(json.dumps(settings, default=str)), "values": {}}
+        content: dict[str, Any] = {"settings": _as_json(settings), "values": {}}
         if self._path.exists():
             stored = _read(self._path)
-            old, new = stored["settings"], content["settings"]
+            new = content["settings"]
+            added = {name: value for name, value in defaults.items() if name in new}
+            old = {**_as_json(added), **stored["settings"]}
             keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             changed = [f"{key} was {old.get(key)!r}, now {new.get(key)!r}" for key in keys]
             if changed:
@@ -68,6 +81,12 @@ class RunState:
     def _write(self, content: dict[str, Any]) -> None:
         if is_main():
             write_atomically(self._path, json.dumps(content, indent=2))
+
+
+def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """As a file holds them: a tuple is a list, a path a string."""
+    content: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str))
+    return content
 
 
 def finished_stages(folder: Path) -> list[str]:

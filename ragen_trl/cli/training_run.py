@@ -207,7 +207,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     """
     _check_before_play(run, args)
     folder, held_out = Path(args.output_dir), evaluated(run, args)
-    state = RunState(folder, _settings(run, warm, args), run.overwrite)
+    state = RunState(folder, _settings(run, warm, args), run.overwrite, _defaults(run, warm, args))
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
@@ -353,6 +353,10 @@ def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> d
     if launched() > 1:  # batch sizes are per process
         settings["num_processes"] = launched()
     return {key: value for key, value in settings.items() if key not in _WITHOUT_EFFECT}
+
+
+def _defaults(*options: RunArguments | WarmStartConfig | StarPOConfig) -> dict[str, Any]:
+    return {each.name: each.default for kind in options for each in fields(kind) if each.default is not MISSING}
 
 
 def _config(args: StarPOConfig) -> dict[str, Any]:

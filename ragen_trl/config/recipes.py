@@ -103,6 +103,18 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 }
 
 
+# The warm start of a pretrained model on any game: it knows the language, and learns the form of a reply and a part of
+# the game from a few hundred episodes.
+PRETRAINED_WARM_START: dict[str, Any] = {
+    "demonstrations": 768,
+    "noise": 0.3,
+    "demo_learning_rate": 1e-4,
+    "demo_batch_size": 8,
+    "demo_epochs": 1.0,
+    "demo_held_out": 0.05,
+}
+
+
 def is_embedded(model: str | None) -> bool:
     """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:
@@ -132,13 +144,13 @@ def played(env: str, embedded: bool) -> dict[str, Any]:
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:
-    """Defaults of the warm start. Only the embedded model has them; a larger one needs fewer demonstrations.
+    """Defaults of the warm start; a pretrained model needs fewer demonstrations than the embedded one.
 
     Args:
         env: Gymnasium id.
         model: The model; ``None`` for the embedded one.
     """
-    return WARM_STARTS.get(env, {}) if is_embedded(model) else {}
+    return WARM_STARTS.get(env, {}) if is_embedded(model) else PRETRAINED_WARM_START
 
 
 def defaults(

@@ -21,10 +21,13 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.nn.functional import pad
 from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, AutoModelForTokenClassification, PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
+from ragen_trl.policies.model_support import mask_for
 
 ADAPTER = "critic"
 _HEAD_FILE = "head.safetensors"
@@ -44,9 +47,13 @@ class ValueNetwork(ABC):
         backbone: The model whose output has ``last_hidden_state``.
         head: Linear(hidden size, 1), float32.
         parameters: The trained parameters; none of them is the policy's.
+        model: The backbone's model, whose configuration says how it attends.
+        shares_prefixes: Whether tokens that rows begin with in common are computed once.
     """
 
     kind: str
+    model: PreTrainedModel
+    shares_prefixes: bool = False
     backbone: nn.Module
     head: nn.Linear
     parameters: list[nn.Parameter]
@@ -59,13 +66,23 @@ class ValueNetwork(ABC):
             attention_mask: (B, T), 0 at padding.
 
         Returns:
-            (B, T) float32.
+            (B, T) float32; at padding they mean nothing.
         """
+        if self.shares_prefixes:
+            return self._packed(input_ids, attention_mask)
         positions = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        output = self.backbone(
-            input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, use_cache=False
-        )
-        hidden: torch.Tensor = output.last_hidden_state  # (B, T, H)
+        return self._values(input_ids, attention_mask, positions)
+
+    def _packed(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        # Every token is read to value what follows it, as it is read to predict that: a column more follows the last.
+        ids, attended = pad(input_ids, (0, 1)), pad(attention_mask, (1, 0), value=1)
+        rows = share_prefixes(ids, attended, attended, self.model.config.get_text_config().hidden_size)
+        values = self._values(rows.ids, mask_for(self.model, rows.visible), rows.positions)
+        return rows.unpacked(values.flatten()[rows.predictors])[:, 1:]
+
+    def _values(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        output = self.backbone(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
+        hidden: torch.Tensor = output.last_hidden_state  # (rows, places, H)
         with torch.autocast(hidden.device.type, enabled=False):
             values: torch.Tensor = self.head(hidden.float()).squeeze(-1)
         return values
@@ -180,7 +197,8 @@ class AdapterNetwork(ValueNetwork):
             self._config = policy.peft_config[ADAPTER]
             self._slots = [(slots, slots[ADAPTER]) for slots in _adapter_slots(policy)]
             self._adapter = [value for value in policy.parameters() if id(value) not in policy_parameters]
-        self.backbone = policy.get_base_model().base_model
+        self.model = policy.get_base_model()
+        self.backbone = self.model.base_model
         self.head = nn.Linear(policy.config.get_text_config().hidden_size, 1, device=device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

@@ -5,6 +5,7 @@ token ids of the examples are those of the rollouts, and nothing is rendered a s
 """
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,12 +16,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from trl import SFTConfig, SFTTrainer
+from peft import LoraConfig
+from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase
+from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
+from ragen_trl.imitation.explained import Explained
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
@@ -29,8 +32,15 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
-from ragen_trl.trainers.trl_plain import use_one_device
+from ragen_trl.trainers.trl.plain import use_one_device
+from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 from ragen_trl.trajectory import Trajectory
+
+# With a held-out share: how often its loss is computed in a pass over the demonstrations, after how many times without
+# a new minimum learning stops, and where the weights of the minimum are until then.
+_TESTS_OF_A_PASS = 4
+_PATIENCE = 3
+_CHECKPOINTS = "checkpoints"
 
 
 class TargetError(UserError, ValueError):
@@ -54,11 +64,22 @@ class WarmStartConfig:
     demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
     demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
     demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimizer step."})
-    demo_epochs: float = field(default=1.0, metadata={"help": "Passes over the demonstrations."})
+    demo_epochs: float = field(default=1.0, metadata={"help": "Most passes over the demonstrations."})
+    demo_held_out: float = field(
+        default=0.0,
+        metadata={"help": "Share of the demonstrations that is not learnt; its loss chooses when to stop. 0: no stop."},
+    )
+    demo_lora_r: int = field(
+        default=0, metadata={"help": "LoRA rank; merged into the weights at the end. 0 trains all weights."}
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise <= 1:
             raise ValueError(f"noise is {self.noise}; it is a probability")
+        if not 0 <= self.demo_held_out < 1:
+            raise ValueError(f"demo_held_out is {self.demo_held_out}; it is a share, 0.1 say, below 1")
+        if self.demo_lora_r < 0:
+            raise ValueError(f"demo_lora_r is {self.demo_lora_r}; it is a rank, or 0 to train all weights")
         for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -73,10 +94,11 @@ def demonstrate(
 ) -> list[Trajectory]:
     """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses."""
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
+    explained = Explained(chat, args.max_reply_length)
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
-        return turns.format_reply(demonstration(turns, turns.actions_left, count, random, config.noise))
+        return explained(turns, demonstration(turns, turns.actions_left, count, random, config.noise), random)
 
     policy = ScriptedPolicy(script, chat)
     specs, pool = env_specs(env, args), EnvPool(args)
@@ -141,16 +163,65 @@ def warm_start(
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
     _check_learnable(demonstrations)
-    examples, settings = to_examples(demonstrations), _sft_config(partial, args, config)
-    trainer = SFTTrainer(model, args=settings, train_dataset=examples, processing_class=tokenizer)
-    show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
-    trainer.train()
-    trainer.save_model(str(partial))  # with the tokenizer
+    trainer = _fit(model, tokenizer, args, config, demonstrations, partial)
     note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
+    note |= {"updates": trainer.state.global_step} | _held_out_note(trainer)
     if args.process_index == 0:
         _finish(partial, target, note, env, args)
     trainer.accelerator.wait_for_everyone()
     return target
+
+
+def _fit(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    args: StarPOConfig,
+    config: WarmStartConfig,
+    demonstrations: Sequence[Trajectory],
+    folder: Path,
+) -> PackedSFTTrainer:
+    """Learn from demonstrations, and save the model with its tokenizer, without adapters, into the folder."""
+    held_out = math.ceil(config.demo_held_out * len(demonstrations))
+    learnt, aside = demonstrations[: len(demonstrations) - held_out], demonstrations[len(demonstrations) - held_out :]
+    if not learnt:
+        raise DemonstrationsError(f"demo_held_out={config.demo_held_out} leaves none of {held_out} demonstrations")
+    trainer = PackedSFTTrainer(
+        model,
+        args=_sft_config(folder / _CHECKPOINTS, args, config, len(learnt)),
+        train_dataset=to_examples(learnt),
+        eval_dataset=to_examples(aside) if aside else None,
+        processing_class=tokenizer,
+        callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
+        peft_config=_adapter(config),
+    )
+    show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
+    trainer.train()
+    if config.demo_lora_r:
+        merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
+        if args.process_index == 0:
+            merged.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    else:
+        trainer.save_model(str(folder))  # with the tokenizer
+    if args.process_index == 0:
+        shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
+    return trainer
+
+
+def _adapter(config: WarmStartConfig) -> LoraConfig | None:
+    rank = config.demo_lora_r
+    if not rank:
+        return None
+    return LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:
+    """The loss of what was held out, and after which update the weights were taken; nothing without any."""
+    losses = {row["step"]: row["eval_loss"] for row in trainer.state.log_history if "eval_loss" in row}
+    if not losses:
+        return {}
+    best = min(losses, key=losses.__getitem__)
+    return {"held_out_losses": losses, "best_update": best}
 
 
 def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: StarPOConfig) -> None:
@@ -161,24 +232,33 @@ def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: S
     _replace(partial, target)
 
 
-def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig) -> SFTConfig:
+def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:
     each, left = divmod(config.demo_batch_size, args.world_size)
     if left:
         raise DemonstrationsError(
             f"demo_batch_size is {config.demo_batch_size}, which {args.world_size} processes cannot share evenly; give "
             "a multiple of them"
         )
+    of_a_pass = math.ceil(examples / config.demo_batch_size)
+    stops = bool(config.demo_held_out)
     settings = SFTConfig(
         output_dir=str(folder),
         per_device_train_batch_size=each,
+        per_device_eval_batch_size=each,
         learning_rate=config.demo_learning_rate,
         num_train_epochs=config.demo_epochs,
         lr_scheduler_type="cosine",
-        warmup_steps=20,
+        warmup_steps=min(20, math.ceil(0.1 * of_a_pass * config.demo_epochs)),
         adam_beta2=0.99,
         max_length=None,
         gradient_checkpointing=False,
-        save_strategy="no",
+        eval_strategy="steps" if stops else "no",
+        save_strategy="steps" if stops else "no",
+        eval_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
+        save_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
+        load_best_model_at_end=stops,
+        save_only_model=True,
+        save_total_limit=1,
         logging_steps=10,
         report_to="none",
         seed=args.seed,

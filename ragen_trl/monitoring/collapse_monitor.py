@@ -8,7 +8,7 @@ alerts (``alerts.py``) depend on the logged rows only.
 A run that was rolled back has ended. The optimizer and the schedule stay as they are; to train on from the best
 checkpoint means to resume from its folder.
 
-What this needs of TRL's inside is in ``trainers/trl_adapter.py``.
+What this needs of TRL's inside is in ``trainers/trl/adapter.py``.
 
 Left out: changing a run's settings during the run. Which change helps depends on the cause, and a run that changes its
 settings cannot be repeated.
@@ -41,7 +41,7 @@ from ragen_trl.monitoring.mutual_information import ThoughtPair, measured_depend
 from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
-from ragen_trl.trainers.trl_plain import (
+from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,
     log_training,
@@ -155,7 +155,8 @@ class CollapseMonitor(TrainerCallback):
         began = time.perf_counter()
         found = rollout_measures(event.rollout, self._pieces)
         if not self.trainer.args.think:
-            found.pop("thought_tokens", None)  # a tag that was sampled by chance is no thought
+            # A tag that was sampled by chance is no thought.
+            found = {name: value for name, value in found.items() if not name.startswith("thought_")}
         self._log(found)
         self._spent("seconds", began)
         if self._due(event.step):

@@ -50,19 +50,22 @@ def rollout_measures(rollout: RolloutBatch, pieces: Pieces) -> dict[str, float]:
     """All measures of a rollout, filtered or not, over all processes; every process has to call it.
 
     Returns:
-        Those of `reply_measures.episode_measures` and ``echo_measures``; ``distinct_1`` to ``distinct_3``; and with
-        groups ``in_group_std`` and ``zero_std``, the share of groups without spread.
+        Those of `reply_measures.episode_measures` and ``echo_measures``; ``distinct_1`` to ``distinct_3``; the same
+        of thoughts, as ``thought_distinct_1`` to ``thought_distinct_3``, where there are any; and with groups
+        ``in_group_std`` and ``zero_std``, the share of groups without spread.
     """
-    here = [
-        sketch(played, [_thought_length(turn, pieces) for turn in played.turns]) for played in rollout.trajectories
-    ]
+    here, replies, thoughts = [], [], []
+    for played in rollout.trajectories:
+        said = [_thought_ids(turn, pieces) for turn in played.turns]
+        here.append(sketch(played, [None if ids is None else len(ids) for ids in said]))
+        replies += [turn.reply_ids for turn in played.turns]
+        thoughts += [ids for ids in said if ids is not None]
     sketches = rollout.in_order(gather_object(here))
-    replies = [turn.reply_ids for played in rollout.trajectories for turn in played.turns]
     size = rollout.group_size
     return {
         **episode_measures(sketches),
         **echo_measures(sketches, size),
-        **_distinct_everywhere(replies),
+        **_distinct_everywhere({"distinct": replies, "thought_distinct": thoughts}),
         **_spread(rollout.returns, size),
     }
 
@@ -84,16 +87,18 @@ def text_measures(
         pieces: The text of its tokens.
     """
     ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    sketches = []
+    sketches, thoughts = [], []
     for text, tokens in zip(texts, ids, strict=True):
         span = _span(text, tokens, False, pieces)
-        thought = 0 if span is None else span[1] - span[0]
-        sketches.append(Sketch(digest(text), digest(text), "", 1, 0, 0, len(tokens), int(span is not None), thought))
+        said = [] if span is None else tokens[slice(*span)]
+        sketches.append(Sketch(digest(text), digest(text), "", 1, 0, 0, len(tokens), int(span is not None), len(said)))
+        thoughts.append(said)
     found = {**episode_measures(sketches), **echo_measures(sketches, group_size)}
     of_replies = ("reply_tokens", "thought_tokens", "identical_replies")
     return {
         **{name: found[name] for name in of_replies if name in found},
         **{f"distinct_{n}": distinct_ngrams(ids, n) for n in (1, 2, 3)},
+        **({f"thought_distinct_{n}": distinct_ngrams(thoughts, n) for n in (1, 2, 3)} if any(thoughts) else {}),
         **_spread(rewards, group_size),
     }
 
@@ -134,9 +139,9 @@ def _thought(turn: Turn, pieces: Pieces) -> tuple[int, int] | None:
     return _span(turn.reply, turn.reply_ids, _opened(turn.prompt_ids, pieces), pieces)
 
 
-def _thought_length(turn: Turn, pieces: Pieces) -> int | None:
+def _thought_ids(turn: Turn, pieces: Pieces) -> tuple[int, ...] | None:
     span = _thought(turn, pieces)
-    return None if span is None else span[1] - span[0]
+    return None if span is None else turn.reply_ids[slice(*span)]
 
 
 def _opened(prompt: Sequence[int], pieces: Pieces) -> bool:
@@ -152,15 +157,16 @@ def _span(text: str, ids: Sequence[int], opened: bool, pieces: Pieces) -> tuple[
     return thought_span(said, opened or (bool(closed) and THINK not in before))
 
 
-def _distinct_everywhere(replies: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Distinct n-grams over the replies of all processes."""
-    everyone = gather_object([[ngram_codes(replies, n) for n in (1, 2, 3)]])
+def _distinct_everywhere(kinds: dict[str, list[tuple[int, ...]]]) -> dict[str, float]:
+    """Distinct n-grams over the texts of all processes, for each kind of text that anybody has tokens of."""
+    everyone = gather_object([{(kind, n): ngram_codes(kinds[kind], n) for kind in kinds for n in (1, 2, 3)}])
     found = {}
-    for n in (1, 2, 3):
-        codes = [of_process[n - 1] for of_process in everyone]
+    for kind, n in everyone[0]:
+        codes = [of_process[kind, n] for of_process in everyone]
         total = sum(count for _, count in codes)
         distinct = reduce(np.union1d, [unique for unique, _ in codes])
-        found[f"distinct_{n}"] = len(distinct) / total if total else 1.0
+        if total or kind == "distinct":
+            found[f"{kind}_{n}"] = len(distinct) / total if total else 1.0
     return found
 
 

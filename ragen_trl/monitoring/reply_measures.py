@@ -6,14 +6,16 @@ variety the echo trap (arXiv 2504.20073, section 4.1) and shows it by examples. 
 """
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean
 
 import numpy as np
 
-from ragen_trl.trajectory import Trajectory
+from ragen_trl.trajectory import Trajectory, Turn
 
 THINK, END_THINK = "<think>", "</think>"
 _BASE = 1 << 21  # larger than every vocabulary; three digits of this base fit into 63 bits
@@ -33,6 +35,9 @@ class Sketch:
         reply_tokens: Sampled tokens of all turns.
         thoughts: Number of turns with a thought.
         thought_tokens: Sampled tokens inside ``<think>``, of all turns.
+        named: Number of turns whose thought names an action.
+        followed: Number of these whose answer begins with the last action that the thought names.
+        chosen: Number of turns with a thought that could name an action: the environment has names.
     """
 
     first_reply: str
@@ -44,6 +49,9 @@ class Sketch:
     reply_tokens: int
     thoughts: int
     thought_tokens: int
+    named: int = 0
+    followed: int = 0
+    chosen: int = 0
 
 
 def digest(text: str) -> str:
@@ -89,6 +97,54 @@ def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
 
 
+def thought_text(reply: str) -> str:
+    """The text between the tags of a reply's thought; what comes before ``</think>`` where nothing opens it.
+
+    Example:
+        >>> thought_text("<think>The goal is below, so Down.</think><answer>Down</answer>")
+        'The goal is below, so Down.'
+    """
+    before, _, inside = reply.partition(THINK)
+    return (inside if THINK in reply else before).partition(END_THINK)[0]
+
+
+def named_action(thought: str, names: Sequence[str]) -> str | None:
+    """The action that a thought names last, in any case; whole words only.
+
+    A name of several words in one, as in RAGEN's bandits, is also found in several words.
+
+    Args:
+        thought: The text of the thought.
+        names: The names of the valid actions, at least one.
+
+    Returns:
+        One of `names`, or ``None`` if there is none in the thought.
+
+    Example:
+        >>> named_action("The goal is on my right, but a hole is there: I go down.", ("Down", "Right", "Up"))
+        'Down'
+        >>> named_action("A startup founder is bold.", ("Nurse", "StartupFounder"))
+        'StartupFounder'
+        >>> named_action("Upwards!", ("Down", "Up")) is None
+        True
+    """
+    last = None
+    for match in _names_pattern(tuple(names)).finditer(thought):
+        last = match[0]
+    return None if last is None else next(name for name in names if _squeezed(name) == _squeezed(last))
+
+
+@lru_cache(maxsize=1024)
+def _names_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches each name; of two that begin alike, the longer one."""
+    spelled = [r"\s?".join(map(re.escape, re.split(r"(?<=[a-z])(?=[A-Z])", name))) for name in names]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(sorted(spelled, key=len, reverse=True))})(?!\w)", re.IGNORECASE)
+
+
+def _squeezed(name: str) -> str:
+    return "".join(name.split()).casefold()
+
+
 def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sketch:
     """The sketch of a trajectory.
 
@@ -99,6 +155,11 @@ def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sket
     infos = [turn.info for turn in trajectory.turns]
     actions = [tuple(info["actions"]) for info in infos]
     thought = [count for count in thought_tokens if count is not None]
+    followed = [
+        _is_followed(turn)
+        for turn, count in zip(trajectory.turns, thought_tokens, strict=True)
+        if count is not None and turn.info["action_names"]
+    ]
     return Sketch(
         first_reply=digest(trajectory.turns[0].reply),
         plan=digest(repr(actions)),
@@ -109,18 +170,28 @@ def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sket
         reply_tokens=trajectory.num_reply_tokens,
         thoughts=len(thought),
         thought_tokens=sum(thought),
+        named=sum(one is not None for one in followed),
+        followed=sum(one is True for one in followed),
+        chosen=len(followed),
     )
 
 
+def _is_followed(turn: Turn) -> bool | None:
+    """Whether the first action of a turn is the one that its thought names last; ``None`` if it names none."""
+    named = named_action(thought_text(turn.reply), turn.info["action_names"])
+    return None if named is None else tuple(turn.info["actions"][:1]) == (named,)
+
+
 def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
-    """Lengths and shares over all turns of a rollout; ``thought_tokens`` only if there are thoughts.
+    """Lengths and shares over all turns of a rollout; those of thoughts only if there are thoughts.
 
     Args:
         sketches: At least one.
 
     Returns:
         ``reply_tokens``, ``actions`` and ``effective`` (share of turns that changed the state) per turn,
-        ``thought_tokens`` per thought.
+        ``thought_tokens`` per thought. Where actions have names: ``thought_names``, the share of thoughts that name
+        one, and ``thought_followed``, of these the share whose answer begins with the one that is named last.
     """
     turns = sum(one.turns for one in sketches)
     thoughts = sum(one.thoughts for one in sketches)
@@ -129,7 +200,14 @@ def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
         "actions_per_turn": sum(one.actions for one in sketches) / turns,
         "effective": sum(one.effective for one in sketches) / turns,
     }
-    return found | ({"thought_tokens": sum(one.thought_tokens for one in sketches) / thoughts} if thoughts else {})
+    if thoughts:
+        found["thought_tokens"] = sum(one.thought_tokens for one in sketches) / thoughts
+    named, chosen = sum(one.named for one in sketches), sum(one.chosen for one in sketches)
+    if chosen:
+        found["thought_names"] = named / chosen
+    if named:
+        found["thought_followed"] = sum(one.followed for one in sketches) / named
+    return found
 
 
 def echo_measures(sketches: Sequence[Sketch], group_size: int) -> dict[str, float]:

@@ -62,11 +62,27 @@ class SlotCache(Cache):
         self._replace(self._enlarged)
 
     def select(self, rows: Sequence[int]) -> None:
-        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots."""
-        self.num_rows = len(rows)
+        """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots.
+
+        As many rows as before stay in their memory, where only those that change are written.
+        """
         if not rows:
             self._keys, self._values, self.capacity = [], [], 0
+        changed = [row for row, former in enumerate(rows) if row != former]
+        if len(rows) == self.num_rows:
+            self.copy([rows[row] for row in changed], changed, slice(None))
+            return
+        self.num_rows = len(rows)
         self._replace(lambda tensor: tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device)))
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int], slots: slice) -> None:
+        """Give each target row what its source row holds, or held if it is a target itself, in these slots."""
+        if not targets:
+            return
+        for tensor in (*self._keys, *self._values):
+            read, written = (torch.tensor(rows, device=tensor.device) for rows in (sources, targets))
+            part = tensor[:, :, slots]
+            part.index_copy_(0, written, part.index_select(0, read))
 
     def place(self, first_row: int, slots: torch.Tensor, length: int) -> None:
         """Say where the next forward pass reads and writes.
@@ -111,8 +127,10 @@ class SlotCache(Cache):
                 stores[layer] = made_from(stores[layer])
 
     def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
-        enlarged = tensor.new_zeros((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
+        enlarged = tensor.new_empty((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
         enlarged[: tensor.shape[0], :, : tensor.shape[2]] = tensor
+        enlarged[: tensor.shape[0], :, tensor.shape[2] :] = 0  # only what is new: to touch fresh memory is dear
+        enlarged[tensor.shape[0] :] = 0
         return enlarged
 
 

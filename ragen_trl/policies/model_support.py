@@ -72,7 +72,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
         kind, attention, adapters = class_of(config), given.get("attn_implementation"), []
         _check_device_map(given.get("device_map"))
     else:
-        config, kind = model.config, type(_base(model))
+        config, kind = model.config, type(unwrapped(model))
         attention = config._attn_implementation
         adapters = list(model.peft_config.values()) if isinstance(model, PeftModel) else []
         _check_device_map(getattr(model, "hf_device_map", None))
@@ -93,7 +93,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
 
 def check_supported(model: PreTrainedModel | PeftModel) -> None:
     """Raise `UnsupportedModelError` for a model whose samples would be wrong; it says what to use instead."""
-    _check_sampled(model.config, type(_base(model)), model.config._attn_implementation)
+    _check_sampled(model.config, type(unwrapped(model)), model.config._attn_implementation)
 
 
 def context_length(model: PreTrainedModel | PeftModel | PretrainedConfig) -> int | None:
@@ -128,12 +128,21 @@ def with_positions(
         model: The same without wrappers. If it takes no positions, the call stays as it is.
         attention: (B, T), 0 at padding.
     """
-    if not takes_positions(type(_base(model))):
+    if not takes_positions(type(unwrapped(model))):
         return call
     return partial(call, position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0))
 
 
-def _base(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
+    """What a model takes as the mask of (N, 1, L, L) pairs: SDPA a boolean one, eager attention one that is added."""
+    if model.config._attn_implementation != "eager":
+        return visible
+    mask = torch.zeros(visible.shape, dtype=model.dtype, device=visible.device)
+    return mask.masked_fill(~visible, torch.finfo(model.dtype).min)
+
+
+def unwrapped(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The model without its adapters' wrapper."""
     return model.get_base_model() if isinstance(model, PeftModel) else model
 
 

@@ -6,6 +6,10 @@ import torch
 
 from ragen_trl.system.float64 import in_float64
 
+# On a CPU so many logits, of a row at least, are drawn from at once: their sums in float64 stay near the core, and the
+# system is not asked for fresh memory at every token.
+LOGITS_AT_ONCE = 2**19
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -53,6 +57,15 @@ def sample_tokens(
         (b,) token ids and (b,) their log-probabilities with the temperature but before top-k and top-p. A trainer that
         divides its logits by the same temperature computes the same.
     """
+    if logits.device.type != "cpu":
+        return _draw(logits, uniforms, sampling)
+    rows = max(1, LOGITS_AT_ONCE // logits.shape[-1])
+    pieces = zip(logits.split(rows), uniforms.split(rows), strict=True)
+    drawn = [_draw(*piece, sampling) for piece in pieces]
+    return torch.cat([tokens for tokens, _ in drawn]), torch.cat([logprobs for _, logprobs in drawn])
+
+
+def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     logits = logits.float()
     if sampling.temperature == 0:
         tokens = logits.argmax(-1)

@@ -1,19 +1,20 @@
 """Replies from the model in training: a Transformers model with a kept KV cache.
 
 The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, finished
-episodes leave. Rows that begin with the same prompt, as the rows of a group do, share the pass that reads it. Every row
-draws from its own random stream, so a reply does not depend on which other rows share its batch.
+episodes leave. Rows whose contexts are equal, as those of a group are at first, share the pass that reads on; rows that
+begin alike, as all starts of an environment do, share the pass over what they have in common. Every row draws from its
+own random stream, so a reply does not depend on which other rows share its batch.
 
 A pass is bounded: many long prompts are read in several passes, and one that is longer than that in pieces. The cache
 grows with the rows that begin.
 
-Left out here: tensor-parallel generation; one pass over the beginning that all prompts have in common, which would gain
-little because each prompt is read only once; and separate passes for rows of different lengths while tokens are
-sampled, which would cost more in passes than they save in attention.
+Left out here: tensor-parallel generation, and separate passes for rows of different lengths while tokens are sampled,
+which would cost more in passes than they save in attention.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from transformers import PreTrainedModel
 from ragen_trl.policies.kv_cache import SlotCache
 from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, sample_tokens
+from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
@@ -32,8 +34,8 @@ from ragen_trl.system.float64 import float64_tensor
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
-# The fixed cost of a forward pass, in tokens (a small model on a CPU: 200 to 500).
-_TOKENS_OF_A_PASS = 512
+_GROUPS = "TRANSFORMERS_SDPA_FORCE_GQA"
+_SMALL = 2**25  # parameters
 # Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
 # slots for each token; and slots of all rows, which attention copies where several heads share their keys.
 MOST_TOKENS = 4096
@@ -47,7 +49,7 @@ class _Row:
 
     random: np.random.Generator
     index: int = -1  # of its row in the cache, which it joins with its first request
-    length: int = 0  # tokens in the cache
+    read: list[int] = field(default_factory=list)  # tokens of the context that are in the cache
     unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not read yet
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -57,15 +59,25 @@ class _Row:
 
     def begin_turn(self, request: Request, max_tokens: int) -> None:
         if request.context_ids is not None:  # the row's cache is overwritten from its first slot
-            self.length, self.unfed = 0, list(request.context_ids)
+            self.read, self.unfed = [], list(request.context_ids)
         self.unfed.extend(request.new_ids)
         self.ids, self.logprobs, self.open, self.ended = [], [], True, False
         self.budget = request.max_tokens(max_tokens)
 
     @property
-    def reads(self) -> object:
-        """What the model reads next for this row; equal for empty rows that begin with the same prompt."""
-        return self.index if self.length else tuple(self.unfed)
+    def length(self) -> int:
+        """Number of tokens in the cache."""
+        return len(self.read)
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """All tokens, with those that the model has not read yet."""
+        return (*self.read, *self.unfed)
+
+    def fed(self, count: int | None = None) -> None:
+        """The model has read so many of the unfed tokens, or all of them."""
+        self.read += self.unfed[:count]
+        self.unfed = [] if count is None else self.unfed[count:]
 
     def take(self, token: int, logprob: float, end: ReplyEnd) -> None:
         self.ids.append(token)
@@ -104,6 +116,7 @@ class TransformersPolicy(Policy):
         self._decode = chat.decode_reply
         self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._autocast = autocast
+        self._pass_tokens = _tokens_of_a_pass(model)
         self._additive_mask = model.config._attn_implementation == "eager"
         self._rows: dict[int, _Row] = {}
         self._cache = SlotCache(0)
@@ -142,18 +155,21 @@ class TransformersPolicy(Policy):
         active, logits = self._read(rows)  # logits (b, vocabulary)
         draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
         uniforms = float64_tensor(draws, self.model.device)  # (b, max_tokens)
+        wasted = 0  # tokens that closed rows were computed for
         for step in range(self.sampling.max_tokens):
             tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
             for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
                 if row.open:
                     row.take(token, logprob, self._end)
-            still_open = [i for i, row in enumerate(active) if row.open]
+            still_open = [row for row in active if row.open]
             if not still_open:
                 break
-            if len(still_open) <= len(active) // 2:  # below half, it pays to leave closed rows out
-                active = [active[i] for i in still_open]
-                tokens, uniforms = tokens[still_open], uniforms[still_open]
-                self._arrange(active)
+            wasted += len(active) - len(still_open)
+            if wasted >= self._pass_tokens or len(still_open) <= len(active) // 2:
+                before = {id(row): place for place, row in enumerate(active)}
+                (active,) = self._arrange(still_open)
+                places = [before[id(row)] for row in active]
+                tokens, uniforms, wasted = tokens[places], uniforms[places], 0
             logits = self._continue(active, tokens)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
@@ -165,43 +181,88 @@ class TransformersPolicy(Policy):
             row.index = index
         self._cache.add_rows(len(rows))
 
-    def _arrange(self, first: Sequence[_Row]) -> None:
-        """Put these rows first in the cache, in this order, and drop rows that have left."""
-        chosen = {row.index for row in first}
-        kept = [row for row in self._rows.values() if row.index >= 0]
-        order = [*first, *(row for row in kept if row.index not in chosen)]
-        if [row.index for row in order] == list(range(self._cache.num_rows)):
-            return
-        self._cache.select([row.index for row in order])
+    def _arrange(self, *groups: Sequence[_Row]) -> list[list[_Row]]:
+        """Put these groups of rows first in the cache, one after the other, and drop rows that have left.
+
+        Returns:
+            Each group in the order of the cache. Rows that are among their group's places already stay there.
+        """
+        chosen = {row.index for group in groups for row in group}
+        others = [row for row in self._rows.values() if row.index >= 0 and row.index not in chosen]
+        arranged: list[list[_Row]] = []
+        begin = 0
+        for group in (*groups, others):
+            places = range(begin, begin + len(group))
+            staying = {row.index: row for row in group if row.index in places}
+            moving = iter([row for row in group if row.index not in places])
+            arranged.append([staying[place] if place in staying else next(moving) for place in places])
+            begin = places.stop
+        order = [row for group in arranged for row in group]
+        if [row.index for row in order] != list(range(self._cache.num_rows)):
+            self._cache.select([row.index for row in order])
         for index, row in enumerate(order):
             row.index = index
+        return arranged[:-1]
 
     def _read(self, rows: list[_Row]) -> tuple[list[_Row], torch.Tensor]:
         """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
-        leaders: dict[object, _Row] = {}  # for each different prompt the row that reads it for all rows with it
-        for row in sorted(rows, key=lambda row: row.index):
-            leaders.setdefault(row.reads, row)
+        leaders: dict[tuple[int, ...], _Row] = {}  # for each different context the row that reads for all rows with it
+        for row in sorted(rows, key=lambda row: row.length, reverse=True):
+            leaders.setdefault(row.context, row)
         readers = list(leaders.values())
-        by_width = sorted(readers, key=lambda row: len(row.unfed), reverse=True)
-        longest = max(row.length + len(row.unfed) for row in readers)
-        most = most_tokens(longest)
-        passes = _passes([len(row.unfed) for row in by_width], most, most_rows(longest))
-        if len(passes) > 1:
-            readers = by_width
-        followers = [row for row in rows if leaders[row.reads] is not row]
-        sources = [leaders[row.reads] for row in followers]
-        self._arrange([*readers, *followers])
-        logits = torch.cat([self._feed(readers[span.start : span.stop], span.start, most) for span in passes])
-        if followers:
-            others = range(len(rows), self._cache.num_rows)
-            self._cache.select([row.index for row in (*readers, *sources)] + list(others))
-            logits = logits[[row.index for row in (*readers, *sources)]]
-            for row, source in zip(followers, sources, strict=True):
-                row.length, row.unfed = source.length, []
-        return [*readers, *followers], logits
+        source_of = {id(row): leaders[row.context] for row in rows}
+        followers = [row for row in rows if source_of[id(row)] is not row]
+        self._read_beginnings([row for row in readers if not row.length])
+        readers, logits = self._feed_all(readers, followers)
+        followers = sorted(followers, key=lambda row: row.index)
+        sources = [source_of[id(row)] for row in followers]
+        self._share(sources, followers, max((row.length for row in sources), default=0))
+        return [*readers, *followers], logits[[row.index for row in (*readers, *sources)]]
 
-    def _feed(self, rows: list[_Row], first: int, most: int) -> torch.Tensor:
-        """Feed the unfed tokens of rows that are neighbours in the cache, from ``first``; returns (b, vocabulary).
+    def _read_beginnings(self, rows: Sequence[_Row]) -> None:
+        """Feed once what several of these empty rows begin with; where a row of the cache begins so, copy it."""
+        known = [row for row in self._rows.values() if row.length]
+        found = common_beginnings([row.unfed for row in rows], [row.read for row in known], self._pass_tokens)
+        first = {one: rows[one.new[0]] for one in found if one.known is None}
+        rests = [row.unfed[one.length :] for one, row in first.items()]
+        for one, row in first.items():
+            row.unfed = row.unfed[: one.length]
+        if first:
+            self._feed_all(list(first.values()), [])
+        for row, rest in zip(first.values(), rests, strict=True):
+            row.unfed = rest
+        for one in found:
+            source = first[one] if one.known is None else known[one.known]
+            targets = [rows[new] for new in one.new if rows[new] is not source]
+            self._share([source] * len(targets), targets, one.length)
+
+    def _share(self, sources: Sequence[_Row], targets: Sequence[_Row], length: int) -> None:
+        """Copy the first ``length`` tokens at most of each source to its target, whose context begins with them."""
+        if not targets:
+            return
+        self._cache.reserve(length)
+        begin = min(row.length for row in targets)
+        self._cache.copy([row.index for row in sources], [row.index for row in targets], slice(begin, length))
+        for source, row in zip(sources, targets, strict=True):
+            row.fed(min(length, source.length) - row.length)
+
+    def _feed_all(self, rows: Sequence[_Row], others: Sequence[_Row]) -> tuple[list[_Row], torch.Tensor]:
+        """Feed the unfed tokens of rows, in several passes if they must be, and put others behind them in the cache.
+
+        Returns:
+            The rows in the order of the cache, and their next logits, (b, vocabulary).
+        """
+        by_width = sorted(rows, key=lambda row: len(row.unfed), reverse=True)
+        longest = max(row.length + len(row.unfed) for row in rows)
+        most = most_tokens(longest)
+        widths = [len(row.unfed) for row in by_width]
+        passes = _passes(widths, most, most_rows(longest), self._pass_tokens)
+        *groups, _ = self._arrange(*(by_width[span.start : span.stop] for span in passes), others)
+        logits = [self._feed(group, most) for group in groups]
+        return [row for group in groups for row in group], torch.cat(logits)
+
+    def _feed(self, rows: list[_Row], most: int) -> torch.Tensor:
+        """Feed the unfed tokens of rows that are neighbours in the cache; returns (b, vocabulary).
 
         A row with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
         """
@@ -214,12 +275,14 @@ class TransformersPolicy(Policy):
             ids.append([0] * padding + row.unfed)
             slots.append([self._cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
-            row.length, row.unfed = span.stop, []
+            row.fed()
         piece = most if len(rows) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
             read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
-            logits = self._forward(first, self._tensor(read), places, known, 1 + max(each[-1] for each in known))
+            logits = self._forward(
+                rows[0].index, self._tensor(read), places, known, 1 + max(each[-1] for each in known)
+            )
         return logits
 
     def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
@@ -229,7 +292,7 @@ class TransformersPolicy(Policy):
         positions = [[row.length if row.open else 0] for row in rows]
         for row in rows:
             if row.open:
-                row.length, row.unfed = row.length + 1, []
+                row.fed()
         return self._forward(0, tokens[:, None], slots, positions, self._cache.capacity)
 
     def _forward(
@@ -239,14 +302,15 @@ class TransformersPolicy(Policy):
         position = self._tensor(positions)  # (b, n)
         self._cache.place(first, self._tensor(slots), length)
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
-        output = self.model(
-            input_ids=ids,
-            attention_mask=self._mask(visible),
-            position_ids=position,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        with _heads_in_groups(ids):
+            output = self.model(
+                input_ids=ids,
+                attention_mask=self._mask(visible),
+                position_ids=position,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
 
@@ -263,6 +327,27 @@ class TransformersPolicy(Policy):
         return torch.tensor(rows, device=self.model.device)
 
 
+@contextmanager
+def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
+    """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
+
+    Transformers' switch for it is an environment variable. On the CPU the results are the same bits (a single token it
+    does not copy for); a GPU's fast kernels take no groups together with a mask.
+    """
+    if ids.device.type != "cpu" or ids.shape[1] == 1:
+        yield
+        return
+    before = os.environ.get(_GROUPS)
+    os.environ[_GROUPS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_GROUPS]
+        else:
+            os.environ[_GROUPS] = before
+
+
 def most_tokens(length: int) -> int:
     """The most tokens that one pass may read, padding included, with contexts of up to ``length`` tokens."""
     return max(1, min(MOST_TOKENS, MOST_OF_A_MASK // length))
@@ -273,15 +358,21 @@ def most_rows(length: int) -> int:
     return max(1, MOST_SLOTS // length)
 
 
-def _passes(widths: Sequence[int], tokens: int, rows: int) -> list[range]:
+def _tokens_of_a_pass(model: PreTrainedModel) -> int:
+    """The fixed cost of a forward pass, in tokens. A large model on a CPU is busy with the tokens themselves."""
+    return 64 if model.device.type == "cpu" and model.num_parameters() > _SMALL else 512
+
+
+def _passes(widths: Sequence[int], tokens: int, rows: int, pass_tokens: int) -> list[range]:
     """The rows, widest first, that are read together.
 
-    Cut where the others' padding would cost more than a pass, and before a pass has more than ``tokens`` or ``rows``.
+    Cut where the others' padding would cost more than a pass (``pass_tokens``), and before a pass has more than
+    ``tokens`` or ``rows``.
     """
     cuts = [0]
     for row in range(1, len(widths)):
         widest = widths[cuts[-1]]
         padding = (widest - widths[row]) * (len(widths) - row)
-        if padding >= _TOKENS_OF_A_PASS or row + 1 - cuts[-1] > min(rows, tokens // widest):
+        if padding >= pass_tokens or row + 1 - cuts[-1] > min(rows, tokens // widest):
             cuts.append(row)
     return [range(*span) for span in pairwise([*cuts, len(widths)])]

@@ -106,6 +106,18 @@ PANELS = (
     ),
     Panel("Thought tokens", "per thought", {"collapse/thought_tokens": "thought tokens"}),
     Panel(
+        "Thoughts and answers",
+        "shares of thoughts, and of those that name an action",
+        {"collapse/thought_names": "name an action", "collapse/thought_followed": "the answer follows it"},
+        limits=_SHARE,
+    ),
+    Panel(
+        "Variety of thoughts",
+        "share of tokens, and of pairs of tokens, in the thoughts of a rollout that are distinct",
+        {"collapse/thought_distinct_1": "tokens", "collapse/thought_distinct_2": "pairs"},
+        limits=_SHARE,
+    ),
+    Panel(
         "Mutual information",
         "nats, between prompts and thoughts; 0 is a template",
         {"collapse/mi": "mutual information"},

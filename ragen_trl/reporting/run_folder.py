@@ -71,7 +71,7 @@ class Run:
         Of a step that was logged twice (a resumed run repeats some), the last value counts. A run that asked for no
         thoughts has none, whatever was sampled by chance.
         """
-        if metric == "collapse/thought_tokens" and self.summary.get("config", {}).get("think") is False:
+        if metric.startswith("collapse/thought_") and self.summary.get("config", {}).get("think") is False:
             return [], []
         points = {row["step"]: float(row[metric]) for row in self.history if _is_number(row.get(metric))}
         steps = sorted(points)

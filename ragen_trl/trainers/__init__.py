@@ -2,7 +2,7 @@
 
 `rollout` plays episodes and has TRL score them, `trajectory` leads from a rollout to a loss through four hooks, and
 `starpo` fills the hooks. All code here that depends on a private member of TRL or Transformers is in
-`trl_adapter`.
+the folder `trl`.
 
 Imports: the packages before it in the flow of data (`rollout`, `policies`, `batching`, `credit`).
 """

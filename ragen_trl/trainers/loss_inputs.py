@@ -23,23 +23,24 @@ class LossInputs:
         sequence_ratios: Whether every token gets the ratio of its sequence, with a gradient of its own (GSPO-token).
 
     Attributes:
+        sampled: (B, T) bool, the tokens that the policy sampled.
         columns: For TRL: the same tensors, with log-probabilities of 0 where nothing was sampled.
     """
 
     def __init__(self, inputs: Mapping[str, Any], sequence_ratios: bool) -> None:
-        self._mask = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        self.sampled = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
         self._sequence_ratios = sequence_ratios
         given = {name: inputs[name] for name in _LOGPROBS if inputs.get(name) is not None}
         self.columns: dict[str, Any] = {
             **inputs,
-            **{name: values.masked_fill(~self._mask, 0.0) for name, values in given.items()},
+            **{name: values.masked_fill(~self.sampled, 0.0) for name, values in given.items()},
         }
 
     def scored(self, logprobs: torch.Tensor) -> torch.Tensor:
         """The policy's (B, T) log-probabilities as TRL's loss should see them; called before it reads the old ones."""
-        logprobs = logprobs.masked_fill(~self._mask, 0.0)
+        logprobs = logprobs.masked_fill(~self.sampled, 0.0)
         old = self.columns.get("old_per_token_logps")
         if self._sequence_ratios and old is not None:
-            log_ratios = sequence_log_ratios(logprobs, old, self._mask)
+            log_ratios = sequence_log_ratios(logprobs, old, self.sampled)
             self.columns["old_per_token_logps"] = (logprobs - log_ratios).detach()
         return logprobs

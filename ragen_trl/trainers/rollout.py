@@ -1,6 +1,6 @@
 """The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them.
 
-Only wiring; what it needs of TRL's inside is in `trl_adapter`.
+Only wiring; what it needs of TRL's inside is in `trl/adapter.py`.
 """
 
 import logging
@@ -48,7 +48,7 @@ from ragen_trl.trainers.checks import check_failures, check_played, checked_rewa
 from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, tolerance_for
-from ragen_trl.trainers.trl_adapter import TRLAdapter
+from ragen_trl.trainers.trl.adapter import TRLAdapter
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)

@@ -68,6 +68,7 @@ class StarPOTrainer(TrajectoryTrainer):
             schedule=args.critic_lr_scheduler_type,
             warmup=args.critic_lr_warmup_rollouts,
             updates=self.num_rollouts,
+            shares_prefixes=self.shares_prefixes,
         )
 
     def select_groups(self, rollout: RolloutBatch) -> list[int]:

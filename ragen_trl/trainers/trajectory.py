@@ -1,7 +1,7 @@
 """The second half of a trainer: from a rollout to a loss, for every algorithm of this package.
 
-Only wiring; what it needs of TRL's inside is in `trl_adapter`. An algorithm consists of four hooks, which every update
-calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
+Only wiring; what it needs of TRL's inside is in `trl/adapter.py`. An algorithm consists of four hooks, which every
+update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 """
 
 import logging
@@ -19,7 +19,7 @@ from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
-from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, padding_metric
+from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
@@ -36,7 +36,7 @@ from ragen_trl.trainers.metrics import (
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
-from ragen_trl.trainers.trl_adapter import Scores
+from ragen_trl.trainers.trl.scoring import Scores
 
 logger = logging.getLogger(__name__)
 
@@ -211,7 +211,8 @@ class TrajectoryTrainer(RolloutTrainer):
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         regrouped = self._regroup(micro_batches)
         add_step_totals(regrouped, accumulation, processes, self._total)
-        self.record("train", padding_metric(self._total(count_positions(regrouped))))
+        counts = count_positions(regrouped, self.packed_rows if self.shares_prefixes else None)
+        self.record("train", position_metrics(self._total(counts)))
         return regrouped
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -220,7 +221,8 @@ class TrajectoryTrainer(RolloutTrainer):
         if depends_on_split(args, self.aux_loss_enabled):
             return [cut_to_longest(part) for part in micro_batches]
         size, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
-        return packed(micro_batches, steps, size, accelerator.process_index, accelerator.gather)
+        rank, shares = accelerator.process_index, self.shares_prefixes
+        return packed(micro_batches, steps, size, rank, accelerator.gather, shares)
 
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""

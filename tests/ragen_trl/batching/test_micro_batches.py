@@ -10,7 +10,7 @@ import torch
 from ragen_trl import AStarPOTrainer, StarPOTrainer
 from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
-from ragen_trl.batching.micro_batches import count_positions, packed, row_lengths, score_by_length
+from ragen_trl.batching.micro_batches import count_positions, packed, row_lengths, score_in_passes
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.equivalence import Awake, assert_same_step, played_in_turns, step
@@ -102,7 +102,7 @@ def test_kept_rows_fill_micro_batches_and_the_others_are_empty_by_hand() -> None
     assert [part["completion_ids"].shape for part in parts] == [(1, 1)] * 6 + [(4, 5), (4, 9)]
     add_step_totals(parts, 8, 1, lambda local: local)
     assert [bool(part["empty"]) for part in parts] == [True] * 6 + [False] * 2
-    tokens, positions = count_positions(parts).tolist()
+    tokens, _, positions = count_positions(parts).tolist()
     assert (tokens, positions) == (sum(range(2, 10)) + 8, 4 * 6 + 4 * 10)  # empty ones are not computed
 
 
@@ -175,7 +175,7 @@ def test_less_than_a_fifth_of_what_is_computed_is_padding(rows: int, size: int) 
 
     def padding(parts: list[dict[str, Any]]) -> float:
         add_step_totals(parts, len(parts), 1, lambda local: local)
-        tokens, positions = count_positions(parts).tolist()
+        tokens, _, positions = count_positions(parts).tolist()
         return float(1 - tokens / positions)
 
     assert padding(dealt) > 0.35  # as TRL splits it
@@ -193,7 +193,8 @@ def test_scoring_in_passes_of_like_lengths_gives_what_every_row_gets_alone(batch
     width = batch["completion_ids"].shape[1]
     passes: list[tuple[int, int]] = []
 
-    def score(some: torch.Tensor, mask: torch.Tensor, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def score(rows: torch.Tensor, span: slice, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        some, mask = ids[rows, span], attention[rows, span]
         passes.append((len(some), some.shape[1]))
         assert columns == int(mask[:, -columns:].sum(dim=1).max())
         with torch.no_grad():
@@ -202,14 +203,15 @@ def test_scoring_in_passes_of_like_lengths_gives_what_every_row_gets_alone(batch
         chosen = logprobs.gather(-1, some[:, -columns:, None]).squeeze(-1)
         return chosen * mask[:, -columns:], entropies * mask[:, -columns:]
 
-    logprobs, entropies = score_by_length(score, ids, attention, width, batch_size)
+    order = torch.argsort(attention.sum(dim=1))
+    logprobs, entropies = score_in_passes(score, attention, width, order.split(batch_size))
     assert entropies is not None
     assert [count for count, _ in passes] == [min(batch_size, 10 - first) for first in range(0, 10, batch_size)]
     assert [length for _, length in passes] == sorted(length for _, length in passes)
     for row in range(10):
-        used = attention[row].bool()
+        used = attention[row].nonzero().flatten()
         count = int(batch["completion_mask"][row].sum())
-        alone = score(ids[row : row + 1, used], attention[row : row + 1, used], count)
+        alone = score(torch.tensor([row]), slice(int(used[0]), int(used[-1]) + 1), count)
         for found, expected in zip((logprobs, entropies), alone, strict=True):
             torch.testing.assert_close(found[row, :count], expected[0], rtol=1e-4, atol=1e-5)
             assert not found[row, count:].any()
@@ -222,9 +224,12 @@ def saved_model(folder: Path) -> str:
 
 
 def as_dealt(trainer: type[Any]) -> type[Any]:
-    """The same trainer on TRL's own micro-batches."""
+    """The same trainer on TRL's own micro-batches, whose rows share nothing."""
 
     class AsDealt(trainer):  # type: ignore[misc]
+        def _can_share_prefixes(self) -> bool:
+            return False
+
         def _regroup(self, micro_batches: Any) -> Any:
             return micro_batches
 

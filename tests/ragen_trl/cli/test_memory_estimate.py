@@ -202,6 +202,7 @@ ROLLOUTS: dict[str, dict[str, Any]] = {
     "float32": {},
     "float32, eight query heads for two of keys": {"num_attention_heads": 8, "num_key_value_heads": 2},
     "many words": {"vocab_size": 60_000, "num_hidden_layers": 1},
+    "so many words that few rows are drawn at once": {"vocab_size": 250_000, "num_hidden_layers": 1},
     "wide feed-forward layer": {"intermediate_size": 4096, "num_hidden_layers": 1},
     "mixed precision": {"mixed": True},
     "mixed precision, LoRA": {"mixed": True, "lora": 8},

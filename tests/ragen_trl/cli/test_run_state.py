@@ -57,6 +57,17 @@ def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     assert (tmp_path / "stages.json").read_bytes() == before
 
 
+def test_an_option_that_did_not_exist_when_the_run_began_has_its_default_there(tmp_path: Path) -> None:
+    """Regression: a run of several days was refused after an update of the package that had added an option."""
+    RunState(tmp_path, SETTINGS, overwrite=False).value("random", lambda: 1)
+    added, defaults = SETTINGS | {"new": 0.5}, {"new": 0.5, "max_steps": 60}
+    assert RunState(tmp_path, added, overwrite=False, defaults=defaults).value("random", forbidden) == 1
+    with pytest.raises(RunExistsError, match=r"\(new was 0\.5, now 0\.7\)"):
+        RunState(tmp_path, SETTINGS | {"new": 0.7}, overwrite=False, defaults=defaults)
+    with pytest.raises(RunExistsError, match="max_steps was 50, now 60"):  # what is recorded counts
+        RunState(tmp_path, added | {"max_steps": 60}, overwrite=False, defaults=defaults)
+
+
 def test_a_finished_run_is_refused(tmp_path: Path) -> None:
     RunState(tmp_path, SETTINGS, overwrite=False)
     (tmp_path / "summary.json").write_text("{}")

@@ -13,6 +13,7 @@ from accelerate.utils import DistributedType
 from ragen_trl.batching.batch import collate
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.critic_networks import CriticError
+from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.critics import (
     GENTLE,
     PAD,
@@ -161,6 +162,24 @@ def test_many_small_passes_take_the_step_of_one(build: Any) -> None:
     small = make_critic(build(), batch_size=1, max_grad_norm=0.1, **GENTLE)
     assert small.update(rows, **lesson(rows), clip=0.2) == pytest.approx(metrics, rel=1e-4)
     for one, other in zip(weights(whole), weights(small), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def with_another_end(row: Trajectory) -> Trajectory:
+    """The same episode up to its last reply, which differs in its last token."""
+    last = row.turns[-1]
+    return replace(row, turns=(*row.turns[:-1], replace(last, reply_ids=(*last.reply_ids[:-1], 5))))
+
+
+def test_rows_that_share_their_beginning_have_the_values_and_the_step_of_single_rows(build: Any) -> None:
+    rows = [copy for row in episodes(4) for copy in (row, with_another_end(row))]
+    plain, packed = (make_critic(build(), batch_size=8, shares_prefixes=shares, **GENTLE) for shares in (False, True))
+    bootstrap = [index % 3 == 0 for index in range(8)]
+    for one, other in zip(plain.values(rows, bootstrap), packed.values(rows, bootstrap), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    expected = plain.update(rows, **lesson(rows), clip=0.2)
+    assert packed.update(rows, **lesson(rows), clip=0.2) == pytest.approx(expected, rel=1e-4)
+    for one, other in zip(weights(plain), weights(packed), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 

@@ -13,6 +13,7 @@ from trl import SFTTrainer
 from ragen_trl import StarPOConfig
 from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.imitation.fine_tuning import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
+from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
@@ -103,13 +104,65 @@ def start(tokenizer: PreTrainedTokenizerFast, folder: Path, options: WarmStartCo
 def test_the_folder_holds_model_tokenizer_and_a_note(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     folder = start(tiny_tokenizer, tmp_path / "warm")
     assert [path.name for path in tmp_path.iterdir()] == ["warm"]
-    assert json.loads((folder / "warm_start.json").read_text()) == {"demonstrations": 32, "noise": 0.0, "successes": 32}
+    note = {"demonstrations": 32, "noise": 0.0, "successes": 32, "updates": 4}
+    assert json.loads((folder / "warm_start.json").read_text()) == note
     model = AutoModelForCausalLM.from_pretrained(folder)
     fresh = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
     pairs = zip(model.parameters(), fresh.parameters(), strict=True)
     assert all(not torch.equal(learnt, before) for learnt, before in pairs)
     text = "State:\nP_\n_G"
     assert AutoTokenizer.from_pretrained(folder)(text)["input_ids"] == tiny_tokenizer(text)["input_ids"]
+
+
+def test_learning_stops_where_held_out_demonstrations_get_worse(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """A rate that overshoots: the weights are those of the minimum, and the passes that were allowed are not made."""
+    options = WarmStartConfig(32, 0.0, demo_batch_size=4, demo_epochs=40.0, demo_held_out=0.2, demo_learning_rate=0.3)
+    folder = start(tiny_tokenizer, tmp_path / "warm", options)
+    note = json.loads((folder / "warm_start.json").read_text())
+    losses = {int(step): loss for step, loss in note["held_out_losses"].items()}
+    assert note["best_update"] == min(losses, key=losses.__getitem__)
+    assert note["updates"] == max(losses) < 40 * 7  # of 32 demonstrations 7 are held out, 25 make 7 batches of 4
+    assert note["updates"] - note["best_update"] == 3 * 2  # three times without a new minimum, four times in a pass
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == []
+    chat = Chat(tiny_tokenizer, reply_prefix="<answer>")
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    rows = list(to_examples(played(chat, 32, 0.0)))[25:]
+    total = sum(-_logprob(model, row["input_ids"], row["labels"]) for row in rows)
+    count = sum(label != -100 for row in rows for label in row["labels"])
+    assert total / count == pytest.approx(losses[note["best_update"]], rel=0.05)  # TRL: a mean of batches' means
+
+
+def _logprob(model: Any, ids: list[int], labels: list[int]) -> float:
+    """Sum of the labels' log-probabilities."""
+    with torch.no_grad():
+        found = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+    return sum(float(found[at, label]) for at, label in enumerate(labels[1:]) if label != -100)
+
+
+def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    options = WarmStartConfig(32, 0.0, demo_batch_size=8, demo_lora_r=2)
+    folder = start(tiny_tokenizer, tmp_path / "warm", options)
+    assert not (folder / "adapter_config.json").exists()
+    fresh = dict(build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1).named_parameters())
+    learnt = dict(AutoModelForCausalLM.from_pretrained(folder).named_parameters())
+    changed = {name for name, value in learnt.items() if not torch.equal(value, fresh[name])}
+    assert changed == {name for name in fresh if "proj.weight" in name}
+
+
+def test_packed_demonstrations_make_the_step_of_single_rows(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "packed"))
+
+    def refused(model: Any) -> None:
+        raise UnsupportedModelError("cannot")
+
+    monkeypatch.setattr("ragen_trl.trainers.trl.supervised.check_supported", refused)
+    plain = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "plain"))
+    for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_the_trainer_is_given_the_examples_labels(
@@ -195,6 +248,8 @@ def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
         ({"demonstrations": 0}, "demonstrations is 0; it must be at least 1"),
         ({"demo_actions_per_turn": 0}, "demo_actions_per_turn is 0"),
         ({"demo_batch_size": 0}, "demo_batch_size is 0"),
+        ({"demo_held_out": 1.0}, "demo_held_out is 1.0; it is a share"),
+        ({"demo_lora_r": -1}, "demo_lora_r is -1; it is a rank"),
     ],
 )
 def test_options_out_of_range_are_named(values: dict[str, Any], message: str) -> None:

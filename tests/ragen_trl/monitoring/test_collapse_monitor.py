@@ -91,13 +91,14 @@ def test_thoughts_are_measured_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, think: bool
 ) -> None:
     """A reply that samples <think> by chance was logged as a thought, now and then, in runs without thoughts."""
-    found = {"thought_tokens": 3.0, "reply_tokens": 8.0}
+    found = {"thought_tokens": 3.0, "thought_followed": 0.5, "reply_tokens": 8.0}
     monkeypatch.setattr("ragen_trl.monitoring.collapse_monitor.rollout_measures", lambda *_: dict(found))
     trainer = small_trainer(tmp_path, max_steps=1, think=think)
     trainer.add_callback(CollapseMonitor(trainer, mi_every=0))
     trainer.train()
     (names,) = logged(trainer)
     assert names >= {"reply_tokens"} and ("thought_tokens" in names) is think
+    assert ("thought_followed" in names) is think
 
 
 def test_a_run_takes_the_same_steps_with_it(tmp_path: Path) -> None:
@@ -297,6 +298,21 @@ class Exchange:
             return mine * 2
         self.call += 1
         return self.sent[0][self.call - 1] + self.sent[1][self.call - 1]
+
+
+def test_thoughts_are_measured_by_their_own_tokens() -> None:
+    """Four thoughts of two tokens, three of them the same: of 8 tokens 3 are distinct, of 4 pairs 2."""
+    texts = {0: "<think>", 1: "</think>", 2: "go", 3: " Up", 4: " Down"}
+    info = {"actions": ("Up",), "action_is_effective": True, "action_names": ("Up", "Down")}
+    played = []
+    for move in (3, 3, 3, 4):
+        ids = (2, move, 1, 3)
+        reply = "<think>" + "".join(texts[token] for token in ids)
+        played.append(Trajectory((Turn((0,), ids, (), "?", reply, 0.0, info),), seed=0))
+    found = rollout_measures(rollout_of(played, 2), texts.__getitem__)
+    assert (found["thought_distinct_1"], found["thought_distinct_2"]) == (3 / 8, 2 / 4)
+    assert "thought_distinct_3" not in found  # no thought has three tokens
+    assert (found["thought_tokens"], found["thought_names"], found["thought_followed"]) == (2.0, 1.0, 0.75)
 
 
 def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from ragen_trl.monitoring.reply_measures import (
     echo_measures,
     episode_measures,
     identical_pairs,
+    named_action,
     ngram_codes,
     sketch,
     thought_span,
@@ -20,8 +21,8 @@ from ragen_trl.monitoring.reply_measures import (
 from ragen_trl.trajectory import Trajectory, Turn
 
 
-def turn(reply: str, *actions: str, effective: bool = True) -> Turn:
-    info: dict[str, Any] = {"actions": actions, "action_is_effective": effective}
+def turn(reply: str, *actions: str, effective: bool = True, names: tuple[str, ...] = ()) -> Turn:
+    info: dict[str, Any] = {"actions": actions, "action_is_effective": effective, "action_names": names}
     return Turn((1,), tuple(range(len(reply))), (), "?", reply, 0.0, info)
 
 
@@ -113,6 +114,42 @@ def test_lengths_are_means_over_turns_and_thoughts() -> None:
 
 def test_without_thoughts_their_length_is_not_measured() -> None:
     assert "thought_tokens" not in episode_measures([sketched(turn("a", "Up"))])
+
+
+@pytest.mark.parametrize(
+    ("thought", "named"),
+    [
+        ("The goal is right below, so I go Down.", "Down"),  # the last one counts
+        ("First up, then left", "Left"),  # in any case
+        ("UP!", "Up"),
+        ("Upwards, leftmost", None),  # whole words only
+        ("I take the real estate agent", "RealEstateAgent"),
+        ("I take the RealEstateAgent, not the agent", "Agent"),
+        ("", None),
+    ],
+)
+def test_the_last_action_that_a_thought_names(thought: str, named: str | None) -> None:
+    assert named_action(thought, ("Up", "Down", "Left", "Agent", "RealEstateAgent")) == named
+
+
+def test_thoughts_and_answers_agree_or_not_by_hand() -> None:
+    """Six turns: one without a thought, one that names nothing; of four that name an action two are followed."""
+    compass = ("Up", "Down")
+    turns = (
+        turn("<think>A hole: Down.</think><answer>Down || Up</answer>", "Down", "Up", names=compass),
+        turn("<think>down or up</think><answer>Up</answer>", "Up", names=compass),
+        turn("<think>So Up.</think><answer>Down</answer>", "Down", names=compass),
+        turn("<think>So Up.</think><answer>Jump</answer>", names=compass),  # nothing was done
+        turn("<think>Well.</think><answer>Up</answer>", "Up", names=compass),
+        turn("<answer>Up</answer>", "Up", names=compass),
+    )
+    free = turn("<think>Up it is</think><answer>1 + 1</answer>", "1 + 1")  # actions without names
+    found = [sketch(Trajectory(turns, seed=0), [3, 3, 2, 2, 1, None]), sketch(Trajectory((free,), seed=0), [3])]
+    assert (found[0].chosen, found[0].named, found[0].followed) == (5, 4, 2)
+    measured = episode_measures(found)
+    assert (measured["thought_names"], measured["thought_followed"]) == (0.8, 0.5)
+    assert measured["thought_tokens"] == pytest.approx(14 / 6)
+    assert not {"thought_names", "thought_followed"} & set(episode_measures(found[1:]))
 
 
 def test_the_echo_is_within_groups() -> None:

@@ -127,6 +127,26 @@ def test_layers_are_apart_and_the_length_is_that_of_the_last_pass() -> None:
     assert cache.get_seq_length() == 1
 
 
+def test_as_many_rows_as_before_change_places_in_their_own_memory() -> None:
+    cache = SlotCache(4)
+    before = write(cache, [[0, 1]] * 4, [0, 1, 2, 3])
+    cache.select([0, 3, 1, 2])
+    found = write(cache, [[2]] * 4, [0, 3, 1, 2], length=cache.capacity)
+    assert found.data_ptr() == before.data_ptr()
+    assert all(holds(found[row], name, range(3)) for row, name in enumerate((0, 3, 1, 2)))
+
+
+def test_some_slots_of_rows_are_copied_to_others() -> None:
+    cache = SlotCache(4)
+    write(cache, [[0, 1, 2, 3]] * 4, [0, 1, 2, 3])
+    cache.copy([0, 0, 1], [1, 2, 3], slice(1, 3))  # row 1 gives what it held before
+    found = write(cache, [[4]] * 4, [0, 1, 2, 3])
+    for row, name in enumerate((0, 0, 0, 1)):
+        assert holds(found[row], row, range(1)) and holds(found[row], row, range(3, 5))
+        assert holds(found[row], name, range(1, 3))
+    cache.copy([], [], slice(0, 2))
+
+
 LAYERS, ROWS, KIB = 16, 8, 2**10
 
 
@@ -137,8 +157,10 @@ LAYERS, ROWS, KIB = 16, 8, 2**10
         lambda cache: cache.select(range(ROWS - 1)),
         lambda cache: cache.select([0, 0, *range(ROWS)]),
         lambda cache: cache.add_rows(3),
+        lambda cache: cache.select(range(ROWS)[::-1]),
+        lambda cache: cache.copy([0] * (ROWS - 1), range(1, ROWS), slice(0, 400)),
     ],
-    ids=["grow", "drop", "repeat", "add"],
+    ids=["grow", "drop", "repeat", "add", "reorder", "copy"],
 )
 def test_old_and_new_tensors_of_a_layer_are_together_and_never_those_of_two(
     change: Callable[[SlotCache], None],

@@ -9,11 +9,20 @@ from transformers import PreTrainedModel
 
 from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import _TOKENS_OF_A_PASS, TransformersPolicy, _passes, most_rows, most_tokens
+from ragen_trl.policies.transformers import TransformersPolicy, _passes, most_rows, most_tokens
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
-from tests.support.ragen_trl.cached_models import CHAT, CONFIGS, LENGTHS, check_greedy, model_of, rollout, starts
+from tests.support.ragen_trl.cached_models import (
+    CHAT,
+    CONFIGS,
+    LENGTHS,
+    check_greedy,
+    model_of,
+    passes_of,
+    rollout,
+    starts,
+)
 from tests.support.ragen_trl.chat_families import FAMILIES
 from tests.support.ragen_trl.fake_envs import Quiz, quizzes
 
@@ -36,17 +45,6 @@ def test_rows_with_one_state_and_different_dice_differ_and_the_same_dice_agree()
     first, second, third = play([Quiz(1), Quiz(1), Quiz(1)], policy, seeds)
     assert first.token_ids == third.token_ids
     assert first.token_ids != second.token_ids
-
-
-@contextmanager
-def passes_of(model: PreTrainedModel) -> Iterator[list[torch.Size]]:
-    """Shapes (b, n) of the tokens of every forward pass."""
-    shapes: list[torch.Size] = []
-    hook = model.register_forward_pre_hook(
-        lambda module, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True
-    )
-    yield shapes
-    hook.remove()
 
 
 @each_model
@@ -119,8 +117,7 @@ def test_a_long_page_does_not_make_short_rows_wide() -> None:
     ],
 )
 def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: list[int], passes: list[int]) -> None:
-    assert _TOKENS_OF_A_PASS == 512
-    spans = _passes(widths, 100_000, 1000)
+    spans = _passes(widths, 100_000, 1000, pass_tokens=512)
     assert [len(span) for span in spans] == passes
     assert [row for span in spans for row in span] == list(range(len(widths)))
 
@@ -138,7 +135,7 @@ def test_rows_are_read_apart_where_padding_would_cost_more_than_a_pass(widths: l
     ],
 )
 def test_a_pass_takes_as_many_rows_as_its_bound_has_room_for(widths: list[int], passes: list[int]) -> None:
-    assert [len(span) for span in _passes(widths, 1500, 20)] == passes
+    assert [len(span) for span in _passes(widths, 1500, 20, 512)] == passes
 
 
 def test_the_bound_is_on_tokens_on_the_mask_of_long_contexts_and_on_their_slots() -> None:

@@ -67,3 +67,17 @@ def test_greedy_takes_the_most_likely_token_with_its_untempered_logprob() -> Non
     token, logprob = sample_tokens(LOGITS[None], torch.zeros(1, dtype=torch.float64), Sampling(1, temperature=0))
     assert token.item() == 0
     assert logprob.item() == pytest.approx(LOGITS.log_softmax(-1)[0].item())
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"temperature": 0}, {"top_p": 0.9, "top_k": 50}])
+def test_rows_are_drawn_a_few_at_a_time_as_they_would_be_together(
+    options: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(0)
+    logits = torch.from_numpy(random.normal(size=(11, 700)).astype(np.float32))
+    uniforms, sampling = torch.from_numpy(random.random(11)), Sampling(max_tokens=1, **options)
+    together = sample_tokens(logits, uniforms, sampling)
+    for bound in (1, 4 * 700, 4 * 700 + 699):
+        monkeypatch.setattr("ragen_trl.policies.sampling.LOGITS_AT_ONCE", bound)
+        pieces = sample_tokens(logits, uniforms, sampling)
+        assert all(torch.equal(one, other) for one, other in zip(together, pieces, strict=True))

@@ -5,13 +5,17 @@ positions with many, few and one key-value head, learned positions, sliding wind
 attention implementations.
 """
 
+import os
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -134,3 +138,28 @@ def test_a_script_with_a_chat_gives_the_tokens_of_its_replies() -> None:
     (reply,) = policy.reply([Request(0, "?", (), Quiz(1))])
     assert reply == Reply("Up", tuple(CHAT.encode_reply("Up")))
     assert reply.logprobs == ()
+
+
+def test_heads_that_share_keys_read_them_without_copies_and_nothing_else_is_switched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Llama's four query heads have one head of keys; Transformers would copy it for each when it reads a prompt."""
+    heads: set[tuple[bool, int]] = set()
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def seen(query: torch.Tensor, key: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        heads.add((kwargs.get("enable_gqa", False), key.shape[1]))
+        return attend(query, key, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", seen)
+    before = dict(os.environ)
+    grouped = rollout(model_of("llama"), Sampling(max_tokens=7))
+    assert heads == {(True, 1), (False, 1)}  # prompts and single tokens
+    assert dict(os.environ) == before
+    heads.clear()
+    monkeypatch.setattr(transformers_policy, "_heads_in_groups", lambda ids: nullcontext())
+    copied = rollout(model_of("llama"), Sampling(max_tokens=7))
+    assert heads == {(False, 4), (False, 1)}
+    for one, other in zip(grouped, copied, strict=True):
+        assert one.token_ids == other.token_ids
+        assert [turn.logprobs for turn in one.turns] == [turn.logprobs for turn in other.turns]  # bit for bit

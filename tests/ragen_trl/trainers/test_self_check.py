@@ -11,7 +11,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.trainers import trl_adapter
 from ragen_trl.trainers.self_check import (
     BFLOAT16,
     EXACT,
@@ -23,6 +22,7 @@ from ragen_trl.trainers.self_check import (
     measure_gap,
     tolerance_for,
 )
+from ragen_trl.trainers.trl import scoring
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import TOKENIZER, AnyReply, Lottery, lottery, parameters, small_trainer
 
@@ -127,7 +127,7 @@ def test_a_trainer_that_scores_otherwise_stops_before_it_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
 ) -> None:
     """A*-PO before the reference has played all start states."""
-    monkeypatch.setattr(trl_adapter, "with_positions", without_positions)
+    monkeypatch.setattr(scoring, "PackedModel", without_positions)
     trainer = make(tmp_path, pages, model=learned_positions(), max_steps=2)
     before = parameters(trainer)
     with pytest.raises(SamplerMismatchError, match=r"in memory \(gpt2\).* nats in the mean.*0.001 and 0.05 are"):
@@ -140,7 +140,7 @@ def test_a_trainer_that_scores_otherwise_stops_before_it_learns(
 def test_a_resumed_run_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1}
     small_trainer(tmp_path, pages, model=learned_positions(), max_steps=1, **options).train()
-    monkeypatch.setattr(trl_adapter, "with_positions", without_positions)
+    monkeypatch.setattr(scoring, "PackedModel", without_positions)
     trainer = small_trainer(tmp_path, pages, model=learned_positions(), max_steps=2, **options)
     with pytest.raises(SamplerMismatchError):
         trainer.train(resume_from_checkpoint=True)
@@ -163,10 +163,9 @@ def test_only_the_first_update_is_checked(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_warning_is_enough_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trl_adapter, "with_positions", without_positions)
+    monkeypatch.setattr(scoring, "PackedModel", without_positions)
     with caplog.at_level(logging.WARNING):
-        options: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 1}
-        small_trainer(tmp_path, pages, model=learned_positions(), sampler_check="warn", **options).train()
+        small_trainer(tmp_path, pages, model=learned_positions(), sampler_check="warn", max_steps=1).train()
     assert caplog.text.count("log-probabilities of a model in memory (gpt2) are not the sampler's") == 1
     with pytest.raises(ValueError, match="sampler_check is 'no'; choose one of stop, warn"):
         StarPOConfig(output_dir=str(tmp_path), use_cpu=True, sampler_check="no")  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 What TRL does with these members by itself is in ``test_trl_contract.py``.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.batching.shared_prefixes import PackedModel
 from ragen_trl.policies.model_support import with_positions
-from ragen_trl.trainers.trl_adapter import TRLAdapter
-from ragen_trl.trainers.trl_plain import (
+from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,
     log_training,
@@ -185,7 +186,7 @@ def test_the_unwrapped_policy_of_any_trainer(plain: GRPOTrainer) -> None:
 
 
 def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
-    """In one pass, without positions: so a call that adds them (``with_positions``) can take the model's place."""
+    """In one pass, without positions: so what adds them (``with_positions``, ``PackedModel``) can take its place."""
     trainer = small_trainer(tmp_path, lottery())
     seen: list[dict[str, Any]] = []
 
@@ -193,11 +194,16 @@ def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
         seen.append(inputs)
         return trainer.model(**inputs)
 
-    ids, attention = torch.tensor([[9, 9, 5, 6], [5, 6, 7, 8]]), torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
-    score = super(TRLAdapter, trainer)._get_per_token_logps_and_entropies
+    ids, attention = torch.tensor([[9, 5, 6, 3], [5, 6, 7, 8]]), torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
+    score = partial(GRPOTrainer._get_per_token_logps_and_entropies, trainer)
     score(call, ids, attention, 2)
     score(with_positions(call, trainer.model, attention), ids, attention, 2)
-    plain, placed = seen
+    expected, _, _ = score(PackedModel(call, trainer.model), ids, attention, 2)
+    plain, placed, shared = seen
     assert set(plain) == {"input_ids", "attention_mask", "labels", "fused_lm_head"}
     assert set(placed) - set(plain) == {"position_ids"}
-    assert placed["position_ids"].tolist() == [[0, 0, 0, 1], [0, 1, 2, 3]]
+    assert placed["position_ids"].tolist() == [[0, 0, 1, 2], [0, 1, 2, 3]]
+    assert set(shared) - set(placed) == {"shift_labels"} and "labels" not in shared
+    assert shared["position_ids"].tolist() == [[0, 1, 2]]  # of 5, 6, 7: the rows begin alike
+    found, _, _ = score(with_positions(trainer.model, trainer.model, attention), ids, attention, 2)
+    torch.testing.assert_close(expected, found)

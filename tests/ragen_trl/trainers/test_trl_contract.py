@@ -151,12 +151,12 @@ def test_a_loss_asks_for_log_probabilities_once(tmp_path: Path) -> None:
 
 
 def test_a_whole_rollout_is_scored_with_a_batch_size(tmp_path: Path) -> None:
-    """`TRLAdapter` tells by it what may be scored in the order of lengths: here the old log-probabilities."""
+    """`TRLScoring` gives zeros for it: here the old log-probabilities."""
     sizes: dict[str, Any] = {"per_device_train_batch_size": 4, "steps_per_generation": 2}
     trainer = small_trainer(tmp_path, lottery(), trainer=Recorder, max_steps=2, num_iterations=2, **sizes)
     trainer.train()
     assert isinstance(trainer, Recorder)
-    assert trainer.scored == [4, 4, None, None]  # TRL asks and gets zeros, then the kept rows are scored
+    assert trainer.scored == [4, None, None]  # TRL asks and gets zeros; the kept rows are scored without its asking
 
 
 def test_only_the_last_columns_are_scored(tmp_path: Path) -> None:
@@ -396,5 +396,5 @@ def test_only_the_adapters_use_private_members_of_trl_and_transformers() -> None
         of_self = trls if name.startswith(("trainers/", "astar_po/")) else set()
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found |= {(name, private) for private in private_names(tree, of_self)}
-    assert {private for name, private in found if name == "trainers/trl_adapter.py"} >= {"_compute_loss", "_metrics"}
-    assert {one for one in found if not one[0].startswith("trainers/trl_")} == EXCEPTIONS
+    assert {private for name, private in found if name == "trainers/trl/adapter.py"} >= {"_compute_loss", "_metrics"}
+    assert {one for one in found if not one[0].startswith("trainers/trl/")} == EXCEPTIONS

@@ -12,7 +12,7 @@ EVERY_INFO = {"success", "action_is_valid", "action_is_effective"}
 TURN_INFO = {
     *EVERY_INFO,
     *("turn", "actions", "invalid_actions", "surplus_actions", "num_actions", "actions_left", "format_is_valid"),
-    *("env_reward", "format_penalty", "action_rewards", "limit", "state"),
+    *("env_reward", "format_penalty", "action_rewards", "action_names", "limit", "state"),
 }
 
 every_id = pytest.mark.parametrize("env_id", IDS)

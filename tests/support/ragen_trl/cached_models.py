@@ -1,5 +1,8 @@
 """Small random models of several architectures, what they play, and what ``generate`` says to the same history."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 
 import torch
@@ -56,7 +59,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
 def model_of(architecture: str, attention: str = "sdpa") -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return AutoModelForCausalLM.from_config(CONFIGS[architecture], attn_implementation=attention).eval()
+        return AutoModelForCausalLM.from_config(deepcopy(CONFIGS[architecture]), attn_implementation=attention).eval()
 
 
 def starts(count: int) -> list[Start]:
@@ -66,6 +69,17 @@ def starts(count: int) -> list[Start]:
 def rollout(model: PreTrainedModel, sampling: Sampling, max_length: int | None = None) -> list[Trajectory]:
     policy = TransformersPolicy(model, CHAT, sampling)
     return play(quizzes(LENGTHS), policy, starts(len(LENGTHS)), max_length)
+
+
+@contextmanager
+def passes_of(model: PreTrainedModel) -> Iterator[list[torch.Size]]:
+    """Shapes (b, n) of the tokens of every forward pass."""
+    shapes: list[torch.Size] = []
+    hook = model.register_forward_pre_hook(
+        lambda module, args, kwargs: shapes.append(kwargs["input_ids"].shape), with_kwargs=True
+    )
+    yield shapes
+    hook.remove()
 
 
 def generated(model: PreTrainedModel, history: list[int], tokens: int) -> list[int]:

@@ -11,8 +11,6 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
-- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout, scores the last
-  ``logits_to_keep`` columns in tiles, so that all logits are never in memory at once, and only calls the model;
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
   before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
   tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
@@ -20,41 +18,41 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
   gradients, or without one;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
-- its KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
 - ``_get_eval_sampler`` gives the order of the evaluation's rows;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
-`trl_plain` has what works on any ``GRPOTrainer``; the private members of models and configurations that sampling
-depends on are in ``policies/model_support.py``.
+`scoring` and `evaluation` have what their names say, `plain` has what works on any ``GRPOTrainer``; the private members
+of models and configurations that sampling depends on are in ``policies/model_support.py``.
 """
 
+import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.extras.profiling import profiling_context
-from trl.trainer.utils import RepeatSampler, use_adapter
+from trl.trainer.utils import RepeatSampler
 
 from ragen_trl.batching.batch import to_rollout_output
-from ragen_trl.batching.micro_batches import score_by_length
-from ragen_trl.policies.model_support import with_positions
 from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
-from ragen_trl.trainers.trl_evaluation import TRLEvaluation
-from ragen_trl.trainers.trl_plain import unwrapped_for_generation, use_one_device, without_message
+from ragen_trl.trainers.trl.evaluation import TRLEvaluation
+from ragen_trl.trainers.trl.plain import unwrapped_for_generation, use_one_device, without_message
 from ragen_trl.trajectory import Trajectory
+
+logger = logging.getLogger(__name__)
 
 FORMER_HOOKS = {
     "_before_training": "before_training",
@@ -62,13 +60,6 @@ FORMER_HOOKS = {
     "_save_beside": "save_algorithm_state",
 }
 """Hooks by their names of version 0.1, under which subclasses may still define and call them."""
-
-
-class Scores(NamedTuple):
-    """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats."""
-
-    logprobs: torch.Tensor
-    entropies: torch.Tensor | None
 
 
 class _Scoring:
@@ -102,8 +93,6 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     def __init__(self, **options: Any) -> None:
         self._scoring: _Scoring | None = None  # while TRL scores a rollout
-        self._recordings: list[list[Scores]] = []
-        self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         args, model = options["args"], options["model"]
         use_one_device(args)
         ignored = None
@@ -210,11 +199,13 @@ class TRLAdapter(TRLEvaluation, ABC):
             for row, trajectory in zip(rows, played, strict=True)
         ]
         self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
+        self._postpones_scores = self.model.training  # until it is known what a filter keeps
         self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
             return super()._generate_and_score_completions(shown), self._scoring.rewards
         finally:
             self._scoring, self.vllm_importance_sampling_correction = None, corrects
+            self._postpones_scores = False
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -242,89 +233,11 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Whether `trl_loss` has a ratio for each token; a ratio for each row would average (B, T) advantages away."""
         return self.importance_sampling_level == "token" or inputs["advantages"].ndim == 2
 
-    @contextmanager
-    def recorded_scores(self) -> Iterator[list[Scores]]:
-        """All scores of models in this block, in order, whether TRL's loss or `score` asks; complete at its end."""
-        recording: list[Scores] = []
-        self._recordings.append(recording)
-        try:
-            yield recording
-        finally:
-            self._recordings.remove(recording)
-
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        **options: Any,
-    ) -> Any:
-        if self._scoring is not None and self.model.training:  # scored later, for what a filter keeps
-            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        trl_score = super()._get_per_token_logps_and_entropies
-        base = self.accelerator.unwrap_model(model, keep_torch_compile=False)  # whose class says what it takes
-
-        def score(ids: torch.Tensor, attention: torch.Tensor, width: int) -> Any:
-            return trl_score(with_positions(model, base, attention), ids, attention, width, **options)
-
-        if batch_size is None or batch_size >= len(input_ids):
-            result = score(input_ids, attention_mask, logits_to_keep)
-        else:  # a whole rollout, which needs no mixture-of-experts loss
-            result = (
-                *score_by_length(
-                    lambda *columns: score(*columns)[:2], input_ids, attention_mask, logits_to_keep, batch_size
-                ),
-                None,
-            )
-        for recording in self._recordings:
-            recording.append(Scores(result[0].detach(), result[1]))
-        return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])
-
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)
         if norm is not None and not self.args.fp16:  # whose loss scaler skips such a step itself
             check_gradient(float(norm), self.state.global_step + 1, taken=self.is_deepspeed_enabled)
         return norm
-
-    def score(
-        self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for your own losses.
-
-        Score the policy last in a micro-batch: the logged values come from the last call.
-
-        Args:
-            model: The policy, or the policy as its reference.
-            inputs: TRL's tensors of a micro-batch, or of a whole rollout.
-            batch_size: Rows in one forward pass; unset: all.
-        """
-        scores = self._scored(model, inputs, batch_size, compute_entropy=True)
-        assert scores.entropies is not None
-        return scores.logprobs, scores.entropies
-
-    def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
-        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term.
-
-        Args:
-            inputs: TRL's tensors of a whole rollout.
-            batch_size: Rows in one forward pass.
-        """
-        if self.ref_model is not None:  # TRL gives it a head without entropies
-            return self._scored(self.ref_model, inputs, batch_size, compute_entropy=False).logprobs
-        policy = self.accelerator.unwrap_model(self.model)
-        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
-            return self._scored(self.model, inputs, batch_size, compute_entropy=False).logprobs
-
-    def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Scores:
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        width = inputs["completion_ids"].shape[1]
-        scored = self._get_per_token_logps_and_entropies(
-            model, ids, attention, width, batch_size=batch_size, compute_entropy=compute_entropy
-        )
-        return Scores(scored[0], scored[1])
 
     # What TRL logs
 

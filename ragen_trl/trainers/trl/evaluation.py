@@ -1,4 +1,4 @@
-"""TRL's evaluation during training, so that every row counts once: what `trl_adapter` is for the rest of TRL.
+"""TRL's evaluation during training, so that every row counts once: what `adapter` is for the rest of TRL.
 
 TRL averages the figures of batches without regard to their sizes: 1 success in a batch of 8 and 2 in the last batch, of
 2, made 0.5625 instead of 0.3. A launch of several processes also repeats rows to fill up the last batch. Here
@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
-from trl import GRPOTrainer
 
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES
 from ragen_trl.trainers.evaluation_totals import EvaluationTotals
+from ragen_trl.trainers.trl.scoring import TRLScoring
 
 
-class TRLEvaluation(GRPOTrainer):  # type: ignore[misc]
+class TRLEvaluation(TRLScoring):
     """TRL's ``GRPOTrainer`` with an evaluation in which every row counts once."""
 
     _evaluated: EvaluationTotals | None = None  # while an evaluation runs

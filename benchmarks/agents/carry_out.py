@@ -1,0 +1,139 @@
+"""Carries out a run: its steps one after the other, each a process that can be killed and goes on where it stopped.
+
+A step that is finished is not done again. A step that was killed is given to its command again: ``train`` goes on from
+its last checkpoint, ``eval`` from its last block of episodes, and ``warm-start`` begins again. A lock that the step's
+process inherits keeps two processes from writing to one folder, also where only the first one's parent was killed.
+"""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from agents.results import result_of
+from agents.runs import HERE, MODEL, NEEDED, Run, Step, arguments
+from ragen_trl.system.atomic import write_atomically
+
+BENCHMARKS = Path(__file__).parent.parent
+_QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+Execute = Callable[[Sequence[str], IO[str]], int]
+"""Does a command (its name, then its options) and writes what it says to a log; returns the exit status."""
+
+
+class AlreadyRunning(RuntimeError):
+    """Another process carries out the run."""
+
+
+class StepFailed(RuntimeError):
+    """A command of a run ended with an error; the message names the log."""
+
+
+def result_file(run: Run, root: Path) -> Path:
+    """What a finished run leaves."""
+    return run.folder(root) / "result.json"
+
+
+def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) -> dict[str, Any]:
+    """Do what is missing of a run and of the run that it needs.
+
+    Args:
+        run: The run.
+        root: Folder of all runs.
+        model: Folder or hub id of the pretrained model.
+        execute: How a command is done; unset: in a process of its own.
+
+    Returns:
+        The content of its ``result.json``.
+
+    Raises:
+        AlreadyRunning: If another process does it.
+        StepFailed: If a command fails.
+    """
+    if run.needs is not None:
+        carry_out(run.needs, root, model, execute)
+    path = result_file(run, root)
+    if not path.exists():
+        with _only_here(run, root) as lock:
+            for step in run.steps:
+                _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
+            write_atomically(path, json.dumps(result_of(run, root, _spent(run, root)), indent=1))
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def state(run: Run, root: Path) -> str:
+    """``finished``, the steps that are done, or ``not begun``."""
+    if result_file(run, root).exists():
+        return "finished"
+    done = [step.name for step in run.steps if _written(step, run, root).exists()]
+    return f"begun, done: {', '.join(done) or 'nothing'}" if run.folder(root).exists() else "not begun"
+
+
+def in_own_process(words: Sequence[str], log: IO[str], lock: int) -> int:
+    """Do a command in a process that holds the lock as long as it lives."""
+    module = ["agents.memory_probe"] if words[0] == "memory" else ["ragen_trl", words[0]]
+    freed = {"MALLOC_MMAP_THRESHOLD_": "65536"} if words[0] == "memory" else {}  # goes back to the system at once
+    paths = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module, *words[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **_QUIET, **freed, "PYTHONPATH": paths},
+        pass_fds=[lock],
+    )
+    return process.wait()
+
+
+def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
+    """One step, unless it is done."""
+    if _written(step, run, root).exists():
+        return
+    needed = "" if run.needs is None else str(run.needs.folder(root))
+    words = [step.command, *arguments(step.options, {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed})]
+    path = run.folder(root) / "log.txt"
+    began = time.perf_counter()
+    with path.open("a", encoding="utf-8") as log:
+        log.write(f"\n$ python -m ragen_trl {' '.join(words)}\n")
+        log.flush()
+        status = execute(words, log)
+    _add_time(run, root, step.name, time.perf_counter() - began)
+    if status or not _written(step, run, root).exists():
+        raise StepFailed(f"{run.name}: {step.command} ended with status {status}; see {path}")
+
+
+def _written(step: Step, run: Run, root: Path) -> Path:
+    return run.folder(root) / step.name / step.writes
+
+
+def _spent(run: Run, root: Path) -> dict[str, float]:
+    """Seconds of each step, those of attempts that failed included and those of killed processes left out."""
+    path = run.folder(root) / "seconds.json"
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _add_time(run: Run, root: Path, step: str, seconds: float) -> None:
+    spent: Mapping[str, float] = _spent(run, root)
+    total = {**spent, step: spent.get(step, 0.0) + seconds}
+    write_atomically(run.folder(root) / "seconds.json", json.dumps(total))
+
+
+@contextmanager
+def _only_here(run: Run, root: Path) -> Iterator[int]:
+    """Hold the run's lock; yields its file descriptor."""
+    folder = run.folder(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyRunning(f"{run.name} is being done by another process; see {folder / 'log.txt'}") from None
+        yield file.fileno()

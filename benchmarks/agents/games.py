@@ -1,0 +1,214 @@
+"""The games that a pretrained model plays, and all settings of their runs in one table, as data.
+
+Options are those of ``python -m ragen_trl {warm-start,train,eval}``. With another number here, the runs that depend on
+it get other folders (``runs.py``); what was made with the old number stays where it is.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen_trl.config.recipes import ENVIRONMENTS, PRETRAINED_WARM_START, RAGEN
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is played, how it is learnt, and how long that takes on two cores.
+
+    Attributes:
+        env: Gymnasium id.
+        env_kwargs: Its keyword arguments in demonstrations and in training.
+        play: Limits and form of play, the same for all stages.
+        evaluations: Environment and keyword arguments by name; the first one is the game itself, held out.
+        warm_start: Options of ``warm-start``.
+        training: Options of ``train`` for all algorithms, over ``TRAINING``; those of ``ALGORITHMS`` go over them.
+        algorithms: Options by algorithm, over all others; an algorithm that is not here is not run.
+        seeds: Of the training runs.
+        minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
+    """
+
+    env: str
+    env_kwargs: Options
+    play: Options
+    evaluations: Mapping[str, tuple[str, Options]]
+    warm_start: Options
+    training: Options = field(default_factory=dict)
+    algorithms: Mapping[str, Options] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0,)
+    minutes: tuple[float, float, float] = (4, 14, 0.9)
+
+
+EPISODES = 256
+"""Held-out start states at both ends of a run."""
+CURVE_EPISODES = 64
+"""Held-out start states of an evaluation on the way."""
+
+# 64 trajectories a rollout: 8 start states, 8 trajectories each. Of StarPO-S an update learns from a quarter of them.
+TRAINING: dict[str, Any] = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 8,
+    "num_generations": 8,
+    "gradient_checkpointing": False,  # 2 GB of activations, and a third of the update saved
+    "learning_rate": 1e-4,
+    "max_steps": 60,
+    "eval_steps": 10,
+    "save_steps": 5,
+    "lora_r": 32,
+    "lora_alpha": 32,
+    "entropy_coef": 0.001,
+}
+
+# Options of an algorithm in all games.
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "starpo_s": {"algo": "starpo-s"},
+    "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
+    "astar_po": {
+        "algo": "a-star-po",
+        "gradient_accumulation_steps": 4,
+        "num_generations": 1,
+        "num_train_seeds": 128,
+        "reference_samples": 4,
+        "max_reference_samples": 8,
+        "beta1": 5.0,
+        "beta2": 1e-2,
+        "entropy_coef": 0.0,
+        "scale_rewards": "group",  # the default: A*-PO reads no other
+    },
+}
+LABELS = {
+    "starpo_s": "StarPO-S",
+    "starpo_s_all_weights": "StarPO-S, all weights",
+    "astar_po": "A\\*-PO",
+    "paper": "StarPO-S, RAGEN's scale",
+    "paper_as_downloaded": "StarPO-S, RAGEN's scale, no warm start",
+}
+
+# Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings.
+WARM_START: dict[str, Any] = {**PRETRAINED_WARM_START}
+
+_SHORT: dict[str, Any] = {"think": False, "max_reply_length": 24, "max_completion_length": 1024}
+_THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 1536}
+_LAKE = "ragen/FrozenLake-v0"
+_STILL = {"is_slippery": False, "frozen_prob": 0.9, "coordinates": True}  # RAGEN-2's
+_SLIPPERY = {"is_slippery": True, "frozen_prob": 0.8}
+_LAKE_LIMITS = {name: value for name, value in ENVIRONMENTS[_LAKE].items() if name != "env_kwargs"}
+_ONCE = RAGEN["ragen/Bandit-v0"]
+_BANDITS: dict[str, tuple[str, Options]] = {
+    "trained names": ("ragen/Bandit-v0", {"names": "ragen2-train"}),
+    "unseen names": ("ragen/Bandit-v0", {"names": "ragen2-test"}),
+    "risky Librarian": ("ragen/Bandit-v0", {"names": "ragen1-test"}),
+    "Bandit": ("ragen/Bandit-v0", {}),
+    "BanditRev": ("ragen/BanditRev-v0", {}),
+}
+_TEN = {"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10}
+_ALL = {"starpo_s": {}, "astar_po": {}}
+
+GAMES: dict[str, Game] = {
+    "frozenlake": Game(
+        env=_LAKE,
+        env_kwargs=_STILL,
+        play={**_SHORT, **_LAKE_LIMITS},
+        evaluations={"held out": (_LAKE, _STILL)},
+        warm_start=WARM_START,
+        algorithms={**_ALL, "starpo_s_all_weights": {}},
+        seeds=(0, 1, 2),
+    ),
+    # Noise 1: both arms equally often, so that only the form of an answer is learnt.
+    "bandit": Game(
+        env="ragen/Bandit-v0",
+        env_kwargs={"names": "ragen2-train"},
+        play={**_SHORT, **_ONCE},
+        evaluations=_BANDITS,
+        warm_start={**WARM_START, "demonstrations": 128, "demo_learning_rate": 5e-5, "noise": 1.0},
+        # Divided by the std of a group, the expected step is away from the better arm (docs/decisions.md).
+        training={"scale_rewards": "none", "learning_rate": 3e-5, "entropy_coef": 0.01},
+        algorithms={"starpo_s": {"filter_ratio": 1.0}, "astar_po": {}},
+        seeds=(0, 1, 2),
+        minutes=(5, 2, 0.5),
+    ),
+    "bandit_thoughts": Game(
+        env="ragen/Bandit-v0",
+        env_kwargs={"names": "ragen2-train"},
+        play={**_THOUGHTS, **_ONCE},
+        evaluations=_BANDITS,
+        warm_start={**WARM_START, "demonstrations": 128, "demo_learning_rate": 5e-5, "noise": 1.0},
+        training={"scale_rewards": "none", "learning_rate": 3e-5, "entropy_coef": 0.01},
+        algorithms={"starpo_s": {"filter_ratio": 1.0}},
+        seeds=(0, 1, 2),
+        minutes=(12, 4, 1.2),
+    ),
+    "frozenlake_thoughts": Game(
+        env=_LAKE,
+        env_kwargs=_STILL,
+        play={**_THOUGHTS, **_LAKE_LIMITS},
+        evaluations={"held out": (_LAKE, _STILL)},
+        warm_start=WARM_START,
+        algorithms={"starpo_s": {}},
+        seeds=(0, 1, 2),
+        minutes=(10, 25, 2.2),
+    ),
+    "sokoban": Game(
+        env="ragen/Sokoban-v0",
+        env_kwargs={},
+        play={**_SHORT, **_TEN, "max_completion_length": 1536},
+        evaluations={"held out": ("ragen/Sokoban-v0", {})},
+        warm_start={**WARM_START, "noise": 0.1},
+        algorithms=_ALL,
+        minutes=(8, 30, 1.6),
+    ),
+    "sokoban_coordinates": Game(
+        env="ragen/Sokoban-v0",
+        env_kwargs={"coordinates": True},
+        play={**_SHORT, **_TEN, "max_completion_length": 1536},
+        evaluations={"held out": ("ragen/Sokoban-v0", {"coordinates": True})},
+        warm_start={**WARM_START, "noise": 0.1},
+        algorithms={"starpo_s": {}},
+        minutes=(10, 40, 2.0),
+    ),
+    "frozenlake_slippery": Game(
+        env=_LAKE,
+        env_kwargs=_SLIPPERY,
+        play={**_SHORT, **_TEN, "max_completion_length": 1536},
+        evaluations={"held out": (_LAKE, _SLIPPERY)},
+        warm_start=WARM_START,
+        algorithms=_ALL,
+        seeds=(0, 1, 2),
+        minutes=(7, 20, 1.5),
+    ),
+    "countdown": Game(
+        env="ragen/Countdown-v0",
+        env_kwargs={},
+        play={**_SHORT, **_ONCE, "max_reply_length": 48},
+        evaluations={"held out": ("ragen/Countdown-v0", {})},
+        warm_start={**WARM_START, "noise": 0.0},
+        algorithms=_ALL,
+        minutes=(2, 10, 0.7),
+    ),
+    "toyshop": Game(
+        env="ragen/ToyShop-v0",
+        env_kwargs={"split": "train"},
+        play={**_SHORT, **RAGEN["ragen/ToyShop-v0"], "max_reply_length": 32, "max_completion_length": 2048},
+        evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
+        warm_start=WARM_START,
+        algorithms=_ALL,
+        minutes=(10, 30, 2.2),
+    ),
+}
+
+# What is run first: most for the least time.
+ORDER = tuple(GAMES)
+
+# RAGEN's scale, for a GPU: 200 updates on 8 start states with 16 trajectories each, with thoughts, a critic and a
+# quarter of the groups (the preset), in the environments of its first paper. Rates are those of LoRA.
+PAPER_TRAINING: dict[str, Any] = {
+    "preset": "starpo-s",
+    "lora_r": 64,
+    "lora_alpha": 64,
+    "learning_rate": 1e-5,
+    "critic_learning_rate": 1e-4,
+    "eval_steps": 10,
+    "save_steps": 10,
+}
+PAPER_PLAY: dict[str, Any] = {"think": True, "max_reply_length": 400, "max_completion_length": 3600}

@@ -1,0 +1,157 @@
+"""What is kept of a run, and of all runs together: from the files that the commands wrote to JSON."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agents.games import EPISODES, GAMES
+from agents.runs import Run, Step
+from ragen_trl.reporting.recorded import read_recording, recordings
+from ragen_trl.system.provenance import provenance
+
+_KEPT = ("n", "success", "success_low", "success_high", "mean_return", "format_valid", "action_valid", "reply_tokens")
+_OF_TRAINING = ("parameters", "seconds", "trajectories", "monitor")
+_LOGGED = ("step", "loss", "success", "return", "entropy", "grad_norm", "filter/in_group_std", "step_time")
+_OF_A_TURN = ("observation", "reply", "reward", "actions", "invalid_actions")
+
+
+def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """The content of ``result.json`` of a run whose steps are done.
+
+    Args:
+        run: The run.
+        root: Folder of all runs.
+        seconds: Of each step.
+
+    Returns:
+        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; with training also ``curve`` (success on
+        the way), ``training`` (what an update logged, and times) and ``examples`` (trajectories before and after).
+    """
+    folder = run.folder(root)
+    found = provenance()
+    content: dict[str, Any] = {
+        "name": run.name,
+        "game": run.game,
+        "stage": run.stage,
+        "seed": run.seed,
+        "digest": run.digest,
+        "settings": run.settings,
+        **{name: found[name] for name in ("commit", "created", "versions", "machine")},
+        "seconds": dict(seconds),
+        "evaluations": {},
+    }
+    for step in run.steps:
+        if step.command == "eval":
+            content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
+        elif step.command == "warm-start":
+            content["warm_start"] = _read(folder / step.name / "warm_start.json")
+        else:
+            content |= _training(folder / step.name, step)
+    return content
+
+
+def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Results by the names that the game gives its evaluations."""
+    found = {}
+    for name, environment in zip(step.evaluations, summary["environments"].values(), strict=True):
+        rows = environment["results"]
+        (player,) = rows.keys() - {"random", "oracle"}
+        policies = {"random": rows["random"], "model": rows[player], "oracle": rows["oracle"]}
+        found[name] = {policy: {key: row[key] for key in _KEPT} for policy, row in policies.items()}
+    return found
+
+
+def _training(folder: Path, step: Step) -> dict[str, Any]:
+    summary, history = _read(folder / "summary.json"), _read(folder / "history.json")
+    memory = {"memory": _read(folder / "memory.json")} if step.command == "memory" else {}
+    return {
+        "curve": curve(summary, history),
+        "training": {name: summary[name] for name in _OF_TRAINING if name in summary},
+        "updates": [_update(row, summary["config"]["think"]) for row in history if "loss" in row and "success" in row],
+        "examples": examples(folder),
+        **memory,
+    }
+
+
+def curve(summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Success on the evaluations on the way, against updates and sampled trajectories."""
+    ends = summary["results"]
+    steps = max((int(row["step"]) for row in history if "step" in row), default=0)
+    total = summary["trajectories"]
+    each = total["sampled"] / steps if steps else 0.0
+    rows = [{"step": 0, "success": ends["before"]["success"]}]
+    rows += [{"step": int(row["step"]), "success": row["eval_success"]} for row in history if "eval_success" in row]
+    if rows[-1]["step"] < steps:
+        rows.append({"step": steps, "success": ends["trained"]["success"]})
+    reference = total.get("reference", 0)
+    played = [round(each * row["step"]) + (reference if row["step"] else 0) for row in rows]
+    return [
+        {**row, "trajectories": count, "reference_trajectories": reference if count else 0}
+        for row, count in zip(rows, played, strict=True)
+    ]
+
+
+def _update(row: Mapping[str, Any], think: bool) -> dict[str, float]:
+    """What an update logged; measures of replies only where there are thoughts among them."""
+    kept = {name: row[name] for name in _LOGGED if name in row}
+    measures = {name: row[name] for name in row if think and name.startswith(("collapse/", "thoughts/"))}
+    return {name: float(f"{value:.5g}") for name, value in {**kept, **measures}.items()}
+
+
+def examples(folder: Path, count: int = 2) -> dict[str, list[dict[str, Any]]]:
+    """The first trajectories of the first and of the last recorded rollout, as text: nobody has chosen them."""
+    paths = recordings(folder)
+    if not paths:
+        return {}
+    return {name: _texts(path, count) for name, path in (("before", paths[0]), ("after", paths[-1]))}
+
+
+def _texts(path: Path, count: int) -> list[dict[str, Any]]:
+    recording = json.loads(json.dumps(read_recording(path).content))
+    texts, shown = recording["texts"], []
+    for trajectory in recording["trajectories"][:: recording["group_size"]][:count]:
+        turns = [{key: turn[key] for key in _OF_A_TURN if key in turn} for turn in trajectory["turns"]]
+        for turn in turns:
+            turn |= {key: texts[turn[key]] for key in ("observation", "reply")}
+        head = {key: trajectory[key] for key in ("env", "seed", "success", "return", "end") if key in trajectory}
+        shown.append({**head, "step": recording["step"], "turns": turns})
+    return shown
+
+
+def collect(runs: Iterable[Run], found: Mapping[str, Mapping[str, Any]], command: str, model: str) -> dict[str, Any]:
+    """What the tables are made of.
+
+    Args:
+        runs: All of them, in the order of the tables.
+        found: Results of the finished runs by name.
+        command: As the user wrote it.
+        model: Its name.
+
+    Returns:
+        ``runs``: results of the finished runs; ``unfinished``: names of the others, with their expected minutes.
+    """
+    every = list(runs)
+    return {
+        **provenance(),
+        "command": command,
+        "model": model,
+        "episodes": EPISODES,
+        "games": {
+            name: {"env": game.env, "env_kwargs": game.env_kwargs, "play": game.play, "seeds": game.seeds}
+            for name, game in GAMES.items()
+            if any(run.game == name for run in every)
+        },
+        "runs": {run.name: found[run.name] for run in every if run.name in found},
+        "unfinished": {run.name: run.minutes for run in every if run.name not in found},
+    }
+
+
+def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Results by the names of the runs whose settings they have; later ones replace earlier ones."""
+    wanted = {run.digest: run.name for run in runs}
+    return {wanted[result["digest"]]: result for result in results if result["digest"] in wanted}
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,319 @@
+"""Runs: what is done for each game, as commands of the package, in the order of their worth.
+
+A run has a name (``frozenlake/starpo_s-seed0``) and steps. A step is a command and the file that it writes last: where
+that file is, the step is done. The folder of a run is named after a digest of its commands and of those of the run that
+it needs, so that changed settings have another folder.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from learning.store import digest
+
+from agents.games import (
+    ALGORITHMS,
+    CURVE_EPISODES,
+    EPISODES,
+    GAMES,
+    LABELS,
+    PAPER_PLAY,
+    PAPER_TRAINING,
+    TRAINING,
+    Game,
+    Options,
+)
+
+# Names of folders that commands take; they are known when a run is carried out.
+MODEL, HERE, NEEDED = "{model}", "{here}", "{needed}"
+MEMORY = "memory"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the package, and what is there once it is done.
+
+    Attributes:
+        name: What it does; also the folder that it writes.
+        command: Of ``python -m ragen_trl``, or ``memory`` (``agents.memory_probe``).
+        options: Its options; ``MODEL``, ``HERE`` and ``NEEDED`` in them stand for folders.
+        writes: The file that it writes last.
+        evaluations: Names of what an evaluation plays, in its order.
+    """
+
+    name: str
+    command: str
+    options: Options
+    writes: str = "summary.json"
+    evaluations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run.
+
+    Attributes:
+        game: A key of ``GAMES``, or ``MEMORY``.
+        stage: ``downloaded``, ``warm_start``, a key of ``LABELS``, or what memory is measured of.
+        seed: Of training; ``None`` where there is none.
+        steps: What is done, in this order.
+        minutes: How long that may take on two cores.
+        model: The model's name, for the digest.
+        needs: The run that makes the model that this one begins with.
+    """
+
+    game: str
+    stage: str
+    seed: int | None
+    steps: tuple[Step, ...]
+    minutes: float
+    model: str
+    needs: "Run | None" = None
+
+    @property
+    def name(self) -> str:
+        """On the command line and in tables."""
+        return f"{self.game}/{self.stage}" + ("" if self.seed is None else f"-seed{self.seed}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the results depend on."""
+        steps = [{"name": step.name, "command": step.command, "options": dict(step.options)} for step in self.steps]
+        needed = None if self.needs is None else self.needs.settings
+        return {"model": self.model, "steps": steps, "needs": needed}
+
+    @property
+    def digest(self) -> str:
+        """Of the settings."""
+        return digest(self.settings)
+
+    def folder(self, root: Path) -> Path:
+        """Where it writes."""
+        return root / self.game / f"{self.name.partition('/')[2]}-{self.digest[:8]}"
+
+
+def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:
+    """Every run, the most telling first.
+
+    Args:
+        model: Folder or hub id.
+        games: What is played, in this order.
+    """
+    name = Path(model).name
+    runs: list[Run] = []
+    for game_name, game in games.items():
+        warm = warm_start_run(game_name, game, name)
+        downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.minutes[0], name)
+        runs += [warm, *_trained(game_name, game, "starpo_s", warm), downloaded]
+    others = [
+        run
+        for game_name, game in games.items()
+        for algorithm in game.algorithms
+        if algorithm != "starpo_s"
+        for run in _trained(game_name, game, algorithm, warm_start_run(game_name, game, name))
+    ]
+    memory = memory_runs(next(iter(games.values())), name)
+    first = next((at for at, run in enumerate(runs) if run.game == "frozenlake_slippery"), len(runs))
+    return [*runs[:first], *memory, *runs[first:], *others]
+
+
+def warm_start_run(game_name: str, game: Game, model: str) -> Run:
+    """Demonstrations, then evaluations: sampled and greedy."""
+    learn = {"model": MODEL, "env": game.env, "env_kwargs": game.env_kwargs, **game.play, **game.warm_start}
+    steps = (
+        Step("model", "warm-start", {**learn, "seed": 0, "output_dir": f"{HERE}/model"}, "warm_start.json"),
+        _evaluation(game, f"{HERE}/model"),
+        _evaluation(game, f"{HERE}/model", temperature=0.0),
+    )
+    return Run(game_name, "warm_start", None, steps, game.minutes[1] + 2 * game.minutes[0], model)
+
+
+def _trained(game_name: str, game: Game, algorithm: str, warm: Run) -> list[Run]:
+    """Training from the warm start with each of the game's seeds; nothing if the game does not have the algorithm."""
+    if algorithm not in game.algorithms:
+        return []
+    options = {**TRAINING, **game.training, **ALGORITHMS[algorithm], **game.algorithms[algorithm]}
+    minutes = game.minutes[0] + game.minutes[2] * options["max_steps"]
+    minutes += (2 + options["max_steps"] / options["eval_steps"]) * game.minutes[0] * CURVE_EPISODES / EPISODES
+    return [
+        Run(game_name, algorithm, seed, _training(game, options, seed, f"{NEEDED}/model"), minutes, warm.model, warm)
+        for seed in game.seeds
+    ]
+
+
+def _training(game: Game, options: Options, seed: int, model: str) -> tuple[Step, ...]:
+    """Training with a curve on the way, then the evaluation of what came out."""
+    train = {
+        "model": model,
+        "env": game.env,
+        "env_kwargs": game.env_kwargs,
+        **game.play,
+        "eval_episodes": CURVE_EPISODES,
+        "num_eval_seeds": CURVE_EPISODES,
+        "per_device_eval_batch_size": CURVE_EPISODES,
+        "eval_strategy": "steps",
+        "record_rollouts": 5,
+        **options,
+        "seed": seed,
+        "output_dir": f"{HERE}/train",
+    }
+    first, kwargs = next(iter(game.evaluations.values()))
+    if (first, kwargs) != (game.env, game.env_kwargs):
+        train["eval_env_kwargs"] = kwargs
+    return Step("train", "train", train), _evaluation(game, f"{HERE}/train/model")
+
+
+def _evaluation(game: Game, model: str, temperature: float = 1.0) -> Step:
+    """256 held-out start states of every evaluation, with random play and the oracle beside the model."""
+    name = "sampled" if temperature else "greedy"
+    options = {
+        "model": model,
+        "env": [f"{env}:{json.dumps(kwargs)}" for env, kwargs in game.evaluations.values()],
+        **game.play,
+        "episodes": EPISODES,
+        "eval_temperature": temperature,
+        "side_by_side": 64,
+        "output_dir": f"{HERE}/{name}",
+    }
+    return Step(name, "eval", options, evaluations=tuple(game.evaluations))
+
+
+def memory_runs(game: Game, model: str) -> list[Run]:
+    """The peak of two updates of all weights and of LoRA, with gradient checkpointing, a trajectory at a time.
+
+    AdamW makes its moments in the first update; so the second one holds all that training holds.
+    """
+    shared = {
+        "model": MODEL,
+        "env": game.env,
+        "env_kwargs": game.env_kwargs,
+        **game.play,
+        **TRAINING,
+        "algo": "starpo",
+        "beta": 0.0,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 4,
+        "gradient_checkpointing": True,
+        "max_steps": 2,
+        "eval_episodes": 1,
+        "record_rollouts": 0,
+        "monitor": "off",
+        "save_strategy": "no",
+        "seed": 0,
+        "overwrite": True,
+    }
+    kinds = {"all_weights": {"lora_r": 0, "learning_rate": 1e-5}, "lora": {}}
+    runs = []
+    for kind, changes in kinds.items():
+        options = {**shared, **changes, "output_dir": f"{HERE}/train"}
+        runs.append(Run(MEMORY, kind, None, (Step("train", "memory", options),), 4, model))
+    return runs
+
+
+def paper_runs(model: str) -> list[Run]:
+    """RAGEN's scale, on a GPU: from the model as it was downloaded, where the paper begins, and from a warm start."""
+    games = {
+        name: replace(game, play={**game.play, **PAPER_PLAY}, evaluations=dict(game.evaluations), seeds=(0, 1, 2))
+        for name, game in GAMES.items()
+        if name in ("bandit", "frozenlake_slippery", "sokoban")
+    }
+    runs, name = [], Path(model).name
+    for game_name, small in games.items():
+        game = replace(small, play={**small.play, "max_actions_per_turn": min(5, small.play["max_actions"])})
+        warm = warm_start_run(game_name, game, name)
+        runs += [warm, Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), 5, name)]
+        for stage, begin, needs in (("paper", f"{NEEDED}/model", warm), ("paper_as_downloaded", MODEL, None)):
+            for seed in game.seeds:
+                steps = _training(game, PAPER_TRAINING, seed, begin)
+                runs.append(Run(game_name, stage, seed, steps, 200, name, needs))
+    return runs
+
+
+def smoke_runs(model: str) -> list[Run]:
+    """Two updates in two games, a few episodes of everything."""
+    few = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2}
+    small = {**few, "eval_steps": 1, "lora_r": 4, "filter_ratio": 0.5}
+    games = {}
+    changes: dict[str, dict[str, Any]] = {
+        "frozenlake": {"algorithms": {"starpo_s": small}},
+        # The names that are single words of the small tokenizer.
+        "bandit": {
+            "algorithms": {"astar_po": _SMALL_ASTAR},
+            "env_kwargs": {},
+            "evaluations": {name: GAMES["bandit"].evaluations[name] for name in ("Bandit", "BanditRev")},
+        },
+    }
+    for name, changed in changes.items():
+        warm = {**GAMES[name].warm_start, **_SMALL_WARM_START}
+        games[name] = replace(GAMES[name], warm_start=warm, seeds=(0,), **changed)
+    runs = [_few_episodes(run) for run in all_runs(model, games)]
+    return [run for run in runs if run.game != MEMORY or run.stage == "lora"]
+
+
+_SMALL_ASTAR: Options = {
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 1,
+    "num_train_seeds": 16,
+    "reference_samples": 2,
+    "max_reference_samples": 2,
+    "max_steps": 2,
+    "eval_steps": 1,
+    "lora_r": 4,
+}
+_SMALL_WARM_START: Options = {"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0}
+_SMALL_EVALUATIONS = {
+    "episodes": 4,
+    "eval_episodes": 4,
+    "num_eval_seeds": 4,
+    "per_device_eval_batch_size": 4,
+}
+
+
+def _few_episodes(run: Run) -> Run:
+    steps = tuple(
+        replace(step, options={name: _SMALL_EVALUATIONS.get(name, value) for name, value in step.options.items()})
+        for step in run.steps
+    )
+    return replace(run, steps=steps, needs=None if run.needs is None else _few_episodes(run.needs))
+
+
+def arguments(options: Options, folders: Mapping[str, str]) -> list[str]:
+    """Options as a command line; names of folders are replaced."""
+    words: list[str] = []
+    for name, value in options.items():
+        if value == {} or value is None:
+            continue
+        words.append(f"--{name}")
+        for one in value if isinstance(value, list) else [value]:
+            words.append(_placed(one if isinstance(one, str) else json.dumps(one), folders))
+    return words
+
+
+def _placed(text: str, folders: Mapping[str, str]) -> str:
+    for name, folder in folders.items():
+        if text.startswith(name):
+            return folder + text[len(name) :]
+    return text
+
+
+def chosen(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
+    """The runs with these names; a game stands for all of its runs, ``game/stage`` for all of its seeds.
+
+    Raises:
+        ValueError: If a name fits no run.
+    """
+    found: list[Run] = []
+    for name in names:
+        fitting = [run for run in runs if name in (run.name, run.game, run.name.rpartition("-seed")[0])]
+        if not fitting:
+            raise ValueError(f"there is no run {name!r}; --list names all of them")
+        found += [run for run in fitting if run not in found]
+    return found
+
+
+def label(stage: str) -> str:
+    """The name of a stage in tables."""
+    return {"downloaded": "as downloaded", "warm_start": "warm start", **LABELS}.get(stage, stage.replace("_", " "))

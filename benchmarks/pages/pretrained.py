@@ -1,0 +1,187 @@
+"""The tables of a pretrained model's runs: success before and after, costs, memory, what is unfinished, examples.
+
+Runs that are not finished are named, and no figure of theirs is shown.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from pages.markdown import commit, head, row, success, text
+
+_LABELS = {
+    "starpo_s": "StarPO-S, LoRA",
+    "starpo_s_all_weights": "StarPO-S, all weights",
+    "astar_po": "A\\*-PO, LoRA",
+    "paper": "StarPO-S, RAGEN's scale",
+    "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
+}
+_BEFORE = (("downloaded", "sampled"), ("warm_start", "sampled"), ("warm_start", "greedy"))
+_LENGTH = "collapse/thought_tokens"
+_OF_THOUGHTS = {
+    _LENGTH: "tokens",
+    "collapse/distinct_2": "distinct-2",
+    "collapse/thought_names": "name an action",
+    "collapse/thought_followed": "and do it",
+    "collapse/identical_replies": "identical replies",
+    "collapse/mi": "MI with the prompt, nats a token",
+    "entropy": "entropy",
+}
+_UPDATES = 5
+_MOST_TURNS = 3  # of an example
+
+
+def pretrained_tables(content: Mapping[str, Any]) -> str:
+    """All tables and examples of the page."""
+    games = [name for name in content["games"] if _runs(content, name)]
+    lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
+    lines += [*_thoughts(content), *_memory(content), *_unfinished(content), "", *_examples(content, games)]
+    found = content["runs"].values()
+    commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
+    counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
+    foot = (
+        f"{content['model']}. Success on n = {_list(sorted(counts))} held-out start states, the same for all: "
+        f"[95 % interval]. Commits of the runs: {commits}."
+    )
+    return text([*lines, foot])
+
+
+def _list(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values)) or "none"
+
+
+def _runs(content: Mapping[str, Any], game: str, stage: str | None = None) -> list[Mapping[str, Any]]:
+    every = content["runs"].values()
+    return [run for run in every if run["game"] == game and stage in (None, run["stage"])]
+
+
+def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    drawn = [game for game in games if any(run.get("curve") for run in _runs(content, game))]
+    name = "pretrained_paper" if "paper" in {run["stage"] for run in content["runs"].values()} else "pretrained"
+    return [f"![Learning curves: {game}](../../benchmarks/results/{name}_{game}.png)\n" for game in drawn]
+
+
+def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    """A row for each evaluation of each game: baselines, before and after."""
+    stages = [stage for stage in _LABELS if any(_runs(content, game, stage) for game in games)]
+    columns = ["as downloaded", "warm start", "warm start, greedy", *(_LABELS[stage] for stage in stages)]
+    lines = head(["game", "evaluated on", "random", *columns, "oracle"])
+    if not games:
+        return ["No run is finished.", ""]
+    for game in games:
+        for name in _evaluations(content, game):
+            first = next(found for run in _runs(content, game) if (found := _found(run, "sampled", name)))
+            before = [_cell(_runs(content, game, stage), kind, name) for stage, kind in _BEFORE]
+            after = [_cell(_runs(content, game, stage), "sampled", name) for stage in stages]
+            lines.append(row([game, name, success(first["random"]), *before, *after, success(first["oracle"])]))
+    return lines
+
+
+def _evaluations(content: Mapping[str, Any], game: str) -> list[str]:
+    return list(dict.fromkeys(name for run in _runs(content, game) for name in run["evaluations"].get("sampled", {})))
+
+
+def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = run["evaluations"].get(kind, {}).get(name)
+    return found
+
+
+def _cell(runs: Sequence[Mapping[str, Any]], kind: str, name: str) -> str:
+    """The success of each seed; nothing where no run is finished."""
+    return "; ".join(success(found["model"]) for run in runs if (found := _found(run, kind, name)))
+
+
+def _training(content: Mapping[str, Any]) -> list[str]:
+    """What training took, a row a run."""
+    columns = ("run", "began at", "at the end", "intervals", "best on the way", "readable replies")
+    lines = head([*columns, "updates", "trajectories", "minutes"])
+    trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
+    for run in trained:
+        name, found = next(iter(run["evaluations"]["sampled"].items()))
+        after, curve = found["model"], run["curve"]
+        starts = _runs(content, run["game"], "downloaded" if "downloaded" in run["stage"] else "warm_start")
+        began = next((found["model"] for each in starts if (found := _found(each, "sampled", name))), None)
+        cells = [success(began) if began else "", success(after), _apart(began, after) if began else ""]
+        best = f"{max(point['success'] for point in curve):.2f}"
+        ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
+        lines.append(row([run["name"], *cells, best, *ends, f"{run['training']['seconds']['training'] / 60:.0f}"]))
+    return lines if trained else ["No training run is finished."]
+
+
+def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+    if after["success_low"] > before["success_high"]:
+        return f"above, by {after['success'] - before['success']:.2f}"
+    if after["success_high"] < before["success_low"]:
+        return f"below, by {before['success'] - after['success']:.2f}"
+    return "overlap"
+
+
+def _thoughts(content: Mapping[str, Any]) -> list[str]:
+    """Measures of thoughts over the first and over the last updates of each run that has thoughts."""
+    every = content["runs"].values()
+    thinking = [run for run in every if any(_LENGTH in update for update in run.get("updates", ()))]
+    if not thinking:
+        return []
+    lines = head(["thoughts, first to last updates", *_OF_THOUGHTS.values()])
+    for run in thinking:
+        lines.append(row([run["name"], *(_change(run["updates"], name) for name in _OF_THOUGHTS)]))
+    return [*lines, "", f"Means over the first and the last {_UPDATES} updates.", ""]
+
+
+def _change(updates: Sequence[Mapping[str, float]], name: str) -> str:
+    ends = (updates[:_UPDATES], updates[-_UPDATES:])
+    values = [[update[name] for update in end if name in update] for end in ends]
+    return " → ".join(f"{fmean(found):.2f}" if found else "–" for found in values)
+
+
+def _memory(content: Mapping[str, Any]) -> list[str]:
+    """The peak of memory of LoRA and of all weights."""
+    found = {run["stage"]: run for run in content["runs"].values() if "memory" in run}
+    if not found:
+        return []
+    what = "two updates with checkpointing, one trajectory at a time"
+    lines = head([what, "peak MiB", "of which libraries", "on the GPU"])
+    for stage, run in found.items():
+        memory = run["memory"]
+        gpu = f"{memory['gpu_peak_mib']:,.0f}" if "gpu_peak_mib" in memory else ""
+        sizes = [f"{memory['peak_mib']:,.0f}", f"{memory['libraries_mib']:,.0f}", gpu]
+        lines.append(row([{"lora": "LoRA"}.get(stage, "all weights"), *sizes]))
+    if {"lora", "all_weights"} <= found.keys():
+        lora, full = (found[stage]["memory"] for stage in ("lora", "all_weights"))
+        own = [each["peak_mib"] - each["libraries_mib"] for each in (lora, full)]
+        whole = lora["peak_mib"] / full["peak_mib"]
+        lines += ["", f"LoRA takes {whole:.2f} of what all weights take, {own[0] / own[1]:.2f} without the libraries."]
+    return [*lines, ""]
+
+
+def _unfinished(content: Mapping[str, Any]) -> list[str]:
+    """The runs that have no result with the present settings."""
+    names = content["unfinished"]
+    if not names:
+        return ["All runs are finished."]
+    hours = sum(names.values()) / 60
+    listed = ", ".join(f"`{name}`" for name in names)
+    return [f"Not finished, about {hours:.0f} hours on two cores: {listed}."]
+
+
+def _examples(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    """The first trajectory of the first and of the last recorded rollout of one run a game."""
+    lines: list[str] = []
+    for game in games:
+        run = next((each for each in _runs(content, game) if each["evaluations"] and each.get("examples")), None)
+        if run is None:
+            continue
+        for when, label in (("before", "of the first rollout"), ("after", "of the last rollout")):
+            shown = run["examples"][when][0]
+            end = "success" if shown["success"] else "no success"
+            lines += [f"`{run['name']}`, the first trajectory {label} (update {shown['step']}): {end}.", "", "```text"]
+            lines += [*_as_text(shown["turns"]), "```", ""]
+    return lines
+
+
+def _as_text(turns: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Observations and replies, the reply after an arrow."""
+    lines: list[str] = []
+    for turn in turns[:_MOST_TURNS]:
+        lines += [*turn["observation"].splitlines(), *(f"> {line}" for line in turn["reply"].splitlines()), ""]
+    return [line.replace("```", "'''") for line in lines[:-1]]

@@ -1,0 +1,75 @@
+"""Oracles in words: one or two true sentences before an answer, computed from the state.
+
+`explain` is a `functools.singledispatch` function on the type of the unwrapped environment, as `oracles.best_action`
+is: register one for a new environment with ``@explain.register``. What a family says is in its own folder, in a module
+`thoughts`; here is only the register. The rules for all of them:
+
+- Every sentence is true of the state, and says nothing that a player cannot know: no outcomes, no seeds, no values.
+- The thought names the first action of the answer, and as the last action that it names.
+- An action that does not lead on, as demonstrations with noise have them, is tried; nothing praises it.
+- Wording and length differ, and are drawn from a generator.
+
+Left out: thoughts about several actions, and a language model that writes them.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragen_envs.bandit import Bandit
+from ragen_envs.bandit.thoughts import bandit_thought
+from ragen_envs.countdown import Countdown
+from ragen_envs.countdown.thoughts import countdown_thought
+from ragen_envs.frozen_lake import FrozenLake
+from ragen_envs.frozen_lake.thoughts import lake_thought
+from ragen_envs.oracles import NoOracleError, TextGym, best_action
+from ragen_envs.sokoban import Sokoban
+from ragen_envs.sokoban.thoughts import sokoban_thought
+from ragen_envs.turns import AgentTurns
+from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.thoughts import shop_thought, toy_thought
+
+
+@functools.singledispatch
+def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.Generator | None = None) -> str:
+    """One or two true sentences that lead to an answer.
+
+    A function that is registered for a type gets the unwrapped environment, at least one action and a generator.
+
+    Args:
+        env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
+        actions: The actions of the answer; by default the best one, which needs an `AgentTurns`.
+        rng: Source of the wording; by default a state always gets the same words.
+
+    Returns:
+        The thought, for `AgentTurns.format_reply`.
+
+    Raises:
+        NoOracleError: If nothing is registered for the environment.
+        ValueError: If there are no actions.
+
+    Example:
+        >>> import gymnasium
+        >>> turns = AgentTurns(gymnasium.make("ragen/FrozenLake-v0", is_slippery=False))
+        >>> _ = turns.reset(seed=1)
+        >>> explain(turns)
+        'The goal is 1 to the right and 1 down. I get closer with Down.'
+    """
+    if env.unwrapped is env:
+        raise NoOracleError("explain", env)
+    if actions is None:
+        if not isinstance(env, AgentTurns):
+            raise ValueError(f"{env} does not know how many actions are left; give actions, or wrap it in AgentTurns")
+        actions = [best_action(env, env.actions_left)]
+    if not actions:
+        raise ValueError("actions=[] leave nothing to explain; give the actions of the answer")
+    return explain(env.unwrapped, actions, np.random.default_rng(0) if rng is None else rng)
+
+
+explain.register(Bandit, bandit_thought)
+explain.register(Countdown, countdown_thought)
+explain.register(FrozenLake, lake_thought)
+explain.register(Sokoban, sokoban_thought)
+explain.register(ToyShop, toy_thought)
+explain.register(WebShop, shop_thought)

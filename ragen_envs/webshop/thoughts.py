@@ -1,0 +1,208 @@
+"""What a customer thinks before an action in a store: what of the request is matched, and what is missing.
+
+Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows,
+is never named. Left out: descriptions and features, and pages in other modes than text, on which products have no
+title and price here.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from ragen_envs.webshop.env import WebShop
+from ragen_envs.webshop.policies import BUTTONS
+from ragen_envs.webshop.toy_shop import ToyShop
+from ragen_envs.wording import listed, pick
+
+_LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
+_SLOTS = (
+    frozenset({"small", "medium", "large", "xlarge"}),
+    frozenset({"black", "white", "red", "blue", "green", "gray", "yellow", "brown"}),
+    frozenset({"shoe", "clothing", "accessory"}),
+)
+_PLAIN = frozenset(
+    "the and with for from that this are has have you can all find looking need price lower than".split()
+)
+_SEPARATOR = " [SEP] "
+_MOST_WORDS = 4  # of a request in a sentence
+_MOST_LETTERS = 60  # of an action in a sentence
+
+
+def toy_thought(env: ToyShop, actions: Sequence[str], rng: np.random.Generator) -> str:
+    """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
+    request, action = env.session.instruction.lower(), actions[0]
+    verb, _, what = action.partition(":")
+    if verb == "search":
+        return _toy_search(request, what.lower().split(), action, rng)
+    hit = next((hit for hit in env.hits if hit.asin.lower() == what.lower()), None)
+    if hit is None:
+        return f"{_budget(request)}. {pick(rng, 'I try', 'Let me try')} {action}."
+    title = hit.title.lower().split()
+    wanted, has = _words(request), set(title)
+    fits = [word for word in title if word in wanted]
+    faults = [
+        f"{word} is wanted" for slot in _SLOTS for word in sorted(slot & wanted) if word not in has and slot & has
+    ]
+    faults += [] if _is_cheap(hit.price, request) else [f"{hit.price} is too much"]
+    if faults:
+        start = f"{hit.asin} is {listed(title)}" if rng.random() < 0.5 else f"{hit.asin} is not all that is asked for"
+        return f"{start}: {listed(faults)}. {pick(rng, 'I try', 'Let me try')} {action}."
+    told = pick(
+        rng,
+        f"{hit.asin} is {listed(fits)}, as asked, and costs {hit.price}",
+        f"The request asks for {listed(fits)}, and {hit.asin} is that for {hit.price}",
+        f"{hit.asin} matches {listed(fits)}, and {hit.price} is not too much",
+    )
+    return f"{told}{pick(rng, '. So', ', so I do', '. My choice is', '. I answer')} {action}."
+
+
+def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.Generator) -> str:
+    asked, added = _split(words, request)
+    if added:
+        start = (
+            f"The request says {listed(asked)}, but not {listed(added)}" if asked else f"{listed(added)}: not asked for"
+        )
+        return f"{start[0].upper()}{start[1:]}. {pick(rng, 'I try', 'Let me try')} {action}."
+    start = pick(
+        rng,
+        f"The request asks for {listed(asked)}",
+        f"Wanted: {listed(asked)}",
+        f"{_budget(request)}, and I look for {listed(asked)}",
+        f"Among other things the request says {listed(asked)}",
+    )
+    return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
+
+
+def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator) -> str:
+    """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
+    request, action = env.session.instruction.lower(), actions[0]
+    verb, _, label = action.removesuffix("]").lower().partition("[")
+    if verb == "search":
+        return _shop_search(request, label, action, rng)
+    if label == "buy now" or (verb == "buy" and "buy now" in _labels(env)):
+        return f"{_options(env, request, rng)} {action}."
+    if label in _labels(env) and "buy now" in _labels(env) and label not in BUTTONS:
+        if _names(request, label):
+            told = (
+                f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
+            )
+            return f"{told[0].upper()}{told[1:]}{pick(rng, '. So', ', so I do', '. I choose', ', hence')} {action}."
+        return f"The request does not name {label}. {pick(rng, 'I try', 'Let me try')} {action}."
+    product = _product(env, label)
+    if product is not None:
+        return f"{_about(product, request, rng)} {action}."
+    goes = {"next >": "see more with", "< prev": "go back with", "back to search": "go back with"}
+    return f"{_budget(request)}. I {goes.get(label, 'look with')} {action}."
+
+
+def _shop_search(request: str, query: str, action: str, rng: np.random.Generator) -> str:
+    asked = [
+        word for word in _split(re.findall(r"[\w.-]*\w", query), request)[0] if len(word) > 2 and word not in _PLAIN
+    ]
+    asked = list(dict.fromkeys(asked))[:_MOST_WORDS]
+    named = action if len(action) <= _MOST_LETTERS else "search"
+    if not asked:
+        return f"{_budget(request)}. I try {named}."
+    start = pick(rng, "The request names", "Wanted, among other things:", "From the request I take", "I look for")
+    return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} {named}."
+
+
+def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:
+    """What has been chosen on a product's page, and what is still missing."""
+    if _SEPARATOR not in env.session.answer.observation:  # another mode, in which options are not read here
+        return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"
+    groups = _option_groups(env)
+    chosen = _chosen(env, groups)
+    missing = [label for label in groups if _names(request, label) and label not in chosen]
+    if missing:
+        return f"The request names {listed(missing[:2])}, which I have not chosen. {pick(rng, 'I try', 'Let me try')}"
+    asked = [label for label in chosen if _names(request, label)]
+    if asked:
+        told = pick(rng, f"I have chosen {listed(asked)}", f"{listed(asked)}: chosen, as the request says")
+        return f"{told[0].upper()}{told[1:]}. {pick(rng, 'Now', 'So', 'I end with', 'What is left is')}"
+    if not groups:
+        return pick(rng, "I see nothing to choose here. So", "I see no options, so I do")
+    return f"The request names none of the options of this page. {pick(rng, 'So', 'I do')}"
+
+
+def _option_groups(env: WebShop) -> dict[str, str]:
+    """The values that a product's page offers in text mode, each with the name of its option."""
+    groups, name = {}, ""
+    for text in env.session.answer.observation.split(_SEPARATOR):
+        if text.lower() in BUTTONS or text.lower() not in _labels(env):
+            name = text.lower()
+        else:
+            groups[text.lower()] = name
+    return groups
+
+
+def _chosen(env: WebShop, groups: Mapping[str, str]) -> list[str]:
+    """The values that are chosen now: the last one of each option that was clicked since the page was opened."""
+    last: dict[str, str] = {}
+    for action in reversed(env.session.played):
+        label = action.lower().removeprefix("click[").removesuffix("]")
+        if label in groups:
+            last.setdefault(groups[label], label)
+        elif label not in BUTTONS:
+            break
+    return list(reversed(last.values()))
+
+
+def _product(env: WebShop, label: str) -> tuple[str, str, str] | None:
+    """Identifier, title and price of a product on a page of results in text mode."""
+    texts = env.session.answer.observation.split(_SEPARATOR)
+    places = [at for at, text in enumerate(texts[:-2]) if text.lower() == label and texts[at + 2].startswith("$")]
+    return (texts[places[0]], texts[places[0] + 1], texts[places[0] + 2]) if places else None
+
+
+def _about(product: tuple[str, str, str], request: str, rng: np.random.Generator) -> str:
+    """What a result has of the request."""
+    asin, title, price = product
+    words = [word for word in dict.fromkeys(re.findall(r"\w+", title.lower())) if len(word) > 2 and word not in _PLAIN]
+    asked = _split(words, request)[0][:_MOST_WORDS]
+    has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
+    if not _is_cheap(price, request):
+        return f"{asin} {has}, but {price} is too much. {pick(rng, 'I try', 'Let me try')}"
+    told = pick(rng, f"{asin} {has} and costs {price}", f"{asin} costs {price} and {has}", f"{asin} {has}")
+    return f"{told}{pick(rng, '. So', ', so I do', '. I look at it with')}" if asked else f"{told}. I try"
+
+
+def _labels(env: WebShop) -> tuple[str, ...]:
+    return env.session.answer.available_actions.clickables
+
+
+def _words(request: str) -> set[str]:
+    """What is asked for, without the highest price."""
+    return set(re.findall(r"[\w.-]*\w", _LIMIT.sub("", request)))
+
+
+def _split(words: Iterable[str], request: str) -> tuple[list[str], list[str]]:
+    """The words that a request has, also in the plural, and the others."""
+    wanted = _words(request)
+    asked: list[str] = []
+    added: list[str] = []
+    for word in words:
+        (asked if word in wanted or f"{word}s" in wanted else added).append(word)
+    return asked, added
+
+
+def _names(request: str, value: str) -> bool:
+    """Whether a request has an option's value as whole words; "10" is not in "10.5", nor "large" in "x-large"."""
+    return re.search(rf"(?<![\w.-]){re.escape(value)}(?!\w|-\w|\.\d)", request) is not None
+
+
+def _limit(request: str) -> float:
+    """The highest price; infinite if the request names none."""
+    found = _LIMIT.search(request)
+    return float(found[1]) if found else float("inf")
+
+
+def _budget(request: str) -> str:
+    limit = _limit(request)
+    return "No highest price is named" if limit == float("inf") else f"The price must be below {limit:.2f} dollars"
+
+
+def _is_cheap(price: str, request: str) -> bool:
+    """Whether a price as shown, or the lowest one of a range, is below the limit."""
+    return float(price.split()[0].removeprefix("$").replace(",", "")) < _limit(request)

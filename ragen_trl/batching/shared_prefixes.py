@@ -1,0 +1,300 @@
+"""One forward pass over many rows, in which tokens that rows begin with in common are computed once.
+
+The rows of a group share their first prompt, all rows of an environment share the instruction, and replies often begin
+alike. `share_prefixes` stores rows as a prefix tree: a token that several rows share, with everything before it, has
+one place. The places are in the order of a depth-first walk, so that two numbers tell what is read at a place, its
+ancestors: place k is visible from place q if k ≤ q ≤ ``last[k]``, where ``last[k]`` is the last place of the subtree of
+k. Each place keeps the position that its token has in its rows. So the model computes for every row what it computes
+for the row alone, up to rounding, and gradients add up over the rows that share a place.
+
+There is no padding between rows. Attention computes all pairs of places and masks them, so that a long tree costs more
+than it saves: rows are cut into several trees of similar length where that is cheaper (`_cheapest_trees`).
+
+The language-model head reads only the places that predict a token whose log-probability is asked for. (TRL's head
+computes all places on a CPU.) The other tokens get 0.
+
+What a model must be able to do is what the sampler asks of it, too (`policies/model_support.py`): take a mask of
+(N, 1, L, L) and the position of each token. Left out: block masks of FlexAttention, which would not compute the pairs
+that the mask removes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ragen_trl.policies.model_support import mask_for
+
+# Attention over L places costs as much as L · ATTENTION_COST / hidden size passes over the weights of the same layer:
+# counted operations would give 1/6, but masked attention reaches about a third of the speed of matrix products.
+ATTENTION_COST = 0.5
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """B rows of S columns, stored as N trees of at most L places.
+
+    Attributes:
+        ids: (N, L) token ids; 0 at padding after a tree's end.
+        positions: (N, L) the position of each token in its rows.
+        last: (N, L) the last place of each place's subtree; a place of padding has only itself.
+        predictors: (K,) places, as indices of N · L, whose next token is scored.
+        labels: (K,) these next tokens; the K pairs are different.
+        index: (B, S) which of the K pairs scores a token; K where it is not scored.
+        places: Number of places without padding.
+        tokens: Number of tokens that would be stored if no row shared any.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    last: torch.Tensor
+    predictors: torch.Tensor
+    labels: torch.Tensor
+    index: torch.Tensor
+    places: int
+    tokens: int
+
+    @property
+    def visible(self) -> torch.Tensor:
+        """(N, 1, L, L) bool: whether the place of the last axis is read at the place of the one before it."""
+        place = torch.arange(self.ids.shape[1], device=self.ids.device)
+        upto = place <= place[:, None]  # (L, L): k ≤ q
+        return (upto & (place[:, None] <= self.last[:, None, :]))[:, None]
+
+    def unpacked(self, values: torch.Tensor) -> torch.Tensor:
+        """(B, S) the values of (K,) pairs at the tokens that they score; 0 elsewhere."""
+        return torch.cat([values, values.new_zeros(1)])[self.index]
+
+
+class _Tree(NamedTuple):
+    """One prefix tree of neighbouring sorted rows."""
+
+    ids: NDArray[np.int64]  # (places,)
+    positions: NDArray[np.int64]
+    last: NDArray[np.int64]
+    paths: list[NDArray[np.int64]]  # the places of each row's tokens
+
+
+def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Tensor, hidden_size: int) -> PackedRows:
+    """Store rows as prefix trees.
+
+    Args:
+        ids: (B, S) token ids, padded on either side.
+        attention: (B, S), 0 at padding.
+        scored: (B, S), whether a token's log-probability is asked for; the first of a row has none. A row is stored up
+            to the token before its last scored one, and a row without any is not stored.
+        hidden_size: Of the model; decides how many trees are made.
+    """
+    tokens, used, wanted = (tensor.cpu().numpy() for tensor in (ids, attention.bool(), scored.bool()))
+    columns = [np.flatnonzero(row) for row in used]  # the columns of a row's tokens
+    asked = [np.flatnonzero(row[places][1:]) + 1 for row, places in zip(wanted, columns, strict=True)]  # among these
+    texts = [
+        row[places[: which[-1]]] if len(which) else row[:0]
+        for row, places, which in zip(tokens, columns, asked, strict=True)
+    ]
+    order = [row for row in _sorted(texts) if len(texts[row])]
+    if not order:  # filler: any one token makes a graph whose gradients are 0
+        return _of_filler(ids)
+    sorted_texts = [texts[row] for row in order]
+    trees = [_tree(sorted_texts[span.start : span.stop]) for span in _cheapest_trees(sorted_texts, hidden_size)]
+    longest = max(len(tree.ids) for tree in trees)
+    paths = [
+        path + number * longest for number, tree in enumerate(trees) for path in tree.paths
+    ]  # of sorted rows, as indices of N · L
+    before = np.concatenate([path[asked[row] - 1] for row, path in zip(order, paths, strict=True)])
+    after = np.concatenate([tokens[row, columns[row][asked[row]]] for row in order])
+    pairs, inverse = np.unique(np.stack([before, after]), axis=1, return_inverse=True)
+    index = np.full(tokens.shape, pairs.shape[1])
+    rows = np.concatenate([np.full(len(asked[row]), row) for row in order])
+    index[rows, np.concatenate([columns[row][asked[row]] for row in order])] = inverse
+    of_padding = np.tile(np.arange(longest), (len(trees), 1))
+    return PackedRows(
+        ids=_stacked([tree.ids for tree in trees], np.zeros_like(of_padding), ids.device),
+        positions=_stacked([tree.positions for tree in trees], np.zeros_like(of_padding), ids.device),
+        last=_stacked([tree.last for tree in trees], of_padding, ids.device),
+        predictors=torch.from_numpy(pairs[0]).to(ids.device),
+        labels=torch.from_numpy(pairs[1]).to(ids.device),
+        index=torch.from_numpy(index).to(ids.device),
+        places=sum(len(tree.ids) for tree in trees),
+        tokens=sum(len(text) for text in texts),
+    )
+
+
+def prefix_order(ids: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
+    """(B,) row indices, so ordered that every row is next to the one with which it has the longest common beginning.
+
+    Args:
+        ids: (B, S) token ids.
+        attention: (B, S), 0 at padding; rows of padding alone come first.
+
+    Example:
+        >>> rows = torch.tensor([[5, 1, 0], [7, 0, 0], [5, 0, 0], [5, 1, 2]])
+        >>> prefix_order(rows, rows != 0).tolist()
+        [2, 0, 3, 1]
+    """
+    rows, used = ids.cpu().numpy(), attention.bool().cpu().numpy()
+    return torch.tensor(_sorted([row[places] for row, places in zip(rows, used, strict=True)]), device=ids.device)
+
+
+def _sorted(rows: Sequence[NDArray[np.int64]]) -> list[int]:
+    lists = [row.tolist() for row in rows]
+    return sorted(range(len(lists)), key=lists.__getitem__)
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Number of tokens with which both rows begin."""
+    length = min(len(one), len(other))
+    differs = np.flatnonzero(one[:length] != other[:length])
+    return int(differs[0]) if len(differs) else length
+
+
+def _cheapest_trees(rows: Sequence[NDArray[np.int64]], hidden_size: int) -> list[range]:
+    """How sorted rows are cut into trees of neighbours, which are padded to the longest.
+
+    For every number of rows that the first tree may have, the others are filled up to its length.
+    """
+    lengths = [len(row) for row in rows]
+    own = [0, *(length - _common(*pair) for length, pair in zip(lengths[1:], _pairs(rows), strict=True))]
+    best, cheapest = [range(len(rows))], np.inf
+    limit = 0
+    for first, length in enumerate(lengths):
+        limit = limit + own[first] if first else length
+        spans = _filled(lengths, own, max(limit, *lengths))
+        longest = max(lengths[span.start] + sum(own[span.start + 1 : span.stop]) for span in spans)
+        cost = len(spans) * longest * (1 + ATTENTION_COST * longest / hidden_size)
+        if cost < cheapest:
+            best, cheapest = spans, cost
+    return best
+
+
+def _pairs(rows: Sequence[NDArray[np.int64]]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    return zip(rows, rows[1:], strict=False)
+
+
+def _filled(lengths: Sequence[int], own: Sequence[int], limit: int) -> list[range]:
+    """Trees of neighbours with at most ``limit`` places each."""
+    cuts, places = [0], lengths[0]
+    for row in range(1, len(lengths)):
+        if places + own[row] > limit:
+            cuts.append(row)
+            places = lengths[row]
+        else:
+            places += own[row]
+    return [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(lengths)], strict=True)]
+
+
+def _tree(rows: Sequence[NDArray[np.int64]]) -> _Tree:
+    """The prefix tree of sorted rows, in the order of a depth-first walk."""
+    shared = [0, *(_common(*pair) for pair in _pairs(rows))]
+    starts = np.cumsum([0, *(len(row) - common for row, common in zip(rows, shared, strict=True))])
+    paths: list[NDArray[np.int64]] = []
+    for row, common, start in zip(rows, shared, starts, strict=False):
+        path = np.arange(start - common, start - common + len(row))
+        if common:
+            path[:common] = paths[-1][:common]
+        paths.append(path)
+    # A subtree ends before the next row that leaves the path at or above its depth.
+    last = np.empty(starts[-1], dtype=np.int64)
+    end = np.full(max(len(row) for row in rows), starts[-1] - 1)  # for each depth
+    for row, common, start in zip(reversed(rows), reversed(shared), reversed(starts[:-1]), strict=True):
+        last[start : start + len(row) - common] = end[common : len(row)]
+        end[common:] = start - 1
+    return _Tree(
+        ids=np.concatenate([row[common:] for row, common in zip(rows, shared, strict=True)]),
+        positions=np.concatenate([np.arange(common, len(row)) for row, common in zip(rows, shared, strict=True)]),
+        last=last,
+        paths=paths,
+    )
+
+
+def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], device: torch.device) -> torch.Tensor:
+    for row, value in zip(filler, values, strict=True):
+        row[: len(value)] = value
+    return torch.from_numpy(filler).to(device)
+
+
+def _of_filler(ids: torch.Tensor) -> PackedRows:
+    zero = ids.new_zeros((1, 1))
+    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), places=0, tokens=0)
+
+
+class PackedScores(NamedTuple):
+    """What TRL reads of the output of a model with its fused head, (B, S - 1): column t is about token t + 1.
+
+    Attributes:
+        log_probs: Log-probabilities in nats, 0 at tokens that are not scored.
+        entropy: Entropies in nats, or ``None`` if the head does not compute them.
+        is_top1: Whether the token is the most probable one, or ``None``.
+        label_mask: Whether a token is scored.
+        aux_loss: Always ``None``: a mixture of experts with a load-balancing loss is not packed.
+    """
+
+    log_probs: torch.Tensor
+    entropy: torch.Tensor | None
+    is_top1: torch.Tensor | None
+    label_mask: torch.Tensor
+    aux_loss: None = None
+
+
+class PackedModel:
+    """A model to call instead of one with TRL's fused head, which packs the rows that it is given.
+
+    Args:
+        model: What is called, perhaps wrapped by a launcher.
+        base: The same without wrappers and adapters.
+        sampled: (B, S) tokens to score among those with a label; unset: all of them.
+    """
+
+    def __init__(self, model: Callable[..., Any], base: Any, sampled: torch.Tensor | None = None) -> None:
+        self._model, self._base, self._sampled = model, base, sampled
+
+    def __call__(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor, **options: Any
+    ) -> PackedScores:
+        """Score the tokens that have a label other than -100.
+
+        Args:
+            input_ids: (B, S), padded on either side.
+            attention_mask: (B, S), 0 at padding.
+            labels: (B, S) the token ids, or -100.
+            options: What else the model is called with.
+        """
+        scored = labels != -100
+        scored[:, 0] = False
+        if self._sampled is not None:
+            scored &= self._sampled.bool()
+        config = self._base.config.get_text_config()
+        rows = share_prefixes(input_ids, attention_mask, scored, config.hidden_size)
+        with _only_predictors(self._base.base_model, rows.predictors):
+            found = self._model(
+                input_ids=rows.ids,
+                attention_mask=mask_for(self._base, rows.visible),
+                position_ids=rows.positions,
+                shift_labels=rows.labels[None],
+                **options,
+            )
+        log_probs, entropy, is_top1 = (
+            None if value is None else rows.unpacked(value[0])[:, 1:]
+            for value in (found.log_probs, found.entropy, found.is_top1)
+        )
+        return PackedScores(log_probs, entropy, is_top1, scored[:, 1:])
+
+
+@contextmanager
+def _only_predictors(backbone: nn.Module, predictors: torch.Tensor) -> Iterator[None]:
+    """The backbone's last hidden states, (1, K, H), are those of these places only, so that the head reads no other."""
+
+    def choose(module: nn.Module, inputs: Any, output: Any) -> Any:
+        output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[predictors][None]
+        return output
+
+    handle = backbone.register_forward_hook(choose)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,62 @@
+"""Replies of demonstrations with the oracle's thought before the answer, so that a warm start teaches reasoning too.
+
+Left out: thoughts of a language model. Those are in episodes that such a model has played (``demonstrations.py``).
+"""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragen_envs import AgentTurns, NoOracleError, explain
+from ragen_trl.rollout.chat import Chat
+
+logger = logging.getLogger(__name__)
+
+
+class Explained:
+    """Writes replies. Where they have thoughts, each has that of `ragen_envs.explain`.
+
+    A thought stays empty in an environment that explains nothing, and in a reply that would be too long with it: the
+    model that learns could not finish such a reply. Each of the two is logged once.
+
+    Args:
+        chat: The chat of the model that will learn.
+        max_reply_length: The most tokens of a reply, as a rollout counts them.
+    """
+
+    def __init__(self, chat: Chat, max_reply_length: int) -> None:
+        self._chat = chat
+        self._max_reply_length = max_reply_length
+        self._logged: set[str] = set()
+
+    def __call__(self, turns: AgentTurns, actions: Sequence[str], random: np.random.Generator) -> str:
+        """The reply with these actions. Its wording is drawn apart, so that `random` draws the same actions as before.
+
+        Args:
+            turns: The environment before the reply.
+            actions: At least one action.
+            random: Gives the generator of the wording.
+        """
+        without = turns.format_reply(actions)
+        if not turns.reply_format.think:
+            return without
+        try:
+            reply = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))
+        except NoOracleError as error:
+            self._log_once("none", f"demonstrations have empty thoughts: {error}")
+            return without
+        length = len(self._chat.encode_reply(reply))
+        if length > self._max_reply_length:
+            self._log_once(
+                "long",
+                f"a demonstration leaves its thought empty where its reply would be over max_reply_length="
+                f"{self._max_reply_length} tokens (one has {length}); give a larger one to teach thoughts",
+            )
+            return without
+        return reply
+
+    def _log_once(self, about: str, message: str) -> None:
+        if about not in self._logged:
+            self._logged.add(about)
+            logger.warning(message)

@@ -1,0 +1,175 @@
+"""TRL's log-probabilities of completion tokens, with rows packed after their common beginnings, for every algorithm.
+
+What TRL 1.16 does, each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` or
+``test_trl_adapter.py``:
+
+- ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout; it only calls the
+  model, once, with ``input_ids``, ``attention_mask``, ``labels`` and ``fused_lm_head=True``, and reads ``log_probs``,
+  ``entropy`` and ``aux_loss`` of what it returns;
+- with ``shift_labels`` instead of ``labels`` the fused head scores every hidden state that the backbone returns;
+- the KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+from trl import GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from ragen_trl.batching.micro_batches import score_in_passes
+from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
+from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, unwrapped, with_positions
+from ragen_trl.trainers.loss_inputs import LossInputs
+
+logger = logging.getLogger(__name__)
+
+
+class Scores(NamedTuple):
+    """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats."""
+
+    logprobs: torch.Tensor
+    entropies: torch.Tensor | None
+
+
+class TRLScoring(GRPOTrainer):  # type: ignore[misc]
+    """TRL's ``GRPOTrainer`` with public names for scoring.
+
+    Args:
+        options: Arguments of ``GRPOTrainer``.
+
+    Attributes:
+        shares_prefixes: Whether rows are packed after their common beginnings. Where a model or its attention cannot,
+            the log says why.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._recordings: list[list[Scores]] = []
+        self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
+        self._postpones_scores = False  # while TRL builds a training batch
+        super().__init__(**options)
+        self.shares_prefixes = self._can_share_prefixes()
+
+    def _can_share_prefixes(self) -> bool:
+        """Whether rows are packed after their common beginnings; why not, is logged."""
+        try:
+            check_supported(self.accelerator.unwrap_model(self.model, keep_torch_compile=False))
+        except UnsupportedModelError as error:
+            logger.info("rows are not packed after their common beginnings: %s", error)
+            return False
+        if self.args.torch_compile:
+            logger.info("rows are not packed after their common beginnings: torch_compile fixes what the head reads")
+        return not self.args.torch_compile
+
+    def packed_rows(self, inputs: dict[str, Any]) -> PackedRows:
+        """How the rows of a micro-batch are packed after their common beginnings."""
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        sampled = inputs["completion_mask"] * inputs["tool_mask"]
+        scored = torch.cat([torch.zeros_like(inputs["prompt_mask"]), sampled], dim=1)
+        return share_prefixes(ids, attention, scored, self.model.config.get_text_config().hidden_size)
+
+    @contextmanager
+    def recorded_scores(self) -> Iterator[list[Scores]]:
+        """All scores of models in this block, in order, whether TRL's loss or `score` asks; complete at its end."""
+        recording: list[Scores] = []
+        self._recordings.append(recording)
+        try:
+            yield recording
+        finally:
+            self._recordings.remove(recording)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> Any:
+        if self._postpones_scores:
+            return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
+        sampled = None if self._loss_inputs is None else self._loss_inputs.sampled
+        result = self._score_rows(model, input_ids, attention_mask, logits_to_keep, sampled, batch_size, **options)
+        return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])
+
+    def _score_rows(
+        self,
+        model: Any,
+        ids: torch.Tensor,
+        attention: torch.Tensor,
+        width: int,
+        sampled: torch.Tensor | None,
+        batch_size: int | None,
+        **options: Any,
+    ) -> Any:
+        """TRL's scores of the last ``width`` columns: (B, T) log-probabilities and entropies, and a router's loss.
+
+        Rows are packed after their common beginnings where the model allows it; then only the (B, T) ``sampled`` tokens
+        are scored.
+        """
+        trl_score = super()._get_per_token_logps_and_entropies
+        base = unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False))
+        shares = self.shares_prefixes and not options.get("compute_aux_loss")
+        asked = attention.clone()
+        if sampled is not None:
+            asked[:, -width:] *= sampled
+
+        def score(rows: Any, columns: slice, kept: int) -> Any:
+            part = attention[rows, columns]
+            call = PackedModel(model, base, asked[rows, columns]) if shares else with_positions(model, base, part)
+            logprobs, entropies, router_loss = trl_score(call, ids[rows, columns], part, kept, **options)
+            others = asked[rows, columns][:, -kept:] == 0
+            entropies = None if entropies is None else entropies.masked_fill(others, 0.0)
+            return logprobs.masked_fill(others, 0.0), entropies, router_loss
+
+        if batch_size is None or batch_size >= len(ids):
+            result = score(slice(None), slice(None), width)
+        else:  # a whole rollout, which needs no mixture-of-experts loss
+            order = prefix_order(ids, attention) if shares else torch.argsort(attention.sum(dim=1), stable=True)
+            result = (*score_in_passes(lambda *part: score(*part)[:2], attention, width, order.split(batch_size)), None)
+        for recording in self._recordings:
+            recording.append(Scores(result[0].detach(), result[1]))
+        return result
+
+    def score(
+        self, model: PreTrainedModel, inputs: dict[str, Any], batch_size: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies (nats) of the completion tokens, both (B, T), for your own losses.
+
+        They are 0 at tokens that the policy did not sample, since these are not computed where rows share prefixes.
+        Score the policy last in a micro-batch: the logged values come from the last call.
+
+        Args:
+            model: The policy, or the policy as its reference.
+            inputs: TRL's tensors of a micro-batch, or of a whole rollout.
+            batch_size: Rows in one forward pass; unset: all.
+        """
+        scores = self._scored(model, inputs, batch_size, compute_entropy=True)
+        assert scores.entropies is not None
+        return scores.logprobs, scores.entropies
+
+    def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
+        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term.
+
+        Args:
+            inputs: TRL's tensors of a whole rollout.
+            batch_size: Rows in one forward pass.
+        """
+        if self.ref_model is not None:  # TRL gives it a head without entropies
+            return self._scored(self.ref_model, inputs, batch_size, compute_entropy=False).logprobs
+        policy = self.accelerator.unwrap_model(self.model)
+        with use_adapter(policy, adapter_name="ref" if "ref" in policy.peft_config else None):
+            return self._scored(self.model, inputs, batch_size, compute_entropy=False).logprobs
+
+    def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Scores:
+        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        width = inputs["completion_ids"].shape[1]
+        sampled = inputs.get("tool_mask")
+        scored = self._score_rows(model, ids, attention, width, sampled, batch_size, compute_entropy=compute_entropy)
+        return Scores(scored[0], scored[1])

@@ -1,0 +1,39 @@
+"""TRL's ``SFTTrainer`` with rows packed after their common beginnings, for the warm start.
+
+All demonstrations of an environment begin with its instruction, and only replies are learnt: so most of what TRL would
+compute is the same in every row, or its log-probability is not asked for. What TRL 1.16 does, held by
+``tests/ragen_trl/imitation/test_fine_tuning.py``: ``compute_loss`` only calls the model that it is given, once, with
+``input_ids``, ``attention_mask``, ``labels``, ``use_cache`` and ``fused_lm_head=True``, and reads ``log_probs``,
+``entropy``, ``is_top1`` and ``label_mask`` of what it returns.
+"""
+
+from typing import Any
+
+import torch
+from trl import SFTTrainer
+
+from ragen_trl.batching.shared_prefixes import PackedModel
+from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, unwrapped
+
+
+class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
+    """TRL's ``SFTTrainer``; a model that cannot be packed is trained as TRL does.
+
+    Args:
+        options: Arguments of ``SFTTrainer``.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        try:
+            check_supported(self.model)
+            self._packs = not (self.args.torch_compile or self.aux_loss_enabled)
+        except UnsupportedModelError:
+            self._packs = False
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
+        """As in TRL."""
+        if self._packs:
+            model = PackedModel(model, unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False)))
+        loss: torch.Tensor = super().compute_loss(model, inputs, *args, **options)
+        return loss

@@ -1,0 +1,342 @@
+"""The runs of a pretrained model: their settings, how they go on after a kill, what is kept, and the page."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import model_sizes
+import pretrained
+import pytest
+from agents import carry_out as carrying
+from agents import results, runs
+from agents.games import GAMES
+from pages.pretrained import pretrained_tables
+
+from ragen_trl.cli.eval_plan import read_plan
+from ragen_trl.cli.options import parse
+from ragen_trl.cli.training_run import ModelArguments, RunArguments, check
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
+
+MODEL = "models/SmolLM2-135M-Instruct"
+EVERY = [*runs.all_runs(MODEL), *runs.paper_runs(MODEL)]
+BY_NAME = {run.name: run for run in runs.all_runs(MODEL)}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(pretrained.tiny_model(tmp_path_factory.mktemp("model") / "tiny"))
+
+
+def test_every_command_is_one_that_the_package_takes(tiny: str, tmp_path: Path) -> None:
+    first = [run for run in EVERY if run.seed in (None, 0)]
+    folders = {runs.MODEL: tiny, runs.HERE: str(tmp_path), runs.NEEDED: str(tmp_path)}
+    for run in first:
+        for step in run.steps:
+            asked = {**step.options, "model": tiny}
+            words = runs.arguments(asked, folders)
+            if step.command == "eval":
+                plan = read_plan({}, words)
+                assert len(plan.tasks) == len(step.evaluations) == len(asked["env"]), run.name
+            elif step.command == "warm-start":
+                parse("warm-start", {}, words, ModelArguments, WarmStartConfig)
+            else:
+                (wanted, _, args), _ = parse("train", {}, words, RunArguments, WarmStartConfig)
+                check(wanted, args)
+                assert args.max_steps == (200 if run.stage.startswith("paper") else asked["max_steps"])
+                assert asked["output_dir"] == f"{runs.HERE}/train"
+
+
+def test_a_game_plays_the_same_in_all_stages() -> None:
+    for game_name, game in GAMES.items():
+        steps = [step for run in BY_NAME.values() if run.game == game_name for step in run.steps]
+        for step in steps:
+            assert {name: step.options[name] for name in game.play} == game.play
+        evaluated = [step.options for step in steps if step.command == "eval"]
+        assert {options["episodes"] for options in evaluated} == {256}
+        assert len({json.dumps(options["env"]) for options in evaluated}) == 1
+        assert next(iter(game.evaluations.values()))[0] == game.env
+
+
+def test_seeds_are_three_for_bandits_and_lakes() -> None:
+    seeds = {name: len(game.seeds) for name, game in GAMES.items()}
+    assert {count for name, count in seeds.items() if name.startswith(("bandit", "frozenlake"))} == {3}
+    assert {name for name, count in seeds.items() if count == 1} >= {"toyshop", "countdown", "sokoban"}
+
+
+def test_paper_runs_have_the_papers_scale() -> None:
+    trained = [run for run in runs.paper_runs("Qwen/Qwen2.5-0.5B-Instruct") if run.seed is not None]
+    assert {run.game for run in trained} == {"bandit", "frozenlake_slippery", "sokoban"}
+    assert {run.seed for run in trained} == {0, 1, 2}
+    assert {run.steps[0].options["preset"] for run in trained} == {"starpo-s"}
+    assert all("per_device_train_batch_size" not in run.steps[0].options for run in trained)  # the preset's 8 · 16
+    assert all(run.steps[0].options["think"] for run in trained)
+
+
+def test_a_changed_number_moves_the_runs_that_depend_on_it_and_no_other() -> None:
+    def digests(**changes: Any) -> dict[str, str]:
+        games = {**GAMES, "frozenlake": replace(GAMES["frozenlake"], **changes)}
+        return {run.name: run.digest for run in runs.all_runs(MODEL, games)}
+
+    def changed(**changes: Any) -> set[str]:
+        return {name for name, one in digests(**changes).items() if one != BY_NAME[name].digest}
+
+    warm = {**GAMES["frozenlake"].warm_start, "demonstrations": 300}
+    trained = {name for name in BY_NAME if name.startswith("frozenlake/") and "-seed" in name}
+    assert changed() == set()
+    assert changed(warm_start=warm) == {"frozenlake/warm_start", *trained}
+    assert changed(training={"max_steps": 7}) == trained
+    assert {run.digest for run in runs.all_runs("another/model")}.isdisjoint(run.digest for run in BY_NAME.values())
+
+
+def test_names_choose_runs() -> None:
+    every = list(BY_NAME.values())
+    names = [run.name for run in runs.chosen(every, ["bandit/starpo_s", "frozenlake/warm_start"])]
+    assert names == [*(f"bandit/starpo_s-seed{seed}" for seed in range(3)), "frozenlake/warm_start"]
+    assert {run.game for run in runs.chosen(every, ["sokoban"])} == {"sokoban"}
+    with pytest.raises(ValueError, match="there is no run 'sokobann'"):
+        runs.chosen(every, ["sokobann"])
+
+
+def run_of(*writes: str) -> runs.Run:
+    steps = tuple(runs.Step(name, "eval", {"output_dir": f"{runs.HERE}/{name}"}) for name in writes)
+    return runs.Run("game", "stage", 0, steps, 1, "model")
+
+
+class Fake:
+    """Does a command by writing its result, and stops like a killed process where it is told to."""
+
+    def __init__(self, stop_at: str = "") -> None:
+        self.done: list[str] = []
+        self._stop_at = stop_at
+
+    def __call__(self, words: Sequence[str], log: IO[str]) -> int:
+        folder = Path(words[words.index("--output_dir") + 1])
+        self.done.append(folder.name)
+        if folder.name == self._stop_at:
+            raise KeyboardInterrupt
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({"environments": {}}))
+        return 0
+
+
+def test_a_run_goes_on_after_the_last_step_that_was_finished(tmp_path: Path) -> None:
+    run, killed, again = run_of("first", "second", "third"), Fake(stop_at="second"), Fake()
+    with pytest.raises(KeyboardInterrupt):
+        carrying.carry_out(run, tmp_path, MODEL, killed)
+    assert (killed.done, carrying.state(run, tmp_path)) == (["first", "second"], "begun, done: first")
+    result = carrying.carry_out(run, tmp_path, MODEL, again)
+    assert again.done == ["second", "third"]
+    assert (result["name"], carrying.state(run, tmp_path)) == ("game/stage-seed0", "finished")
+    assert carrying.carry_out(run, tmp_path, MODEL, Fake(stop_at="first")) == result  # nothing is done again
+
+
+def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:
+    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
+    carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
+    assert fake.done == ["model", "train"]
+
+
+def test_a_command_that_fails_names_its_log(tmp_path: Path) -> None:
+    run = run_of("first")
+    with pytest.raises(carrying.StepFailed, match=r"game/stage-seed0: eval ended with status 2; see .*log\.txt"):
+        carrying.carry_out(run, tmp_path, MODEL, lambda words, log: 2)
+    assert not carrying.result_file(run, tmp_path).exists()
+
+
+def test_two_processes_do_not_do_one_run(tmp_path: Path) -> None:
+    run = run_of("first")
+    run.folder(tmp_path).mkdir(parents=True)
+    with (run.folder(tmp_path) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(carrying.AlreadyRunning, match="being done by another process"):
+            carrying.carry_out(run, tmp_path, MODEL, Fake())
+    carrying.carry_out(run, tmp_path, MODEL, Fake())
+
+
+PARENT = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+from agents import carry_out, runs
+sys.executable = {child!r}
+step = runs.Step("first", "eval", {{"output_dir": "{{here}}/first"}})
+carry_out.carry_out(runs.Run("game", "stage", 0, (step,), 1, "model"), Path({root!r}), "m")
+"""
+
+
+def test_the_command_of_a_killed_process_keeps_its_run_to_itself(tmp_path: Path) -> None:
+    """After ``kill -9`` of the script its command lives on, and a second one would write to the same folder."""
+    child, pid_file = tmp_path / "child", tmp_path / "pid"
+    child.write_text(f"#!/bin/sh\necho $$ > {pid_file}.part\nmv {pid_file}.part {pid_file}\nexec sleep 60\n")
+    child.chmod(0o755)
+    root = Path(__file__).parents[2]
+    paths = [str(root / "benchmarks"), str(root)]
+    code = PARENT.format(paths=paths, child=str(child), root=str(tmp_path))
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    until = time.monotonic() + 60
+    while not pid_file.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    command = int(pid_file.read_text())
+    try:
+        parent.kill()
+        parent.wait()
+        with pytest.raises(carrying.AlreadyRunning):
+            carrying.carry_out(run_of("first"), tmp_path, "m", Fake())
+    finally:
+        os.kill(command, signal.SIGKILL)
+    while True:  # the lock is free as soon as the process is gone
+        try:
+            assert carrying.carry_out(run_of("first"), tmp_path, "m", Fake())["name"] == "game/stage-seed0"
+            break
+        except carrying.AlreadyRunning:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def test_a_curve_counts_the_trajectories_of_a_reference() -> None:
+    summary = {
+        "results": {"before": {"success": 0.2}, "trained": {"success": 0.6}},
+        "trajectories": {"sampled": 40, "used": 10, "reference": 12},
+    }
+    history = [{"step": 2, "loss": 1.0}, {"step": 2, "eval_success": 0.4}, {"step": 4, "train_runtime": 1.0}]
+    assert results.curve(summary, history) == [
+        {"step": 0, "success": 0.2, "trajectories": 0, "reference_trajectories": 0},
+        {"step": 2, "success": 0.4, "trajectories": 32, "reference_trajectories": 12},
+        {"step": 4, "success": 0.6, "trajectories": 52, "reference_trajectories": 12},
+    ]
+
+
+def rate(success: float) -> dict[str, Any]:
+    low, high = max(0.0, success - 0.05), min(1.0, success + 0.05)
+    return {"n": 256, "success": success, "success_low": low, "success_high": high, "format_valid": 0.9}
+
+
+def finished(name: str, success: float, **more: Any) -> dict[str, Any]:
+    run = BY_NAME[name]
+    found = {"random": rate(0.2), "model": rate(success), "oracle": rate(1.0)}
+    known = {"name": name, "game": run.game, "stage": run.stage, "seed": run.seed, "digest": run.digest}
+    return {**known, "commit": "abcdef0123456", "evaluations": {"sampled": {"held out": found}}, **more}
+
+
+TRAINED: dict[str, Any] = {
+    "curve": [
+        {"step": 0, "success": 0.2, "trajectories": 0, "reference_trajectories": 0},
+        {"step": 60, "success": 0.7, "trajectories": 3840, "reference_trajectories": 0},
+    ],
+    "training": {"seconds": {"training": 1800.0}},
+    "examples": {
+        when: [{"success": True, "step": step, "turns": [{"observation": "P_G", "reply": "<answer>Right</answer>"}]}]
+        for when, step in (("before", 1), ("after", 60))
+    },
+}
+
+
+def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    every = list(BY_NAME.values())
+    content = results.collect(every, results.known(every, found), "command", "SmolLM2-135M-Instruct")
+    content = json.loads(json.dumps(content))
+    return pretrained_tables(content), content
+
+
+def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
+    warm = finished("frozenlake/warm_start", 0.3)
+    text, content = page(warm, finished("frozenlake/starpo_s-seed1", 0.6, **TRAINED))
+    assert "| frozenlake | held out | 0.20 [0.15, 0.25] |  | 0.30 [0.25, 0.35] |  | 0.60 [0.55, 0.65] |" in text
+    row = "| frozenlake/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
+    assert row in text
+    assert "> <answer>Right</answer>" in text
+    left = text.partition("Not finished")[2].partition("\n")[0]
+    assert "`frozenlake/starpo_s-seed0`" in left and "`frozenlake/starpo_s-seed1`" not in left
+    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake/warm_start", "frozenlake/starpo_s-seed1"}
+    assert "n = 256" in text and "sokoban |" not in text
+
+
+def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() -> None:
+    updates = [{"step": step, "entropy": 2.0, "collapse/thought_tokens": 60.0 - step} for step in range(1, 21)]
+    text, _ = page(finished("bandit_thoughts/starpo_s-seed0", 0.6, **{**TRAINED, "updates": updates}))
+    assert "| bandit_thoughts/starpo_s-seed0 | 57.00 → 42.00 | – → – |" in text
+    assert "2.00 → 2.00 |" in text
+
+
+def test_a_page_without_a_finished_run_has_no_figures() -> None:
+    text, content = page()
+    assert "No run is finished." in text and "No training run is finished." in text
+    assert content["runs"] == {}
+
+
+def test_a_result_with_other_settings_is_no_result() -> None:
+    old = {**finished("frozenlake/warm_start", 0.3), "digest": "0" * 16}
+    text, content = page(old)
+    assert content["runs"] == {} and "frozenlake/warm_start" in content["unfinished"] and "0.30" not in text
+
+
+def test_the_peaks_of_lora_and_of_all_weights_are_compared() -> None:
+    peaks = {"lora": (1500.0, 500.0), "all_weights": (3000.0, 500.0)}
+    found = [
+        {**finished(f"memory/{kind}", 0.0), "evaluations": {}, "training": {},
+         "memory": {"peak_mib": peak, "libraries_mib": libraries}}
+        for kind, (peak, libraries) in peaks.items()
+    ]  # fmt: skip
+    text, _ = page(*found)
+    assert "| LoRA | 1,500 | 500 |" in text
+    assert "LoRA takes 0.50 of what all weights take, 0.40 without the libraries." in text
+
+
+def test_a_missing_model_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pretrained.main(["--only", "frozenlake/warm_start"]) == 2
+    assert "models/SmolLM2-135M-Instruct is not there; `make smollm2` makes it" in capsys.readouterr().err
+    assert pretrained.main(["--only", "lake"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert pretrained.main(["--list", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    wanted = [f"nice -n 19 python benchmarks/pretrained.py --only {name}" for name in BY_NAME]
+    assert [line.partition("  #")[0] for line in lines[:-1]] == wanted
+    assert wanted[0].endswith("frozenlake/warm_start")
+    assert "hours in all" in lines[-1]
+
+
+def test_a_smoke_run_trains_and_keeps_its_curve_and_its_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "_SMALL_WARM_START", {"demonstrations": 16})
+    asked = ["--smoke", "--folder", str(tmp_path), "--only", "frozenlake/starpo_s"]
+    assert pretrained.main(asked) == 0
+    content = json.loads((tmp_path / "pretrained.json").read_text(encoding="utf-8"))
+    assert list(content["runs"]) == ["frozenlake/starpo_s-seed0", "frozenlake/warm_start"][::-1]
+    run = content["runs"]["frozenlake/starpo_s-seed0"]
+    assert [point["step"] for point in run["curve"]] == [0, 1, 2]
+    assert run["evaluations"]["sampled"]["held out"]["model"]["n"] == 4
+    assert [run["examples"][when][0]["step"] for when in ("before", "after")] == [1, 2]
+    assert (tmp_path / "pretrained_frozenlake.png").read_bytes().startswith(b"\x89PNG")
+    assert "frozenlake/starpo_s-seed0" in pretrained_tables(content)
+    capsys.readouterr()
+    assert pretrained.main([*asked, "--keep"]) == 0
+    assert "[1/" not in capsys.readouterr().out  # nothing is done again
+
+
+def test_the_sizes_are_those_of_the_models() -> None:
+    found = {size.name: model_sizes.estimated(size, rank=0) for size in model_sizes.SIZES}
+    assert {name: row["parameters"] for name, row in found.items()} == {
+        "SmolLM2-135M-Instruct": 134_515_008,
+        "Qwen2.5-0.5B-Instruct": 494_032_768,
+        "Qwen2.5-1.5B-Instruct": 1_543_714_304,
+        "Qwen2.5-3B-Instruct": 3_085_938_688,
+        "Qwen2.5-7B-Instruct": 7_615_616_512,
+    }
+    held = found["Qwen2.5-0.5B-Instruct"]["gib"]
+    assert held["held"] == pytest.approx(494_032_768 * 12 / 2**30)  # weights and two moments in float32
+    assert held["peak"] == pytest.approx(held["held"] + max(held["rollout"], held["update"]))

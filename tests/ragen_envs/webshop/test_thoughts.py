@@ -1,0 +1,213 @@
+"""Thoughts in the stores: every sentence is read back and compared with the page and the request."""
+
+import ast
+import re
+from collections import Counter
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+from ragen_envs import AgentTurns, WebShop, best_action, explain
+from tests.support.ragen_envs.thoughts import Thought, check_claims, check_form, thoughts
+
+ASKED = (
+    "The request asks for|Wanted:|I look for|Among other things the request says|the request says|The request names|"
+    "From the request I take|Wanted, among other things:"
+)
+NOTHING = "has nothing of the request in its title"
+LIMITS = {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9}
+LIST = r"(?P<list>[\w.$ -]+(?:, [\w.$ -]+)* and [\w.$ -]+?|[\w.$-]+)"
+ASIN, PRICE = r"(?P<asin>B0[A-Z0-9]{8})", r"(?P<price>\$[\d,]+\.\d\d(?: to \$[\d,]+\.\d\d)?)"
+NEUTRAL = (
+    *(
+        r"I (?:do|try|choose|answer|begin|end|look|go|see)",
+        r"let me try",
+        r"so\b",
+        r"\bnow\b",
+        r"hence",
+        r"and",
+        r"with",
+    ),
+    *(
+        r"hence",
+        r"First comes",
+        r"My (?:choice|action) is",
+        r"What is left is",
+        r"back",
+        r"more",
+        r"at it",
+        r"search(?=\.$)",
+    ),
+)
+
+
+def parts(text: str) -> list[str]:
+    return re.split(r", | and ", text)
+
+
+class Seen:
+    """The request and the products of a page."""
+
+    def __init__(self, env: Any, action: str) -> None:
+        self.page, self.action = env.render(), action
+        self.request = env.session.instruction.lower()
+        self.words = set(re.findall(r"[\w.-]*\w", self.request))
+        texts = re.split(r" \[SEP\] | \| |\n", self.page)
+        self.products = {
+            name: (title, price)
+            for name, title, price in zip(texts, texts[1:], texts[2:], strict=False)
+            if re.fullmatch(r"B0[A-Z0-9]{8}", name)
+        }
+        limit = re.search(r"price lower than ([\d.]+) dollars", self.request)
+        self.limit = float(limit[1]) if limit else None
+        self.url = env.session.answer.url
+
+    def asked(self, words: str) -> bool:
+        return all(word.lower() in self.words or f"{word.lower()}s" in self.words for word in parts(words))
+
+    def titled(self, match: re.Match[str]) -> bool:
+        title = self.products[match["asin"]][0].lower()
+        return all(word in re.findall(r"\w+", title) for word in parts(match["list"]))
+
+    def priced(self, match: re.Match[str]) -> bool:
+        return match["price"] == self.products[match["asin"]][1]
+
+    def too_much(self, price: str) -> bool:
+        return self.limit is not None and float(price.split()[0][1:].replace(",", "")) >= self.limit
+
+    def names(self, value: str) -> bool:
+        return re.search(rf"(^|[\s,]){re.escape(value.lower())}($|[\s,])", self.request) is not None
+
+    def claims(self) -> dict[str, Any]:
+        """What sentences about the request and about products say, and whether it is so."""
+
+        def fits(match: re.Match[str]) -> bool:
+            return self.titled(match) and self.asked(match["list"]) and self.priced(match)
+
+        def is_that(match: re.Match[str]) -> bool:
+            return fits(match) and not self.too_much(match["price"])
+
+        return {
+            r"The price must be below ([\d.]+) dollars": lambda m: float(m[1]) == self.limit,
+            r"No highest price is named": lambda _: self.limit is None,
+            rf"{ASIN} is {LIST}, as asked, and costs {PRICE}": is_that,
+            rf"The request asks for {LIST}, and {ASIN} is that for {PRICE}": is_that,
+            rf"{ASIN} matches {LIST}, and {PRICE} is not too much": is_that,
+            rf"{ASIN} has {LIST} in its title and costs {PRICE}": fits,
+            rf"{ASIN} costs {PRICE} and has {LIST} in its title": fits,
+            rf"{ASIN} has {LIST} in its title": lambda m: self.titled(m) and self.asked(m["list"]),
+            rf"{ASIN} costs {PRICE} and {NOTHING}": lambda m: self.shares_nothing(m["asin"]) and self.priced(m),
+            rf"{ASIN} {NOTHING} and costs {PRICE}": lambda m: self.shares_nothing(m["asin"]) and self.priced(m),
+            rf"{ASIN} {NOTHING}": lambda m: self.shares_nothing(m["asin"]),
+            rf"but {PRICE} is too much": lambda m: self.too_much(m["price"]),
+            rf"{ASIN} is (?:not all that is asked for|{LIST}):": lambda m: not m["list"] or self.titled(m),
+            r"(\w+) is wanted": lambda m: m[1] in self.words and not self.is_in_title(m[1]),
+            rf"{PRICE} is too much": lambda m: self.too_much(m["price"]),
+            rf"The request says {LIST}, but not {LIST.replace('list', 'other')}\.": lambda m: (
+                self.asked(m["list"]) and not any(self.asked(word) for word in parts(m["other"]))
+            ),
+            rf"{LIST}: not asked for": lambda m: not any(self.asked(word) for word in parts(m["list"])),
+            rf"(?:{ASKED}) {LIST}(?=\.|,|:)": lambda m: self.asked(m["list"]),
+        }  # fmt: skip
+
+    def shares_nothing(self, asin: str) -> bool:
+        """Whether no word of a title but short and very common ones is in the request."""
+        words = re.findall(r"\w{3,}", self.products[asin][0].lower())
+        return not any(self.asked(word) for word in words if word not in ("the", "and", "with", "for", "from", "all"))
+
+    def is_in_title(self, word: str) -> bool:
+        asin = self.action.partition(":")[2].upper()
+        return word in self.products[asin][0].lower().split()
+
+
+def check_toy(thought: Thought) -> list[str]:
+    env, action = thought.env, thought.actions[0]
+    check_form(thought.text, action, env.session.instruction)
+    return check_claims(f"{thought.text.removesuffix(f' {action}.')}.", Seen(env, action).claims(), NEUTRAL)
+
+
+def check_shop(thought: Thought) -> list[str]:
+    env, action = thought.env, thought.actions[0]
+    seen, label = Seen(env, action), re.escape(action.partition("[")[2][:-1])
+    named = action if len(action) <= 60 or not action.startswith("search[") else "search"
+    check_form(thought.text, named, env.session.instruction)
+    chosen = dict(ast.literal_eval(found[0])) if (found := re.search(r"\{.*\}", unquote(seen.url))) else {}
+    offered = [text for text in env.session.answer.available_actions.clickables if f"[SEP] {text} [SEP]" in seen.page]
+
+    def are_chosen(match: re.Match[str]) -> bool:
+        return all(value.lower() in chosen.values() and seen.names(value) for value in values(match[1], offered))
+
+    def are_missing(match: re.Match[str]) -> bool:
+        return all(seen.names(value) and value not in chosen.values() for value in values(match[1], offered))
+
+    claims = {
+        rf"The request names ({label}), and this page offers it": lambda m: (
+            seen.names(m[1]) and m[1].lower() in offered
+        ),
+        rf"({label}) is asked for": lambda m: seen.names(m[1]),
+        rf"The request does not name ({label})": lambda m: not seen.names(m[1]),
+        r"The request names (.+), which I have not chosen": are_missing,
+        r"I have chosen (.+?)(?=\. [A-Z])": are_chosen,
+        r"^(.+): chosen, as the request says": are_chosen,
+        r"I see nothing to choose here|I see no options": lambda _: not offered,
+        r"The request names none of the options of this page": lambda _: not any(map(seen.names, offered)),
+    }
+    text = f"{thought.text.removesuffix(f' {named}.')}."
+    return check_claims(text, {**claims, **seen.claims()}, NEUTRAL)
+
+
+def values(text: str, offered: list[str]) -> list[str]:
+    """The option values in a list of them; a value may have a comma or an "and" itself."""
+    found, text = [], text.lower()
+    for value in sorted(offered, key=len, reverse=True):
+        if value in text:
+            found.append(value)
+            text = text.replace(value, "", 1)
+    assert found and re.fullmatch(r"(, | and )*", text), text
+    return found
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.4])
+def test_every_sentence_in_the_toy_shop_is_true(noise: float) -> None:
+    said, texts = Counter[str](), set()
+    for thought in thoughts("ragen/ToyShop-v0", 100, noise, limits=LIMITS, render_mode="ansi"):
+        said.update(set(check_toy(thought)))
+        texts.add(thought.text)
+    assert len(texts) > 100 and len(said) >= (10 if noise else 5)
+    lengths = sorted(len(text.split()) for text in texts)
+    assert lengths[-1] >= 2 * lengths[0]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_every_sentence_in_the_store_is_true(noise: float) -> None:
+    said, texts = Counter[str](), set()
+    for thought in thoughts("ragen/WebShop-v0", 50, noise, limits=LIMITS, render_mode="ansi"):
+        said.update(set(check_shop(thought)))
+        texts.add(thought.text)
+    assert len(texts) > 100 and len(said) >= (12 if noise else 10)
+
+
+def test_an_option_that_was_replaced_is_not_called_chosen() -> None:
+    """It was read from the actions: of two sizes, both counted as chosen."""
+    env = WebShop()
+    for thought in thoughts("ragen/WebShop-v0", 1, 0.0, limits=LIMITS, render_mode="ansi"):
+        env = thought.env
+        if "click[buy now]" in thought.actions:
+            break
+    other = next(
+        label for label in env.session.answer.available_actions.clickables if "mah" in label and label != "26800mah"
+    )
+    env.step(f"click[{other}]")
+    said = {explain(env, ["click[buy now]"], np.random.default_rng(seed)) for seed in range(5)}
+    assert all(text.startswith("The request names 26800mah, which I have not chosen. ") for text in said)
+
+
+def test_other_pages_and_hidden_goals_need_no_title() -> None:
+    turns = AgentTurns(WebShop(observation_mode="html"), **LIMITS)
+    turns.reset(seed=0)
+    while not turns.unwrapped.session.answer.done:
+        action = best_action(turns, 9)
+        assert explain(turns, [action]).endswith(f" {action}.")
+        turns.step(turns.format_reply([action]))
