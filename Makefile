@@ -49,7 +49,8 @@ test: lint ## Run every check: ruff, mypy, then the tests with doctests and READ
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile
 
 test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
-	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest tests/pretrained
+	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest \
+	    --numprocesses auto --maxprocesses 2 --dist loadfile tests/pretrained
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from math import isfinite
 
+import pytest
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig
 from ragen_trl.credit.critic_networks import AdapterNetwork
-from tests.pretrained.conftest import LORA, Run
+from tests.support.ragen_trl.pretrained import LORA, Run
 from tests.support.ragen_trl.trainers import lottery
 
+pytestmark = pytest.mark.timeout(1200)  # minutes on a busy machine
 Make = Callable[..., Run]
 
 

@@ -14,8 +14,8 @@ from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Request, Start
 from ragen_trl.rollout.loop import play
 from ragen_trl.trajectory import Trajectory
-from tests.pretrained.conftest import SHORT
 from tests.support.ragen_trl.fake_envs import Quiz
+from tests.support.ragen_trl.pretrained import SHORT
 
 
 def played(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, env: str, think: bool) -> Sequence[Trajectory]:

@@ -16,9 +16,10 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
-from tests.pretrained.conftest import LORA, Run
 from tests.support.ragen_trl.fake_envs import quizzes
+from tests.support.ragen_trl.pretrained import LORA, Run
 
+pytestmark = pytest.mark.timeout(1200)  # minutes on a busy machine
 Make = Callable[..., Run]
 HALF = {"filter_ratio": 0.5}
 

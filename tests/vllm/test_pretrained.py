@@ -10,6 +10,7 @@ import pytest
 from peft import LoraConfig
 
 from ragen_trl import StarPOTrainer
+from tests.support.ragen_trl.pretrained import variety
 from tests.support.ragen_trl.trainers import parameters
 
 pytestmark = pytest.mark.timeout(1200)  # an engine takes minutes to start
@@ -53,8 +54,3 @@ def test_lora_with_thoughts(train: Make) -> None:
     made = train("ragen/Bandit-v0", learning_rate=1e-3, think=True, peft_config=lora, reward_funcs=variety, **SHORT)
     made.train()
     check_updates(made)
-
-
-def variety(trajectory: Any, **_: Any) -> list[float]:
-    """A reward that differs within a group: a number made of the tokens."""
-    return [(sum(one.token_ids) % 97) / 97 for one in trajectory]
