@@ -3,6 +3,7 @@
     python benchmarks/rollout_throughput.py            # some minutes on a CPU
     python benchmarks/rollout_throughput.py --smoke    # one short round, written to runs/ only
     python benchmarks/rollout_throughput.py --gpu      # only on a GPU: a model of the size of Qwen2.5-0.5B in bf16
+    python benchmarks/rollout_throughput.py --model models/SmolLM2-135M-Instruct   # how fast it reads and decodes
 
 All play the same model, environments, start states, turns and tokens a turn (``measuring/rollout_candidates.py``).
 `ours` keeps the KV cache between turns. `generate` calls ``model.generate`` on the whole history in every turn, in our
@@ -21,8 +22,10 @@ import statistics
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gymnasium
 import torch
@@ -30,15 +33,24 @@ from measuring.rollout_candidates import (
     Endless,
     FullHistory,
     Metronome,
+    PassTimes,
     Steady,
     kept_cache,
     seeds_that_last,
     timed_play,
     tool_loop,
 )
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from ragen_envs import AgentTurns
+from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -57,6 +69,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=16, help="of every reply")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--model", type=Path, help="folder of a pretrained model, to read and to decode with on a CPU")
     parser.add_argument("--smoke", action="store_true")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "rollout_throughput.json")
     options = parser.parse_args()
@@ -64,9 +77,10 @@ def main() -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
     if options.smoke:
         options.rounds, options.tokens = 1, 4
-    kind, measure = ("gpu", on_gpu) if options.gpu else ("cpu", on_cpu)
+    kind, measure = ("gpu", on_gpu) if options.gpu else ("pretrained", pretrained) if options.model else ("cpu", on_cpu)
     measured = measure(options)
-    command = f"python benchmarks/rollout_throughput.py{' --gpu' * options.gpu}"
+    given = " --gpu" * options.gpu or f" --model {options.model}" * bool(options.model)
+    command = f"python benchmarks/rollout_throughput.py{given}"
     output = Path("runs/benchmark-rollout-throughput-smoke.json") if options.smoke else options.output
     kept = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {"cpu": None, "gpu": None}
     kept[kind] = {**provenance(), "command": command, "model_seed": 0, "tokens": options.tokens, **measured}
@@ -87,6 +101,32 @@ def on_cpu(options: argparse.Namespace) -> dict[str, Any]:
         games[env] = compare(model, tokenizer, make, script, 8 if options.smoke else count, options)
         report(env, games[env])
     return {"games": games, "turn_cost": turn_costs(model, tokenizer, options)}
+
+
+def pretrained(options: argparse.Namespace) -> dict[str, Any]:
+    """Tokens a second that a pretrained model reads and decodes, with and without reading common beginnings once."""
+    torch.set_num_threads(1)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
+    chat = Endless(AutoTokenizer.from_pretrained(options.model), reply_prefix="<answer>")
+    env, kwargs, script = LAKE
+    make = functools.partial(turns_of, env, kwargs, options.turns)
+    count, group = (4, 2) if options.smoke else (64, 8)
+    seeds = [seed for seed in seeds_that_last(make, script, options.turns, count // group) for _ in range(group)]
+    envs = [Steady(make(), script) for _ in seeds]
+    rounds: dict[str, list[dict[str, float]]] = {"shared": [], "apart": []}
+    for _ in range(options.rounds):
+        for name, found in rounds.items():
+            apart = mock.patch.object(transformers_policy, "common_beginnings", lambda *_: [])
+            with PassTimes(model) as times, apart if name == "apart" else nullcontext():
+                seconds, played = timed_play(envs, kept_cache(model, chat, options.tokens), seeds)
+            shown = sum(len(turn.prompt_ids) for row in played for turn in row.turns)
+            sampled = sum(row.num_reply_tokens for row in played)
+            found.append({"seconds": seconds, "shown": shown, "sampled": sampled, **times.found})
+            rates = (
+                f"shown {shown / times.found['reading']:.0f} tokens/s, sampled {sampled / times.found['decoding']:.0f}"
+            )
+            print(f"{name:7} {seconds:7.1f} s, {rates}", flush=True)
+    return {"trajectories": count, "group_size": group, "turns": options.turns, "rounds": rounds}
 
 
 def turns_of(env: str, kwargs: dict[str, Any], turns: int) -> AgentTurns:

@@ -135,9 +135,7 @@ class FullHistory(Policy):
         ids = torch.tensor([[0] * (width - len(history)) + history for history in histories])
         mask = torch.tensor([[0] * (width - len(history)) + [1] * len(history) for history in histories])
         device = self._model.device
-        output = self._model.generate(
-            ids.to(device), attention_mask=mask.to(device), generation_config=self._config
-        )
+        output = self._model.generate(ids.to(device), attention_mask=mask.to(device), generation_config=self._config)
         sampled = output[:, width:].tolist()
         for history, tokens in zip(histories, sampled, strict=True):
             history.extend(tokens)
@@ -245,6 +243,40 @@ def tool_loop(
 def kept_cache(model: PreTrainedModel, chat: Chat, tokens: int) -> TransformersPolicy:
     """What `StarPOTrainer` plays with."""
     return TransformersPolicy(model, chat, Sampling(tokens))
+
+
+class PassTimes:
+    """Seconds of a model's passes and their tokens, padding included: of those that read, and those that decode.
+
+    Args:
+        model: Watched between ``with`` and its end.
+
+    Attributes:
+        found: ``"reading"`` and ``"decoding"``, seconds; ``"read"`` and ``"decoded"``, tokens.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.found = {"reading": 0.0, "read": 0.0, "decoding": 0.0, "decoded": 0.0}
+        self._model = model
+        self._began = 0.0
+
+    def __enter__(self) -> "PassTimes":
+        before = self._model.register_forward_pre_hook(self._begin)
+        self._hooks = [before, self._model.register_forward_hook(self._end, with_kwargs=True)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, module: object, args: object) -> None:
+        self._began = clock()
+
+    def _end(self, module: object, args: object, kwargs: dict[str, Any], output: object) -> None:
+        ids = kwargs["input_ids"]
+        seconds, tokens = ("reading", "read") if ids.shape[1] > 1 else ("decoding", "decoded")
+        self.found[seconds] += clock() - self._began
+        self.found[tokens] += ids.numel()
 
 
 def seeds_that_last(make: Callable[[], AgentTurns], script: Sequence[str], turns: int, count: int) -> list[int]:

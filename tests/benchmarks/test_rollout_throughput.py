@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import rollout_throughput as script
+import torch
 from measuring.rollout_candidates import seeds_that_last
 from pages.rollouts import throughput_tables
 
-from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies import transformers as transformers_policy
+from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer, save_tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +35,21 @@ def test_every_way_samples_the_same_number_of_tokens_in_the_same_contexts() -> N
     assert len(game["seeds"]) == 2
     assert all(len(rounds) == 1 and rounds[0] > 0 for rounds in game["rounds"].values())
     assert 0 < game["env_share"] < 1
+
+
+def test_a_pretrained_model_reads_fewer_tokens_where_starts_begin_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(transformers_policy, "_tokens_of_a_pass", lambda model: 16)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    save_tiny_model(tmp_path)
+    options = argparse.Namespace(model=tmp_path, turns=2, tokens=3, rounds=1, smoke=True)
+    rounds = script.pretrained(options)["rounds"]
+    (shared,), (apart,) = rounds["shared"], rounds["apart"]
+    assert shared["sampled"] == apart["sampled"] == 4 * 2 * 3
+    assert shared["shown"] == apart["shown"]
+    assert shared["read"] < apart["read"] < apart["shown"]  # two groups of two: one instruction for both
+    assert min(*shared.values(), *apart.values()) > 0
 
 
 def test_start_states_are_those_in_which_the_script_lasts() -> None:
