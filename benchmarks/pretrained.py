@@ -90,7 +90,7 @@ def folders(options: argparse.Namespace) -> tuple[Path, Path]:
 
 def missing_model(model: str) -> str | None:
     """What to do if the model is not there; ``None`` if it is, or may be on the hub."""
-    if (Path(model) / "config.json").exists():
+    if (Path(model) / "config.json").exists() or Path(model).is_file():  # a GGUF file
         return None
     if model == MODEL:
         return f"{model} is not there; `make smollm2` makes it (98 MB to download), or name another with --model"

@@ -298,6 +298,9 @@ def test_a_missing_model_is_named_with_its_remedy(
     assert "models/SmolLM2-135M-Instruct is not there; `make smollm2` makes it" in capsys.readouterr().err
     assert pretrained.main(["--only", "lake"]) == 2
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "here.gguf").touch()
+    assert [pretrained.missing_model(name) for name in ("here.gguf", "Qwen/Qwen2.5-0.5B-Instruct")] == [None, None]
+    assert "./there holds no config.json" in str(pretrained.missing_model("./there"))
 
 
 def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
