@@ -45,6 +45,30 @@ def update_tables(content: dict[str, Any]) -> str:
     return "\n".join(_machine(title, content[name]) for name, title in _MACHINES.items())
 
 
+def sharing_table(content: dict[str, Any]) -> str:
+    """One row a case: seconds and memory with what rows share computed for each, and once."""
+    lines = head(
+        ["model", "what", "trained", "checkpointing", "rows", "rows a pass", "seconds: apart, shared", "ratio"]
+        + ["peak MiB: apart, shared", "ratio"]
+    )
+    for found in content["rows"]:
+        case, apart, shared = found["case"], found["apart"], found["shared"]
+        cells = [
+            case["model"] or "embedded",
+            case["work"],
+            "all weights" if case["rank"] is None else f"LoRA, r = {case['rank']}",
+            "yes" if case["checkpointing"] else "no",
+            *(case["rows"], case["batch_size"]),
+            f"{apart['seconds']:.2f}, {shared['seconds']:.2f}",
+            f"{found['seconds_ratio']:.2f}",
+            f"{apart['peak_mib']:,.0f}, {shared['peak_mib']:,.0f}",
+            f"{found['peak_mib_ratio']:.2f}",
+        ]
+        lines.append(row(cells))
+    repetitions = content["rows"][0]["shared"]["repetitions"]
+    return text([*lines, "", f"Medians of {repetitions} repetitions. Commit {commit(content['commit'])}."])
+
+
 def _machine(title: str, measured: dict[str, Any] | None) -> str:
     """Rows of one machine; memory also as a share of full fine-tuning's with otherwise the same settings."""
     if measured is None:

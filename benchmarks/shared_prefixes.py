@@ -1,0 +1,92 @@
+"""What is gained by computing what rows begin with in common once: updates, a critic, a warm start, and memory.
+
+    python benchmarks/shared_prefixes.py            # an hour on one core; wants `make smollm2`
+    python benchmarks/shared_prefixes.py --smoke    # the embedded model only, some seconds, written to runs/ only
+
+Every measurement is a process of its own with one thread (``measuring/prefixes.py``); with and without sharing take
+turns. Seconds are CPU time of that thread, so that other processes of the machine hardly matter. Writes
+``results/shared_prefixes.json``.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from measuring.prefixes import Case
+from measuring.processes import answer_of
+
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
+
+HERE = Path(__file__).parent
+SMOLLM2 = "models/SmolLM2-135M-Instruct"
+EMBEDDED = [
+    Case("update", None, rows=128, batch_size=128),
+    Case("critic", None, rows=128, batch_size=128),
+    Case("warm start", None, rows=160, batch_size=16),
+]
+PRETRAINED = [
+    Case("update", SMOLLM2, rank=32),
+    Case("update", SMOLLM2, rank=32, checkpointing=True),
+    Case("update", SMOLLM2),
+    Case("critic", SMOLLM2, rank=32),
+    Case("warm start", SMOLLM2),
+]
+
+
+def main() -> None:
+    """Measure every case with and without sharing, in turns, and write one JSON file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3, help="processes for each case, with and without sharing")
+    parser.add_argument("--model", default=SMOLLM2, help=f"folder of the pretrained model (default: {SMOLLM2})")
+    parser.add_argument("--output", type=Path, default=HERE / "results" / "shared_prefixes.json")
+    asked = parser.parse_args()
+    cases = [*EMBEDDED, *(Case(**{**asdict(case), "model": asked.model}) for case in PRETRAINED)]
+    rounds, repeats = asked.rounds, 2
+    if asked.smoke:
+        cases, rounds, repeats = [Case("update", None), Case("warm start", None, rows=16)], 1, 1
+        asked.output = Path("runs/benchmark-shared-prefixes-smoke.json")
+    elif not Path(asked.model).is_dir():
+        parser.error(f"there is no {asked.model}; `make smollm2` makes it, --model names another folder")
+    found: dict[tuple[Case, bool], list[dict[str, Any]]] = {}
+    for _ in range(rounds):
+        for case in cases:
+            for shares in (False, True):
+                found.setdefault((case, shares), []).append(measured(case, shares, repeats))
+                print(case, "shared" if shares else "apart", found[case, shares][-1], flush=True)
+        rows = [row_of(case, found[case, False], found[case, True]) for case in cases]
+        command = f"python benchmarks/shared_prefixes.py --rounds {rounds}"
+        write_atomically(asked.output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
+    print(f"written: {asked.output}")
+
+
+def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
+    """One measurement in a process of its own, with one thread."""
+    task = json.dumps({"case": asdict(case), "shares": shares, "repeats": repeats})
+    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    answer: dict[str, Any] = answer_of(
+        [sys.executable, "-W", "ignore", "-m", "measuring.prefixes", task], PYTHONPATH=path
+    )
+    return answer
+
+
+def row_of(case: Case, apart: list[dict[str, Any]], shared: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over all repetitions of all processes, and the ratios of with sharing over without."""
+    figures: dict[str, Any] = {"case": {**asdict(case), "model": case.model and Path(case.model).name}}
+    for name, results in (("apart", apart), ("shared", shared)):
+        seconds = [value for result in results for value in result["seconds"]]
+        peak = statistics.median(result["peak_mib"] for result in results)
+        figures[name] = {"seconds": statistics.median(seconds), "peak_mib": peak, "repetitions": len(seconds)}
+    for name in ("seconds", "peak_mib"):
+        figures[f"{name}_ratio"] = figures["shared"][name] / figures["apart"][name]
+    return figures
+
+
+if __name__ == "__main__":
+    main()
