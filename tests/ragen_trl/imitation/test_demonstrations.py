@@ -143,7 +143,7 @@ def test_warm_start_learns_from_ready_episodes(
     model, learning = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1), WarmStartConfig(demo_batch_size=4)
     folder = warm_start(model, tiny_tokenizer, LAKE, config(), learning, tmp_path / "m", ready)
     note = json.loads((folder / "warm_start.json").read_text())
-    assert note == {"demonstrations": len(ready), "successes": len(ready)}
+    assert note == {"demonstrations": len(ready), "successes": len(ready), "updates": -(-len(ready) // 4)}
     assert seen == ready
 
 
