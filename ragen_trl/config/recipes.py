@@ -107,9 +107,9 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 # the game from a few hundred episodes.
 PRETRAINED_WARM_START: dict[str, Any] = {
     "demonstrations": 768,
-    "noise": 0.3,
-    "demo_learning_rate": 1e-4,
-    "demo_batch_size": 8,
+    "noise": 0.1,
+    "demo_learning_rate": 4e-4,
+    "demo_batch_size": 4,
     "demo_epochs": 1.0,
     "demo_held_out": 0.05,
 }
