@@ -127,7 +127,7 @@ def test_an_uneven_batch_of_demonstrations_is_refused_with_the_numbers(tmp_path:
 
     args = OfThree(output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2)
     with pytest.raises(DemonstrationsError, match="demo_batch_size is 16, which 3 processes cannot share"):
-        _sft_config(tmp_path, args, WarmStartConfig())
+        _sft_config(tmp_path, args, WarmStartConfig(), examples=32)
 
 
 def test_without_a_launch_there_is_one_process() -> None:

@@ -29,10 +29,12 @@ def test_a_saved_embedded_model_keeps_its_recipe_and_no_other_model_gets_it(tmp_
         assert "learning_rate" not in defaults(LAKE, model)
 
 
-def test_warm_starts_are_of_the_embedded_model() -> None:
+def test_a_pretrained_model_has_one_warm_start_for_all_games() -> None:
     assert warm_start_defaults("ragen/ToyShop-v0", None)["noise"] == 0.4
     assert warm_start_defaults("ragen/Bandit-v0", None)["demonstrations"] == 4000
-    assert warm_start_defaults(LAKE, None) == warm_start_defaults("ragen/Bandit-v0", ANOTHER) == {}
+    assert warm_start_defaults(LAKE, None) == {}
+    assert warm_start_defaults(LAKE, ANOTHER) == warm_start_defaults("ragen/Bandit-v0", ANOTHER)
+    assert WarmStartConfig(**warm_start_defaults(LAKE, ANOTHER)).demo_held_out == 0.05
 
 
 def test_webshop_is_trained_with_credit_on_the_way() -> None:
