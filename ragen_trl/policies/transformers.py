@@ -24,7 +24,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen_trl.policies.kv_cache import SlotCache
-from ragen_trl.policies.model_support import check_supported, context_length
+from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped
 from ragen_trl.policies.sampling import Sampling, sample_tokens
 from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
@@ -117,7 +117,6 @@ class TransformersPolicy(Policy):
         self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._autocast = autocast
         self._pass_tokens = _tokens_of_a_pass(model)
-        self._additive_mask = model.config._attn_implementation == "eager"
         self._rows: dict[int, _Row] = {}
         self._cache = SlotCache(0)
 
@@ -305,7 +304,7 @@ class TransformersPolicy(Policy):
         with _heads_in_groups(ids):
             output = self.model(
                 input_ids=ids,
-                attention_mask=self._mask(visible),
+                attention_mask=mask_for(unwrapped(self.model), visible),
                 position_ids=position,
                 past_key_values=self._cache,
                 use_cache=True,
@@ -313,15 +312,6 @@ class TransformersPolicy(Policy):
             )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
-
-    def _mask(self, visible: torch.Tensor) -> torch.Tensor:
-        """SDPA takes the boolean mask in any precision; eager attention adds a mask to the scores."""
-        if not self._additive_mask:
-            return visible
-        dtype = self.model.dtype
-        return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill(
-            ~visible, torch.finfo(dtype).min
-        )
 
     def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
         return torch.tensor(rows, device=self.model.device)
