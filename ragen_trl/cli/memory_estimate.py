@@ -3,8 +3,9 @@
 Counted are the tensors that stay in memory: weights, gradients, AdamW's two moments, what autograd keeps for the
 backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
 happen at the same time, so the larger of the two counts. An update is one of rows that share nothing and are as long as
-can be: what they share (`batching/shared_prefixes.py`) is not known beforehand, and takes less. Left out: the libraries themselves (a CUDA context is about
-half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several processes.
+can be: what they share (`batching/shared_prefixes.py`) is not known beforehand, and takes less. Left out: the libraries
+themselves (a CUDA context is about half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several
+processes.
 
 Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
 float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
