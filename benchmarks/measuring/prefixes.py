@@ -135,6 +135,8 @@ def _updates(case: Case, *made: Any) -> Callable[[], None]:
     passes = [trajectory_batch(rows[first : first + size], pad_id) for first in range(0, len(rows), size)]
     policy = trainer.model
     policy.train()
+    if case.checkpointing:  # which `train` would enable
+        policy.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW([value for value in policy.parameters() if value.requires_grad], lr=1e-6)
 
     def update() -> None:
