@@ -25,7 +25,6 @@ from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.batching.batch import collate, trajectory_batch
 from ragen_trl.config.recipes import ENVIRONMENTS
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
-from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
@@ -168,10 +167,9 @@ def _warm_start(case: Case, *made: Any) -> Callable[[], None]:
     model, tokenizer, args, rows, shares = made
     config = WarmStartConfig(case.rows, demo_batch_size=case.batch_size, demo_learning_rate=1e-6)
     folder = Path(args.output_dir) / "model"
-    refused = None if shares else UnsupportedModelError("as TRL")
 
     def learn() -> None:
-        with patch("ragen_trl.trainers.trl.supervised.check_supported", side_effect=refused):
+        with patch("ragen_trl.trainers.trl.supervised.can_share_prefixes", return_value=shares):
             warm_start(model, tokenizer, LAKE, args, config, folder, demonstrations=rows)
 
     return learn

@@ -8,7 +8,7 @@ trajectories make an update stays random. A loss that is a sum over the step, di
 (`loss_normalization`), does not change. A loss that is a mean of each micro-batch would change, so it keeps TRL's
 micro-batches. Each process sorts its own rows.
 
-Where rows are packed after their common beginnings (`shared_prefixes`), which leaves no padding, rows that begin alike
+Where rows are stored as prefix trees (`shared_prefixes`), which leaves no padding, rows that begin alike
 come into one micro-batch instead of rows of similar length.
 """
 
@@ -48,9 +48,10 @@ def packed(
 ) -> list[dict[str, Any]]:
     """The same number of micro-batches; each step has as few as its rows fill, and before them empty ones.
 
-    The shortest rows come first. So the last micro-batch of a step, after which gradients are reduced over processes,
-    has something to train on if any micro-batch of the step has. The i-th micro-batch has as many rows on every
-    process, since losses gather over rows; more than ``batch_size`` only if they would not fit otherwise.
+    The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of a step,
+    after which gradients are reduced over processes, has something to train on if any micro-batch of the step has. The
+    i-th micro-batch has as many rows on every process, since losses gather over rows; more than ``batch_size`` only if
+    they would not fit otherwise.
 
     Args:
         micro_batches: What one rollout was split into, all of one width.
@@ -58,7 +59,7 @@ def packed(
         batch_size: Rows that a micro-batch should hold.
         rank: Index of this process.
         gather: Joins (1,) tensors of all processes to one.
-        shares_prefixes: Whether rows are packed after their common beginnings; then rows that begin alike come together
+        shares_prefixes: Whether rows are stored as prefix trees; then rows that begin alike come together
             instead of rows of similar length.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
@@ -121,7 +122,7 @@ def count_positions(
 
     Args:
         micro_batches: What a rollout is trained in.
-        pack: How rows are packed after their common beginnings; unset: they are not.
+        pack: How rows are stored as prefix trees; unset: they are not.
     """
     counts = float64_tensor([0.0, 0.0, 0.0], micro_batches[0]["completion_mask"].device)
     for batch in micro_batches:

@@ -8,7 +8,8 @@ k. Each place keeps the position that its token has in its rows. So the model co
 for the row alone, up to rounding, and gradients add up over the rows that share a place.
 
 There is no padding between rows. Attention computes all pairs of places and masks them, so that a long tree costs more
-than it saves: rows are cut into several trees of similar length where that is cheaper (`_cheapest_trees`).
+than it saves: rows are cut into several trees of similar length where that is cheaper (`_cheapest_trees`). Where every
+tree is a single row, the model's own causal attention is right without a mask.
 
 The language-model head reads only the places that predict a token whose log-probability is asked for. (TRL's head
 computes all places on a CPU.) The other tokens get 0.
@@ -28,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ragen_trl.policies.model_support import mask_for
+from ragen_trl.policies.model_support import additive_mask, without_router_logits
 
 # Attention over L places costs as much as L · ATTENTION_COST / hidden size passes over the weights of the same layer:
 # counted operations would give 1/6, but masked attention reaches about a third of the speed of matrix products.
@@ -48,6 +49,7 @@ class PackedRows:
         index: (B, S) which of the K pairs scores a token; K where it is not scored.
         places: Number of places without padding.
         tokens: Number of tokens that would be stored if no row shared any.
+        branches: Whether a tree holds more than one row, so that attention needs a mask.
     """
 
     ids: torch.Tensor
@@ -58,6 +60,7 @@ class PackedRows:
     index: torch.Tensor
     places: int
     tokens: int
+    branches: bool
 
     @property
     def visible(self) -> torch.Tensor:
@@ -112,16 +115,17 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
     index = np.full(tokens.shape, pairs.shape[1])
     rows = np.concatenate([np.full(len(asked[row]), row) for row in order])
     index[rows, np.concatenate([columns[row][asked[row]] for row in order])] = inverse
-    of_padding = np.tile(np.arange(longest), (len(trees), 1))
+    column = np.tile(np.arange(longest), (len(trees), 1))  # padding goes on counting: a reset would mean a new sequence
     return PackedRows(
-        ids=_stacked([tree.ids for tree in trees], np.zeros_like(of_padding), ids.device),
-        positions=_stacked([tree.positions for tree in trees], np.zeros_like(of_padding), ids.device),
-        last=_stacked([tree.last for tree in trees], of_padding, ids.device),
+        ids=_stacked([tree.ids for tree in trees], np.zeros_like(column), ids.device),
+        positions=_stacked([tree.positions for tree in trees], column.copy(), ids.device),
+        last=_stacked([tree.last for tree in trees], column, ids.device),
         predictors=torch.from_numpy(pairs[0]).to(ids.device),
         labels=torch.from_numpy(pairs[1]).to(ids.device),
         index=torch.from_numpy(index).to(ids.device),
         places=sum(len(tree.ids) for tree in trees),
         tokens=sum(len(text) for text in texts),
+        branches=any(len(tree.paths) > 1 for tree in trees),
     )
 
 
@@ -154,19 +158,22 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 
 
 def _cheapest_trees(rows: Sequence[NDArray[np.int64]], hidden_size: int) -> list[range]:
-    """How sorted rows are cut into trees of neighbours, which are padded to the longest.
+    """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
 
-    For every number of rows that the first tree may have, the others are filled up to its length.
+    The longest tree of the best cut is some neighbours' tree. For each such length there is a cut into the fewest trees
+    that are no longer.
     """
     lengths = [len(row) for row in rows]
     own = [0, *(length - _common(*pair) for length, pair in zip(lengths[1:], _pairs(rows), strict=True))]
+    ends = np.cumsum(own)
+    sizes = {int(length + ends[stop] - ends[start]) for start, length in enumerate(lengths)
+             for stop in range(start, len(lengths))}  # fmt: skip
     best, cheapest = [range(len(rows))], np.inf
-    limit = 0
-    for first, length in enumerate(lengths):
-        limit = limit + own[first] if first else length
-        spans = _filled(lengths, own, max(limit, *lengths))
-        longest = max(lengths[span.start] + sum(own[span.start + 1 : span.stop]) for span in spans)
-        cost = len(spans) * longest * (1 + ATTENTION_COST * longest / hidden_size)
+    for limit in sorted(size for size in sizes if size >= max(lengths)):
+        if limit * (1 + ATTENTION_COST * limit / hidden_size) >= cheapest:
+            break  # one tree of this length costs more than the best cut
+        spans = _filled(lengths, own, limit)
+        cost = len(spans) * limit * (1 + ATTENTION_COST * limit / hidden_size)
         if cost < cheapest:
             best, cheapest = spans, cost
     return best
@@ -220,7 +227,7 @@ def _stacked(values: Sequence[NDArray[np.int64]], filler: NDArray[np.int64], dev
 
 def _of_filler(ids: torch.Tensor) -> PackedRows:
     zero = ids.new_zeros((1, 1))
-    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), places=0, tokens=0)
+    return PackedRows(zero, zero, zero, zero[0], zero[0], torch.ones_like(ids), places=0, tokens=0, branches=False)
 
 
 class PackedScores(NamedTuple):
@@ -273,9 +280,10 @@ class PackedModel:
         with _only_predictors(self._base.base_model, rows.predictors):
             found = self._model(
                 input_ids=rows.ids,
-                attention_mask=mask_for(self._base, rows.visible),
+                attention_mask=additive_mask(self._base, rows.visible) if rows.branches else None,
                 position_ids=rows.positions,
                 shift_labels=rows.labels[None],
+                **without_router_logits(self._base),
                 **options,
             )
         log_probs, entropy, is_top1 = (

@@ -27,7 +27,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
-from ragen_trl.policies.model_support import mask_for
+from ragen_trl.policies.model_support import additive_mask
 
 ADAPTER = "critic"
 _HEAD_FILE = "head.safetensors"
@@ -77,10 +77,11 @@ class ValueNetwork(ABC):
         # Every token is read to value what follows it, as it is read to predict that: a column more follows the last.
         ids, attended = pad(input_ids, (0, 1)), pad(attention_mask, (1, 0), value=1)
         rows = share_prefixes(ids, attended, attended, self.model.config.get_text_config().hidden_size)
-        values = self._values(rows.ids, mask_for(self.model, rows.visible), rows.positions)
+        mask = additive_mask(self.model, rows.visible) if rows.branches else None
+        values = self._values(rows.ids, mask, rows.positions)
         return rows.unpacked(values.flatten()[rows.predictors])[:, 1:]
 
-    def _values(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def _values(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor:
         output = self.backbone(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=False)
         hidden: torch.Tensor = output.last_hidden_state  # (rows, places, H)
         with torch.autocast(hidden.device.type, enabled=False):

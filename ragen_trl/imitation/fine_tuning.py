@@ -182,13 +182,17 @@ def _fit(
 ) -> PackedSFTTrainer:
     """Learn from demonstrations, and save the model with its tokenizer, without adapters, into the folder."""
     held_out = math.ceil(config.demo_held_out * len(demonstrations))
-    learnt, aside = demonstrations[: len(demonstrations) - held_out], demonstrations[len(demonstrations) - held_out :]
-    if not learnt:
+    if held_out == len(demonstrations):
         raise DemonstrationsError(f"demo_held_out={config.demo_held_out} leaves none of {held_out} demonstrations")
+    chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
+    aside = [one for row, one in enumerate(demonstrations) if row in chosen]
+    learnt = [one for row, one in enumerate(demonstrations) if row not in chosen]
+    examples, trained = to_examples(learnt), [value.requires_grad for value in model.parameters()]
+    routes = getattr(model.config, "output_router_logits", None)
     trainer = PackedSFTTrainer(
         model,
-        args=_sft_config(folder / _CHECKPOINTS, args, config, len(learnt)),
-        train_dataset=to_examples(learnt),
+        args=_sft_config(folder / _CHECKPOINTS, args, config, len(examples)),
+        train_dataset=examples,
         eval_dataset=to_examples(aside) if aside else None,
         processing_class=tokenizer,
         callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
@@ -196,13 +200,18 @@ def _fit(
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
+    if routes is not None:  # TRL has switched it on, and it would be saved
+        model.config.output_router_logits = routes
     if config.demo_lora_r:
         merged = trainer.accelerator.unwrap_model(trainer.model).merge_and_unload()
         if args.process_index == 0:
             merged.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
+        for value, was_trained in zip(merged.parameters(), trained, strict=True):  # PEFT has frozen them
+            value.requires_grad_(was_trained)
     else:
         trainer.save_model(str(folder))  # with the tokenizer
+    trainer.accelerator.wait_for_everyone()  # they may still read the weights of the smallest loss
     if args.process_index == 0:
         shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
     return trainer
@@ -257,7 +266,7 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         eval_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
         save_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
         load_best_model_at_end=stops,
-        save_only_model=True,
+        save_only_model=args.deepspeed is None,  # whose engine reads back only what it wrote whole
         save_total_limit=1,
         logging_steps=10,
         report_to="none",

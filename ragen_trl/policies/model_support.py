@@ -135,10 +135,28 @@ def with_positions(
 
 def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
     """What a model takes as the mask of (N, 1, L, L) pairs: SDPA a boolean one, eager attention one that is added."""
-    if model.config._attn_implementation != "eager":
-        return visible
-    mask = torch.zeros(visible.shape, dtype=model.dtype, device=visible.device)
-    return mask.masked_fill(~visible, torch.finfo(model.dtype).min)
+    return visible if model.config._attn_implementation != "eager" else additive_mask(model, visible)
+
+
+def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
+    """The mask of (N, 1, L, L) pairs as numbers to add to the scores, in the precision that attention computes in.
+
+    For training: of a boolean mask SDPA makes such numbers in each layer, and autograd keeps every copy.
+    """
+    device, dtype = visible.device.type, model.dtype
+    if torch.is_autocast_enabled(device) and model.config._attn_implementation != "eager":
+        dtype = torch.get_autocast_dtype(device)
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill(~visible, torch.finfo(dtype).min)
+
+
+def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:
+    """What keeps a mixture of experts from computing its load-balancing loss, which takes every mask for one of (B, T).
+
+    Left out for models that do not ask for it: not all take the argument.
+    """
+    asks = getattr(model.config.get_text_config(), "output_router_logits", False)
+    return {"output_router_logits": False} if asks else {}
 
 
 def unwrapped(model: PreTrainedModel | PeftModel) -> PreTrainedModel:

@@ -24,7 +24,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen_trl.policies.kv_cache import SlotCache
-from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped
+from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped, without_router_logits
 from ragen_trl.policies.sampling import Sampling, sample_tokens
 from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
@@ -220,6 +220,8 @@ class TransformersPolicy(Policy):
 
     def _read_beginnings(self, rows: Sequence[_Row]) -> None:
         """Feed once what several of these empty rows begin with; where a row of the cache begins so, copy it."""
+        if not rows:
+            return
         known = [row for row in self._rows.values() if row.length]
         found = common_beginnings([row.unfed for row in rows], [row.read for row in known], self._pass_tokens)
         first = {one: rows[one.new[0]] for one in found if one.known is None}
@@ -309,6 +311,7 @@ class TransformersPolicy(Policy):
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **without_router_logits(unwrapped(self.model)),
             )
         logits: torch.Tensor = output.logits[:, -1]
         return logits

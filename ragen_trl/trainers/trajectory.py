@@ -207,7 +207,7 @@ class TrajectoryTrainer(RolloutTrainer):
             batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Pack the rows by length and write each optimizer step's totals into its micro-batches."""
+        """Fill micro-batches with the rows and write each optimizer step's totals into them."""
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         regrouped = self._regroup(micro_batches)
         add_step_totals(regrouped, accumulation, processes, self._total)
@@ -216,7 +216,7 @@ class TrajectoryTrainer(RolloutTrainer):
         return regrouped
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Fill micro-batches with rows of similar length, where the loss allows it."""
+        """Fill micro-batches with rows that begin alike, or are of similar length, where the loss allows it."""
         args, accelerator = self.args, self.accelerator
         if depends_on_split(args, self.aux_loss_enabled):
             return [cut_to_longest(part) for part in micro_batches]
@@ -238,7 +238,7 @@ class TrajectoryTrainer(RolloutTrainer):
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
             # is computed even if it is filler, because processes exchange gradients in it.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
-        # Sorted by length, micro-batches hold different numbers of tokens: their means are weighted by their share.
+        # Micro-batches hold different numbers of tokens: their means are weighted by their share.
         # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
         of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.token_ratios(inputs) else ()))
         share = inputs["token_share"].item()

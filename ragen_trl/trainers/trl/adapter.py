@@ -28,7 +28,6 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 of models and configurations that sampling depends on are in ``policies/model_support.py``.
 """
 
-import logging
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,8 +50,6 @@ from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
 from ragen_trl.trainers.trl.plain import unwrapped_for_generation, use_one_device, without_message
 from ragen_trl.trajectory import Trajectory
-
-logger = logging.getLogger(__name__)
 
 FORMER_HOOKS = {
     "_before_training": "before_training",

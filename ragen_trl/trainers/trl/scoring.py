@@ -1,4 +1,4 @@
-"""TRL's log-probabilities of completion tokens, with rows packed after their common beginnings, for every algorithm.
+"""TRL's log-probabilities of completion tokens, with rows stored as prefix trees, for every algorithm.
 
 What TRL 1.16 does, each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` or
 ``test_trl_adapter.py``:
@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from transformers import PreTrainedModel
+from accelerate.utils import DynamoBackend
+from transformers import PreTrainedModel, Trainer
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
@@ -26,6 +27,25 @@ from ragen_trl.policies.model_support import UnsupportedModelError, check_suppor
 from ragen_trl.trainers.loss_inputs import LossInputs
 
 logger = logging.getLogger(__name__)
+
+
+def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
+    """Whether the rows of a trainer's model can be stored as prefix trees; why not, is logged.
+
+    Args:
+        trainer: Any trainer whose model has TRL's fused head.
+        with_router_loss: Whether a mixture of experts adds its load-balancing loss, a mean over all that is computed.
+    """
+    reason = "a router's loss reads every token of every row" if with_router_loss else ""
+    try:
+        check_supported(trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False))
+    except UnsupportedModelError as error:
+        reason = str(error)
+    if trainer.args.torch_compile or trainer.accelerator.state.dynamo_plugin.backend != DynamoBackend.NO:
+        reason = "a compiled model's head reads a fixed number of tokens"
+    if reason:
+        logger.warning("what rows begin with in common is computed for each of them: %s", reason)
+    return not reason
 
 
 class Scores(NamedTuple):
@@ -42,7 +62,7 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         options: Arguments of ``GRPOTrainer``.
 
     Attributes:
-        shares_prefixes: Whether rows are packed after their common beginnings. Where a model or its attention cannot,
+        shares_prefixes: Whether rows are stored as prefix trees. Where a model or its attention cannot,
             the log says why.
     """
 
@@ -54,18 +74,11 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         self.shares_prefixes = self._can_share_prefixes()
 
     def _can_share_prefixes(self) -> bool:
-        """Whether rows are packed after their common beginnings; why not, is logged."""
-        try:
-            check_supported(self.accelerator.unwrap_model(self.model, keep_torch_compile=False))
-        except UnsupportedModelError as error:
-            logger.info("rows are not packed after their common beginnings: %s", error)
-            return False
-        if self.args.torch_compile:
-            logger.info("rows are not packed after their common beginnings: torch_compile fixes what the head reads")
-        return not self.args.torch_compile
+        """Whether rows are stored as prefix trees; why not, is logged."""
+        return can_share_prefixes(self, self.aux_loss_enabled)
 
     def packed_rows(self, inputs: dict[str, Any]) -> PackedRows:
-        """How the rows of a micro-batch are packed after their common beginnings."""
+        """How the rows of a micro-batch are stored as prefix trees."""
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         sampled = inputs["completion_mask"] * inputs["tool_mask"]
@@ -109,12 +122,12 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         """TRL's scores of the last ``width`` columns: (B, T) log-probabilities and entropies, and a router's loss.
 
-        Rows are packed after their common beginnings where the model allows it; then only the (B, T) ``sampled`` tokens
+        Rows are stored as prefix trees where the model allows it; then only the (B, T) ``sampled`` tokens
         are scored.
         """
         trl_score = super()._get_per_token_logps_and_entropies
         base = unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False))
-        shares = self.shares_prefixes and not options.get("compute_aux_loss")
+        shares = self.shares_prefixes
         asked = attention.clone()
         if sampled is not None:
             asked[:, -width:] *= sampled

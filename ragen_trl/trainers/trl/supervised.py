@@ -1,4 +1,4 @@
-"""TRL's ``SFTTrainer`` with rows packed after their common beginnings, for the warm start.
+"""TRL's ``SFTTrainer`` with rows stored as prefix trees, for the warm start.
 
 All demonstrations of an environment begin with its instruction, and only replies are learnt: so most of what TRL would
 compute is the same in every row, or its log-probability is not asked for. What TRL 1.16 does, held by
@@ -13,7 +13,8 @@ import torch
 from trl import SFTTrainer
 
 from ragen_trl.batching.shared_prefixes import PackedModel
-from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, unwrapped
+from ragen_trl.policies.model_support import unwrapped
+from ragen_trl.trainers.trl.scoring import can_share_prefixes
 
 
 class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
@@ -25,15 +26,11 @@ class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        try:
-            check_supported(self.model)
-            self._packs = not (self.args.torch_compile or self.aux_loss_enabled)
-        except UnsupportedModelError:
-            self._packs = False
+        self._shares_prefixes = can_share_prefixes(self, self.aux_loss_enabled)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
         """As in TRL."""
-        if self._packs:
+        if self._shares_prefixes:
             model = PackedModel(model, unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False)))
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **options)
         return loss

@@ -128,6 +128,45 @@ def test_rows_that_share_little_stay_apart_where_attention_is_dear() -> None:
     assert together.ids.shape == (1, 397)
 
 
+def test_no_other_cut_costs_less() -> None:
+    """Four rows of one prompt, which trees that begin with the first row alone would have kept apart."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = [77, 77, 83, 77]
+    ids = torch.randint(1, 500, (4, 60 + 83 + 1), generator=generator)
+    ids[:, :60] = ids[0, :60]
+    attention = torch.arange(ids.shape[1]) < torch.tensor([[60 + length + 1] for length in lengths])
+    scored = attention.clone()
+    scored[:, :60] = False
+    rows = share_prefixes(ids * attention, attention, scored, hidden_size=128)
+    assert len(rows.ids) == 2 and rows.ids.shape[1] <= 60 + 77 + 83
+
+
+def test_single_rows_need_no_mask() -> None:
+    model, rows = model_of(KINDS["llama"]), rows_of()
+    seen: list[Any] = []
+
+    def spy(**inputs: Any) -> Any:
+        seen.append(inputs["attention_mask"])
+        return model(**inputs)
+
+    scores(PackedModel(spy, model, rows["sampled"]), rows)
+    apart = {key: value[[0, 4]] for key, value in rows.items()}
+    for key in apart:
+        apart[key] = apart[key].roll(1, 0)
+    alone = {key: value[:1] for key, value in apart.items()}
+    scores(PackedModel(spy, model, alone["sampled"]), alone)
+    assert seen[0] is not None and seen[1] is None
+
+
+def test_a_mixture_that_asks_for_its_routers_loss() -> None:
+    """As TRL's supervised training leaves it, or as it came from the hub: the mask is no (B, T)."""
+    config = copy.deepcopy(KINDS["mixtral"])
+    config.output_router_logits = True
+    model, rows = model_of(config), rows_of()
+    packed = scores(PackedModel(model, model, rows["sampled"]), rows)[0]
+    torch.testing.assert_close(packed, scores(model_of(KINDS["mixtral"]), rows)[0], rtol=1e-3, atol=1e-4)
+
+
 def test_a_batch_without_a_sampled_token_gives_zeros_with_gradients() -> None:
     model, rows = model_of(KINDS["llama"]), rows_of()
     rows["sampled"][:] = False

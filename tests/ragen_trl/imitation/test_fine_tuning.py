@@ -5,15 +5,22 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedTokenizerFast,
+)
 from trl import SFTTrainer
 
 from ragen_trl import StarPOConfig
 from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.imitation.fine_tuning import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
-from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
@@ -128,7 +135,8 @@ def test_learning_stops_where_held_out_demonstrations_get_worse(
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == []
     chat = Chat(tiny_tokenizer, reply_prefix="<answer>")
     model = AutoModelForCausalLM.from_pretrained(folder)
-    rows = list(to_examples(played(chat, 32, 0.0)))[25:]
+    aside = np.random.default_rng(config().seed).permutation(32)[:7]
+    rows = [row for index, row in enumerate(to_examples(played(chat, 32, 0.0))) if index in aside]
     total = sum(-_logprob(model, row["input_ids"], row["labels"]) for row in rows)
     count = sum(label != -100 for row in rows for label in row["labels"])
     assert total / count == pytest.approx(losses[note["best_update"]], rel=0.05)  # TRL: a mean of batches' means
@@ -151,15 +159,31 @@ def test_adapters_are_merged_into_an_ordinary_model(tmp_path: Path, tiny_tokeniz
     assert changed == {name for name in fresh if "proj.weight" in name}
 
 
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_model_can_be_trained_on(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, rank: int) -> None:
+    """PEFT freezes what it adapts, and TRL asks a mixture of experts for its router's loss."""
+    model = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
+    options = WarmStartConfig(8, 0.0, demo_batch_size=8, demo_lora_r=rank)
+    warm_start(model, tiny_tokenizer, LAKE, config(), options, tmp_path / "warm")
+    assert all(value.requires_grad for value in model.parameters())
+
+
+def test_a_mixture_of_experts_is_saved_as_it_was(tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    mixture = MixtralConfig(
+        vocab_size=len(tiny_tokenizer), **shape, num_key_value_heads=1, num_local_experts=2, sliding_window=None
+    )
+    options = WarmStartConfig(8, 0.0, demo_batch_size=8)
+    folder = warm_start(MixtralForCausalLM(mixture), tiny_tokenizer, LAKE, config(), options, tmp_path / "warm")
+    assert not AutoConfig.from_pretrained(folder).output_router_logits
+
+
 def test_packed_demonstrations_make_the_step_of_single_rows(
     tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "packed"))
 
-    def refused(model: Any) -> None:
-        raise UnsupportedModelError("cannot")
-
-    monkeypatch.setattr("ragen_trl.trainers.trl.supervised.check_supported", refused)
+    monkeypatch.setattr("ragen_trl.trainers.trl.supervised.can_share_prefixes", lambda *_: False)
     plain = AutoModelForCausalLM.from_pretrained(start(tiny_tokenizer, tmp_path / "plain"))
     for one, other in zip(packed.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
