@@ -40,7 +40,7 @@ def main(command_line: Sequence[str] | None = None) -> int:
     folder, output = folders(options)
     model = options.model
     if options.smoke:
-        if folder.exists() and not options.keep:
+        if options.folder is None and folder.exists() and not (options.keep or options.list or options.collect):
             shutil.rmtree(folder)
         model = str(tiny_model(folder / "tiny-random-Llama"))
     runs = smoke_runs(model) if options.smoke else paper_runs(model) if options.paper else all_runs(model)
@@ -55,6 +55,8 @@ def main(command_line: Sequence[str] | None = None) -> int:
         return fail(missing)
     failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
     name = "pretrained_paper" if options.paper else "pretrained"
+    if not options.smoke and options.model != MODEL:  # another model's results are not these
+        name = f"{name}_{Path(options.model).name}"
     content = collected(runs, folder, output / f"{name}.json", model)
     write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
     print(f"written: {output / name}.json: {len(content['runs'])} runs, {len(content['unfinished'])} unfinished")
@@ -101,6 +103,7 @@ def missing_model(model: str) -> str | None:
 def listed(runs: Sequence[Run], folder: Path, options: argparse.Namespace) -> str:
     """Every run as a command, with its expected minutes and its state."""
     model = "" if options.model == MODEL else f" --model {options.model}"
+    model += "" if options.folder is None else f" --folder {options.folder}"
     scale = " --paper" if options.paper else " --smoke --keep" if options.smoke else ""
     lines = []
     for run in runs:

@@ -6,7 +6,7 @@ is: register one for a new environment with ``@explain.register``. What a family
 
 - Every sentence is true of the state, and says nothing that a player cannot know: no outcomes, no seeds, no values.
 - The thought names the first action of the answer, and as the last action that it names.
-- An action that does not lead on, as demonstrations with noise have them, is tried; nothing praises it.
+- An action that plainly does not lead on, as demonstrations with noise have them, is tried; nothing praises it.
 - Wording and length differ, and are drawn from a generator.
 
 Left out: thoughts about several actions, and a language model that writes them.

@@ -85,8 +85,9 @@ LABELS = {
     "paper_as_downloaded": "StarPO-S, RAGEN's scale, no warm start",
 }
 
-# Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings.
-WARM_START: dict[str, Any] = {**PRETRAINED_WARM_START}
+# Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings, at a
+# rate for 135 million parameters: at 1e-4 it learns the form of an answer and not the lake.
+WARM_START: dict[str, Any] = {**PRETRAINED_WARM_START, "demo_learning_rate": 4e-4}
 
 _SHORT: dict[str, Any] = {"think": False, "max_reply_length": 24, "max_completion_length": 1024}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 1536}
@@ -197,8 +198,6 @@ GAMES: dict[str, Game] = {
     ),
 }
 
-# What is run first: most for the least time.
-ORDER = tuple(GAMES)
 
 # RAGEN's scale, for a GPU: 200 updates on 8 start states with 16 trajectories each, with thoughts, a critic and a
 # quarter of the groups (the preset), in the environments of its first paper. Rates are those of LoRA.

@@ -14,6 +14,7 @@ from measuring.processes import resident
 
 from ragen_trl.cli import training_run  # noqa: F401  (the libraries, before anything is measured)
 from ragen_trl.cli.main import main
+from ragen_trl.system.atomic import write_atomically
 
 
 def probe(options: list[str]) -> int:
@@ -26,7 +27,7 @@ def probe(options: list[str]) -> int:
         if torch.cuda.is_available():
             found["gpu_peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
         folder = Path(options[options.index("--output_dir") + 1])
-        (folder / "memory.json").write_text(json.dumps(found), encoding="utf-8")
+        write_atomically(folder / "memory.json", json.dumps(found))
     return status
 
 

@@ -95,7 +95,7 @@ def curve(summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> l
 def _update(row: Mapping[str, Any], think: bool) -> dict[str, float]:
     """What an update logged; measures of replies only where there are thoughts among them."""
     kept = {name: row[name] for name in _LOGGED if name in row}
-    measures = {name: row[name] for name in row if think and name.startswith(("collapse/", "thoughts/"))}
+    measures = {name: row[name] for name in row if think and name.startswith("collapse/")}
     return {name: float(f"{value:.5g}") for name, value in {**kept, **measures}.items()}
 
 

@@ -94,6 +94,11 @@ class Run:
         return root / self.game / f"{self.name.partition('/')[2]}-{self.digest[:8]}"
 
 
+def name_of(model: str) -> str:
+    """A model's name in digests: that of a folder or file here, and of the hub the whole id."""
+    return Path(model).name if Path(model).exists() or model.startswith("models/") else model
+
+
 def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:
     """Every run, the most telling first.
 
@@ -101,7 +106,7 @@ def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:
         model: Folder or hub id.
         games: What is played, in this order.
     """
-    name = Path(model).name
+    name = name_of(model)
     runs: list[Run] = []
     for game_name, game in games.items():
         warm = warm_start_run(game_name, game, name)
@@ -209,7 +214,7 @@ def memory_runs(game: Game, model: str) -> list[Run]:
     runs = []
     for kind, changes in kinds.items():
         options = {**shared, **changes, "output_dir": f"{HERE}/train"}
-        runs.append(Run(MEMORY, kind, None, (Step("train", "memory", options),), 4, model))
+        runs.append(Run(MEMORY, kind, None, (Step("train", "memory", options, "memory.json"),), 4, model))
     return runs
 
 
@@ -220,7 +225,7 @@ def paper_runs(model: str) -> list[Run]:
         for name, game in GAMES.items()
         if name in ("bandit", "frozenlake_slippery", "sokoban")
     }
-    runs, name = [], Path(model).name
+    runs, name = [], name_of(model)
     for game_name, small in games.items():
         game = replace(small, play={**small.play, "max_actions_per_turn": min(5, small.play["max_actions"])})
         warm = warm_start_run(game_name, game, name)

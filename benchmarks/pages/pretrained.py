@@ -65,7 +65,7 @@ def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     columns = ["as downloaded", "warm start", "warm start, greedy", *(_LABELS[stage] for stage in stages)]
     lines = head(["game", "evaluated on", "random", *columns, "oracle"])
     if not games:
-        return ["No run is finished.", ""]
+        return ["No run of a game is finished.", ""]
     for game in games:
         for name in _evaluations(content, game):
             first = next(found for run in _runs(content, game) if (found := _found(run, "sampled", name)))

@@ -47,7 +47,7 @@ def bandit_thought(env: Bandit, actions: Sequence[str], rng: np.random.Generator
     """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
     chosen = actions[0]
     sounds = {name: name in STEADY for name in env.actions if name in STEADY | DARING}
-    told = list(sounds) if len(sounds) < 2 or rng.random() < 0.7 else [chosen]
+    told = list(sounds) if len(sounds) < 2 or rng.random() < 0.7 or chosen not in sounds else [chosen]
     if not sounds or chosen not in sounds and rng.random() < 0.5:
         return pick(rng, *_NAMES_ONLY).format(names=listed(env.actions)) + f" {pick(rng, *_CHOICES[None])} {chosen}."
     said = listed([f"{_in_prose(name)} {pick(rng, *_SAYS[sounds[name]])}" for name in told])

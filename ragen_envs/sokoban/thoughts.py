@@ -45,10 +45,10 @@ def _now(start: int, push: str, end: int, room: Room, rng: np.random.Generator) 
     side = _SIDES[push]
     if start + room.board.offsets[ACTIONS.index(push)] == end:
         return pick(
-            rng, f". I stand {side}, and one push does it:", ", one push away:", f", so from {side} I finish with"
+            rng, f". I stand {side}, and one push does it:", ", one push away:", f". I am {side} and finish with"
         )
     return pick(
-        rng, f", and I stand {side}, so I push", f". I am {side} and push", ", so I push", f". From {side} I push"
+        rng, f", and I stand {side}, so I push", f". I am {side} and push", ", so I push", f". I stand {side} and push"
     )
 
 
@@ -59,7 +59,7 @@ def _later(push: str, rng: np.random.Generator) -> str:
         rng,
         f". To push it {direction} I must stand {side}, so I go",
         f". I have to get {side} to push it {direction}, so I walk",
-        f", and the next push is {direction}, from {side}. I go",
+        f", and the next push is {direction}, so I must be {side}. I go",
         f". I cannot pull, so I walk to the square {side} with",
         f", so I first get {side}:",
     )

@@ -26,7 +26,6 @@ _PLAIN = frozenset(
 )
 _SEPARATOR = " [SEP] "
 _MOST_WORDS = 4  # of a request in a sentence
-_MOST_LETTERS = 60  # of an action in a sentence
 
 
 def toy_thought(env: ToyShop, actions: Sequence[str], rng: np.random.Generator) -> str:
@@ -79,7 +78,7 @@ def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator)
     request, action = env.session.instruction.lower(), actions[0]
     verb, _, label = action.removesuffix("]").lower().partition("[")
     if verb == "search":
-        return _shop_search(request, label, action, rng)
+        return _shop_search(request, label, rng)
     if label == "buy now" or (verb == "buy" and "buy now" in _labels(env)):
         return f"{_options(env, request, rng)} {action}."
     if label in _labels(env) and "buy now" in _labels(env) and label not in BUTTONS:
@@ -96,16 +95,16 @@ def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator)
     return f"{_budget(request)}. I {goes.get(label, 'look with')} {action}."
 
 
-def _shop_search(request: str, query: str, action: str, rng: np.random.Generator) -> str:
+def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
+    """The action is called "search" only: the oracle's query has words of the product that it looks for."""
     asked = [
         word for word in _split(re.findall(r"[\w.-]*\w", query), request)[0] if len(word) > 2 and word not in _PLAIN
     ]
     asked = list(dict.fromkeys(asked))[:_MOST_WORDS]
-    named = action if len(action) <= _MOST_LETTERS else "search"
     if not asked:
-        return f"{_budget(request)}. I try {named}."
+        return f"{_budget(request)}. I try search."
     start = pick(rng, "The request names", "Wanted, among other things:", "From the request I take", "I look for")
-    return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} {named}."
+    return f"{start} {listed(asked)}{pick(rng, '. I begin with', ', so I do', ', so', '. My action is')} search."
 
 
 def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:

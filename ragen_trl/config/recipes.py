@@ -104,11 +104,11 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
 
 
 # The warm start of a pretrained model on any game: it knows the language, and learns the form of a reply and a part of
-# the game from a few hundred episodes.
+# the game from a few hundred episodes. The rate suits half a billion parameters; a smaller model takes a larger one.
 PRETRAINED_WARM_START: dict[str, Any] = {
     "demonstrations": 768,
     "noise": 0.1,
-    "demo_learning_rate": 4e-4,
+    "demo_learning_rate": 1e-4,
     "demo_batch_size": 4,
     "demo_epochs": 1.0,
     "demo_held_out": 0.05,

@@ -130,19 +130,15 @@ def named_action(thought: str, names: Sequence[str]) -> str | None:
     """
     last = None
     for match in _names_pattern(tuple(names)).finditer(thought):
-        last = match[0]
-    return None if last is None else next(name for name in names if _squeezed(name) == _squeezed(last))
+        last = match.lastindex
+    return None if last is None else names[last - 1]
 
 
 @lru_cache(maxsize=1024)
 def _names_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches each name; of two that begin alike, the longer one."""
+    """Matches each name in a group with the name's number."""
     spelled = [r"\s?".join(map(re.escape, re.split(r"(?<=[a-z])(?=[A-Z])", name))) for name in names]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(sorted(spelled, key=len, reverse=True))})(?!\w)", re.IGNORECASE)
-
-
-def _squeezed(name: str) -> str:
-    return "".join(name.split()).casefold()
+    return re.compile(rf"(?<!\w)(?:{'|'.join(f'({name})' for name in spelled)})(?!\w)", re.IGNORECASE)
 
 
 def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sketch:

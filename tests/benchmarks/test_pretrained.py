@@ -268,7 +268,7 @@ def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() 
 
 def test_a_page_without_a_finished_run_has_no_figures() -> None:
     text, content = page()
-    assert "No run is finished." in text and "No training run is finished." in text
+    assert "No run of a game is finished." in text and "No training run is finished." in text
     assert content["runs"] == {}
 
 
@@ -306,7 +306,7 @@ def test_a_missing_model_is_named_with_its_remedy(
 def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pretrained.main(["--list", "--folder", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    wanted = [f"nice -n 19 python benchmarks/pretrained.py --only {name}" for name in BY_NAME]
+    wanted = [f"nice -n 19 python benchmarks/pretrained.py --folder {tmp_path} --only {name}" for name in BY_NAME]
     assert [line.partition("  #")[0] for line in lines[:-1]] == wanted
     assert wanted[0].endswith("frozenlake/warm_start")
     assert "hours in all" in lines[-1]

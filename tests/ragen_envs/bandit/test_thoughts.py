@@ -70,3 +70,11 @@ def test_a_thought_does_not_know_which_arm_pays() -> None:
         env = Bandit(low, high)  # before a reset the arms are sorted, so that their order is the same
         texts.append([explain(env, [arm], np.random.default_rng(seed)) for seed in range(40) for arm in env.actions])
     assert texts[0] == texts[1]
+
+
+def test_an_unknown_name_beside_two_known_ones() -> None:
+    bandit = Bandit(names=[["Clerk", "Nurse", "Gambler"]])
+    bandit.reset(seed=0)
+    for seed in range(200):
+        thought = explain(bandit, ["Gambler"], np.random.default_rng(seed))
+        assert thought.endswith("Gambler.") and 1 <= thought.count(". ") + 1 <= 2

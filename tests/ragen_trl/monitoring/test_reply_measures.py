@@ -160,3 +160,9 @@ def test_the_echo_is_within_groups() -> None:
         {"identical_replies": (3 / 6 + 2 / 6) / 2, "identical_episodes": (1 + 2 / 6) / 2, "first_actions": 1.5}
     )
     assert echo_measures(alike, 1) == {}
+
+
+@pytest.mark.parametrize("thought", ["Rıght is it", "I go RİGHT", "ſo Riğht"])
+def test_letters_that_only_look_like_those_of_a_name_are_no_error(thought: str) -> None:
+    """Regression: ı and İ match i without case but have another folded form, which ended the training."""
+    assert named_action(thought, ("Left", "Right")) in ("Right", None)

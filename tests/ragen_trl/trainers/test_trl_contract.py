@@ -361,7 +361,6 @@ EXCEPTIONS = {
     ("credit/critic_networks.py", "_attn_implementation"),
     ("policies/model_support.py", "_attn_implementation"),
     ("policies/model_support.py", "_is_stateful"),
-    ("policies/transformers.py", "_attn_implementation"),
 }
 
 
