@@ -13,7 +13,8 @@ def throughput_tables(content: dict[str, Any]) -> str:
         "**On the CPU**: not run.\n" if cpu is None else _cpu_part(cpu),
         "**On a GPU**: not run.\n" if gpu is None else _gpu_part(gpu),
     ]
-    return "\n".join(parts)
+    pretrained = content.get("pretrained")
+    return "\n".join([*parts, *([] if pretrained is None else [_pretrained_part(pretrained)])])
 
 
 def memory_table(content: dict[str, Any]) -> str:
@@ -50,6 +51,26 @@ def _cpu_part(measured: dict[str, Any]) -> str:
     ]
     turns = [*head([added, f"{long} turns cost, in terms of {short}"]), *rows]
     return text(["**On the CPU**, the embedded model:", "", *_games(measured), "", *turns, "", _foot(measured)])
+
+
+def _pretrained_part(measured: dict[str, Any]) -> str:
+    """Tokens a second that are read and decoded, and the whole rollout, with and without shared beginnings."""
+    what = f"{measured['trajectories']} trajectories in groups of {measured['group_size']}, {measured['turns']} turns"
+    lines = head(["beginnings", "read: tokens a second", "decoded: tokens a second", "seconds"])
+    for name, title in (("shared", "read once"), ("apart", "read by each row")):
+        rounds = measured["rounds"][name]
+        read, decoded, seconds = (
+            statistics.median(values)
+            for values in (
+                [found["shown"] / found["reading"] for found in rounds],
+                [found["sampled"] / found["decoding"] for found in rounds],
+                [found["seconds"] for found in rounds],
+            )
+        )
+        lines.append(row([title, f"{read:.0f}", f"{decoded:.0f}", f"{seconds:.0f}"]))
+    foot = f"{measured['tokens']} tokens sampled a turn, {len(rounds)} rounds. Commit {commit(measured['commit'])}."
+    title = f"**A pretrained model on one thread**, `{measured['command']}`, {what}:"
+    return text([title, "", *lines, "", foot])
 
 
 def _gpu_part(measured: dict[str, Any]) -> str:
