@@ -45,7 +45,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_load": store.load_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"shared_prefixes"})
+UNANSWERED: frozenset[str] = frozenset()
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
