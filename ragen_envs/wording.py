@@ -10,6 +10,16 @@ import numpy as np
 PLACES = {"Up": "above me", "Down": "below me", "Left": "on my left", "Right": "on my right"}
 """Where the square next to the player lies, by the move that leads to it."""
 
+TRIALS = (
+    ". I try",
+    ", and I try",
+    ". Let me try",
+    ", but let me try",
+    ", and I will try",
+    ". I see what happens with",
+)
+"""Before an action that leads to nothing that can be told."""
+
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 

@@ -78,11 +78,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }
 LABELS = {
-    "starpo_s": "StarPO-S",
+    "starpo_s": "StarPO-S, LoRA",
     "starpo_s_all_weights": "StarPO-S, all weights",
-    "astar_po": "A\\*-PO",
+    "astar_po": "A\\*-PO, LoRA",
     "paper": "StarPO-S, RAGEN's scale",
-    "paper_as_downloaded": "StarPO-S, RAGEN's scale, no warm start",
+    "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
 }
 
 # Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings, at a
@@ -155,7 +155,7 @@ GAMES: dict[str, Game] = {
         env_kwargs={},
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {})},
-        warm_start={**WARM_START, "noise": 0.1},
+        warm_start=WARM_START,
         algorithms=_ALL,
         minutes=(8, 30, 1.6),
     ),
@@ -164,7 +164,7 @@ GAMES: dict[str, Game] = {
         env_kwargs={"coordinates": True},
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {"coordinates": True})},
-        warm_start={**WARM_START, "noise": 0.1},
+        warm_start=WARM_START,
         algorithms={"starpo_s": {}},
         minutes=(10, 40, 2.0),
     ),
@@ -197,7 +197,6 @@ GAMES: dict[str, Game] = {
         minutes=(10, 30, 2.2),
     ),
 }
-
 
 # RAGEN's scale, for a GPU: 200 updates on 8 start states with 16 trajectories each, with thoughts, a critic and a
 # quarter of the groups (the preset), in the environments of its first paper. Rates are those of LoRA.

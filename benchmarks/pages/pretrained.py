@@ -7,15 +7,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from agents.games import LABELS
+
 from pages.markdown import commit, head, row, success, text
 
-_LABELS = {
-    "starpo_s": "StarPO-S, LoRA",
-    "starpo_s_all_weights": "StarPO-S, all weights",
-    "astar_po": "A\\*-PO, LoRA",
-    "paper": "StarPO-S, RAGEN's scale",
-    "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
-}
 _BEFORE = (("downloaded", "sampled"), ("warm_start", "sampled"), ("warm_start", "greedy"))
 _LENGTH = "collapse/thought_tokens"
 _OF_THOUGHTS = {
@@ -61,8 +56,8 @@ def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
 
 def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     """A row for each evaluation of each game: baselines, before and after."""
-    stages = [stage for stage in _LABELS if any(_runs(content, game, stage) for game in games)]
-    columns = ["as downloaded", "warm start", "warm start, greedy", *(_LABELS[stage] for stage in stages)]
+    stages = [stage for stage in LABELS if any(_runs(content, game, stage) for game in games)]
+    columns = ["as downloaded", "warm start", "warm start, greedy", *(LABELS[stage] for stage in stages)]
     lines = head(["game", "evaluated on", "random", *columns, "oracle"])
     if not games:
         return ["No run of a game is finished.", ""]

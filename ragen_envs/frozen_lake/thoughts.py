@@ -10,16 +10,7 @@ import numpy as np
 
 from ragen_envs.frozen_lake.env import FrozenLake
 from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, neighbours
-from ragen_envs.wording import PLACES, pick, way
-
-_TRIALS = (
-    ". I try",
-    ", and I try",
-    ". Let me try",
-    ", but let me try",
-    ", and I will try",
-    ". I see what happens with",
-)
+from ragen_envs.wording import PLACES, TRIALS, pick, way
 
 
 def lake_thought(env: FrozenLake, actions: Sequence[str], rng: np.random.Generator) -> str:
@@ -28,7 +19,7 @@ def lake_thought(env: FrozenLake, actions: Sequence[str], rng: np.random.Generat
     if lake.tiles[here] != ICE:
         return f"The walk is over, and I try {action}."
     find = _slippery_reason if lake.is_slippery else _firm_reason
-    reason = find(lake, here, action, rng) or pick(rng, *_TRIALS)
+    reason = find(lake, here, action, rng) or pick(rng, *TRIALS)
     return f"{_goal(env, rng)}{reason} {action}."
 
 

@@ -11,19 +11,10 @@ import numpy as np
 from ragen_envs.sokoban.env import Sokoban
 from ragen_envs.sokoban.rooms import ACTIONS, Room
 from ragen_envs.sokoban.solver import Solver, State, solver_for
-from ragen_envs.wording import pick, way
+from ragen_envs.wording import TRIALS, pick, way
 
 _SIDES = {"Up": "below it", "Down": "above it", "Left": "on its right", "Right": "on its left"}  # of who pushes so
 _DIRECTIONS = {"Up": "up", "Down": "down", "Left": "to the left", "Right": "to the right"}
-_TRIALS = (
-    ". I try",
-    ", and I try",
-    ". Let me try",
-    ", but let me try",
-    ", and I will try",
-    ". I see what happens with",
-)
-
 
 def sokoban_thought(env: Sokoban, actions: Sequence[str], rng: np.random.Generator) -> str:
     """One or two sentences that end with the first of `actions`; see `thoughts.explain`."""
@@ -34,7 +25,7 @@ def sokoban_thought(env: Sokoban, actions: Sequence[str], rng: np.random.Generat
     reached = _moved(room, action)
     left, then = solver.distance(room.player, room.boxes), solver.distance(*reached)
     if left is None or then != left - 1:
-        return f"{_any_box(env, rng)}{pick(rng, *_TRIALS)} {action}."
+        return f"{_any_box(env, rng)}{pick(rng, *TRIALS)} {action}."
     start, push, end = _next_push(solver, room, reached)
     reason = _now(start, push, end, room, rng) if reached[1] != room.boxes else _later(push, rng)
     return f"{_aim(env, start, end, rng)}{reason} {action}."

@@ -104,7 +104,12 @@ def share_prefixes(ids: torch.Tensor, attention: torch.Tensor, scored: torch.Ten
     if not order:  # filler: any one token makes a graph whose gradients are 0
         return _of_filler(ids)
     sorted_texts = [texts[row] for row in order]
-    trees = [_tree(sorted_texts[span.start : span.stop]) for span in _cheapest_trees(sorted_texts, hidden_size)]
+    shared = [0, *(_common(*pair) for pair in zip(sorted_texts, sorted_texts[1:], strict=False))]
+    lengths = [len(text) for text in sorted_texts]
+    trees = [
+        _tree(sorted_texts[span.start : span.stop], [0, *shared[span.start + 1 : span.stop]])
+        for span in _cheapest_trees(lengths, shared, hidden_size)
+    ]
     longest = max(len(tree.ids) for tree in trees)
     paths = [
         path + number * longest for number, tree in enumerate(trees) for path in tree.paths
@@ -157,18 +162,22 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     return int(differs[0]) if len(differs) else length
 
 
-def _cheapest_trees(rows: Sequence[NDArray[np.int64]], hidden_size: int) -> list[range]:
+def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:
     """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
 
     The longest tree of the best cut is some neighbours' tree. For each such length there is a cut into the fewest trees
     that are no longer.
+
+    Args:
+        lengths: Tokens of each row.
+        shared: How many of them it has in common with the row before it.
+        hidden_size: Of the model.
     """
-    lengths = [len(row) for row in rows]
-    own = [0, *(length - _common(*pair) for length, pair in zip(lengths[1:], _pairs(rows), strict=True))]
+    own = [0, *(length - common for length, common in zip(lengths[1:], shared[1:], strict=True))]
     ends = np.cumsum(own)
     sizes = {int(length + ends[stop] - ends[start]) for start, length in enumerate(lengths)
              for stop in range(start, len(lengths))}  # fmt: skip
-    best, cheapest = [range(len(rows))], np.inf
+    best, cheapest = [range(len(lengths))], np.inf
     for limit in sorted(size for size in sizes if size >= max(lengths)):
         if limit * (1 + ATTENTION_COST * limit / hidden_size) >= cheapest:
             break  # one tree of this length costs more than the best cut
@@ -177,10 +186,6 @@ def _cheapest_trees(rows: Sequence[NDArray[np.int64]], hidden_size: int) -> list
         if cost < cheapest:
             best, cheapest = spans, cost
     return best
-
-
-def _pairs(rows: Sequence[NDArray[np.int64]]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    return zip(rows, rows[1:], strict=False)
 
 
 def _filled(lengths: Sequence[int], own: Sequence[int], limit: int) -> list[range]:
@@ -195,9 +200,13 @@ def _filled(lengths: Sequence[int], own: Sequence[int], limit: int) -> list[rang
     return [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(lengths)], strict=True)]
 
 
-def _tree(rows: Sequence[NDArray[np.int64]]) -> _Tree:
-    """The prefix tree of sorted rows, in the order of a depth-first walk."""
-    shared = [0, *(_common(*pair) for pair in _pairs(rows))]
+def _tree(rows: Sequence[NDArray[np.int64]], shared: Sequence[int]) -> _Tree:
+    """The prefix tree of sorted rows, in the order of a depth-first walk.
+
+    Args:
+        rows: The rows.
+        shared: How many tokens each has in common with the row before it; 0 for the first.
+    """
     starts = np.cumsum([0, *(len(row) - common for row, common in zip(rows, shared, strict=True))])
     paths: list[NDArray[np.int64]] = []
     for row, common, start in zip(rows, shared, starts, strict=False):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from peft import LoraConfig
 from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
@@ -32,7 +31,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import check_policy
+from ragen_trl.policies.model_support import check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, make_turns, save_play_options
@@ -175,7 +174,7 @@ def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInte
         reward_funcs=_bonuses(run, args),
         eval_dataset=_quick_rows(run, args),
         callbacks=[stop],
-        peft_config=_lora(run),
+        peft_config=lora(run.lora_r, run.lora_alpha),
     )
 
 
@@ -241,7 +240,7 @@ def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
         check_number(run.num_processes)
         check(run, args)
         if run.model is not None:
-            check_policy(run.model, args, _lora(run))
+            check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -338,12 +337,6 @@ def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
         save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
-
-
-def _lora(run: RunArguments) -> LoraConfig | None:
-    if run.lora_r == 0:
-        return None
-    return LoraConfig(r=run.lora_r, lora_alpha=run.lora_alpha, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def _settings(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> dict[str, Any]:

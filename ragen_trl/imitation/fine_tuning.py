@@ -16,7 +16,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 from datasets import Dataset
-from peft import LoraConfig
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase
 from trl import SFTConfig
 
@@ -24,6 +23,7 @@ from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.explained import Explained
+from ragen_trl.policies.model_support import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
@@ -196,7 +196,7 @@ def _fit(
         eval_dataset=to_examples(aside) if aside else None,
         processing_class=tokenizer,
         callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
-        peft_config=_adapter(config),
+        peft_config=lora(config.demo_lora_r, config.demo_lora_r),
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     trainer.train()
@@ -215,13 +215,6 @@ def _fit(
     if args.process_index == 0:
         shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
     return trainer
-
-
-def _adapter(config: WarmStartConfig) -> LoraConfig | None:
-    rank = config.demo_lora_r
-    if not rank:
-        return None
-    return LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import transformers
 from huggingface_hub import try_to_load_from_cache
-from peft import PeftConfig, PeftModel
+from peft import LoraConfig, PeftConfig, PeftModel
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
@@ -131,6 +131,13 @@ def with_positions(
     if not takes_positions(type(unwrapped(model))):
         return call
     return partial(call, position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0))
+
+
+def lora(rank: int, alpha: int) -> LoraConfig | None:
+    """The adapter that commands train: LoRA on all linear layers; ``None`` for rank 0, which trains all weights."""
+    if rank == 0:
+        return None
+    return LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:

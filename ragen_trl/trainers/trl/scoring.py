@@ -48,6 +48,11 @@ def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
     return not reason
 
 
+def without_wrappers(trainer: Trainer, model: Any) -> PreTrainedModel:
+    """The model inside launchers, compilers and adapters, whose class says what it takes."""
+    return unwrapped(trainer.accelerator.unwrap_model(model, keep_torch_compile=False))
+
+
 class Scores(NamedTuple):
     """A model's log-probabilities and, if asked for, entropies of completion tokens, both (B, T) in nats."""
 
@@ -126,7 +131,7 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         are scored.
         """
         trl_score = super()._get_per_token_logps_and_entropies
-        base = unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False))
+        base = without_wrappers(self, model)
         shares = self.shares_prefixes
         asked = attention.clone()
         if sampled is not None:

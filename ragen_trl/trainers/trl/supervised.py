@@ -13,8 +13,7 @@ import torch
 from trl import SFTTrainer
 
 from ragen_trl.batching.shared_prefixes import PackedModel
-from ragen_trl.policies.model_support import unwrapped
-from ragen_trl.trainers.trl.scoring import can_share_prefixes
+from ragen_trl.trainers.trl.scoring import can_share_prefixes, without_wrappers
 
 
 class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
@@ -31,6 +30,6 @@ class PackedSFTTrainer(SFTTrainer):  # type: ignore[misc]
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> torch.Tensor:
         """As in TRL."""
         if self._shares_prefixes:
-            model = PackedModel(model, unwrapped(self.accelerator.unwrap_model(model, keep_torch_compile=False)))
+            model = PackedModel(model, without_wrappers(self, model))
         loss: torch.Tensor = super().compute_loss(model, inputs, *args, **options)
         return loss
