@@ -41,7 +41,7 @@ def result_file(run: Run, root: Path) -> Path:
 
 
 def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) -> dict[str, Any]:
-    """Do what is missing of a run and of the run that it needs.
+    """Do what is missing of a run and of the run that it needs; where another process does that one, wait for it.
 
     Args:
         run: The run.
@@ -56,11 +56,15 @@ def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) 
         AlreadyRunning: If another process does it.
         StepFailed: If a command fails.
     """
+    return _carry_out(run, root, model, execute, wait=False)
+
+
+def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: bool) -> dict[str, Any]:
     if run.needs is not None:
-        carry_out(run.needs, root, model, execute)
+        _carry_out(run.needs, root, model, execute, wait=True)
     path = result_file(run, root)
     if not path.exists():
-        with _only_here(run, root) as lock:
+        with _only_here(run, root, wait) as lock:
             for step in run.steps:
                 _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
             write_atomically(path, json.dumps(result_of(run, root, _spent(run, root)), indent=1))
@@ -127,13 +131,17 @@ def _add_time(run: Run, root: Path, step: str, seconds: float) -> None:
 
 
 @contextmanager
-def _only_here(run: Run, root: Path) -> Iterator[int]:
-    """Hold the run's lock; yields its file descriptor."""
+def _only_here(run: Run, root: Path, wait: bool) -> Iterator[int]:
+    """Hold the run's lock, if need be once another process has let it go; yields its file descriptor."""
     folder = run.folder(root)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise AlreadyRunning(f"{run.name} is being done by another process; see {folder / 'log.txt'}") from None
+            message = f"{run.name} is being done by another process; see {folder / 'log.txt'}"
+            if not wait:
+                raise AlreadyRunning(message) from None
+            print(f"waiting: {message}", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield file.fileno()

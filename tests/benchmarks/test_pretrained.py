@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -141,6 +142,21 @@ def test_a_run_goes_on_after_the_last_step_that_was_finished(tmp_path: Path) -> 
 def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:
     needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
     carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
+    assert fake.done == ["model", "train"]
+
+
+def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: Path) -> None:
+    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
+    needed.folder(tmp_path).mkdir(parents=True)
+    run = replace(run_of("train"), needs=needed)
+    with (needed.folder(tmp_path) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = others.submit(carrying.carry_out, run, tmp_path, MODEL, fake)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        assert fake.done == []
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert waiting.result(timeout=60)["name"] == "game/stage-seed0"
     assert fake.done == ["model", "train"]
 
 
