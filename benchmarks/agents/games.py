@@ -26,6 +26,7 @@ class Game:
         training: Options of ``train`` for all algorithms, over ``TRAINING``; those of ``ALGORITHMS`` go over them.
         algorithms: Options by algorithm, over all others; an algorithm that is not here is not run.
         seeds: Of the training runs.
+        seeds_of: Of those of an algorithm that has others.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
     """
 
@@ -37,6 +38,7 @@ class Game:
     training: Options = field(default_factory=dict)
     algorithms: Mapping[str, Options] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
+    seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
 
@@ -51,7 +53,7 @@ TRAINING: dict[str, Any] = {
     "gradient_accumulation_steps": 8,
     "num_generations": 8,
     "gradient_checkpointing": False,  # 2 GB of activations, and a third of the update saved
-    "learning_rate": 1e-4,
+    "learning_rate": 3e-4,
     "max_steps": 60,
     "eval_steps": 10,
     "save_steps": 5,
@@ -63,6 +65,7 @@ TRAINING: dict[str, Any] = {
 # Options of an algorithm in all games.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s": {"algo": "starpo-s"},
+    "starpo_s_lower_rate": {"algo": "starpo-s", "learning_rate": 1e-4},
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
     "astar_po": {
         "algo": "a-star-po",
@@ -79,6 +82,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
+    "starpo_s_lower_rate": "StarPO-S, LoRA at a third of the rate",
     "starpo_s_all_weights": "StarPO-S, all weights",
     "astar_po": "A\\*-PO, LoRA",
     "paper": "StarPO-S, RAGEN's scale",
@@ -113,8 +117,9 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start=WARM_START,
-        algorithms={**_ALL, "starpo_s_all_weights": {}},
+        algorithms={**_ALL, "starpo_s_lower_rate": {}, "starpo_s_all_weights": {}},
         seeds=(0, 1, 2),
+        seeds_of={"starpo_s_lower_rate": (0,)},
     ),
     # Noise 1: both arms equally often, so that only the form of an answer is learnt.
     "bandit": Game(

@@ -144,7 +144,7 @@ def _trained(game_name: str, game: Game, algorithm: str, warm: Run) -> list[Run]
     minutes += (2 + options["max_steps"] / options["eval_steps"]) * game.minutes[0] * CURVE_EPISODES / EPISODES
     return [
         Run(game_name, algorithm, seed, _training(game, options, seed, f"{NEEDED}/model"), minutes, warm.model, warm)
-        for seed in game.seeds
+        for seed in game.seeds_of.get(algorithm, game.seeds)
     ]
 
 
