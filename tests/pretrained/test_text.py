@@ -55,6 +55,24 @@ def test_what_environments_show_survives_its_tokens(env: str, tokenizer: PreTrai
             assert chat.start(message) == ids_of(tokenizer, rendered)
 
 
+@pytest.mark.parametrize("env", IDS)
+def test_how_long_thoughts_are(env: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    """As docs/environments.md says: nine of ten."""
+    turns = AgentTurns(gymnasium.make(env, disable_env_checker=True))
+    random, lengths = np.random.default_rng(0), []
+    for seed in range(12):
+        turns.reset(seed=seed)
+        over = False
+        while not over:
+            actions = ragen_envs.demonstration(turns, turns.actions_left, 2, random, noise=0.3)
+            lengths.append(len(ids_of(tokenizer, ragen_envs.explain(turns, actions, random))))
+            _, _, terminated, truncated, _ = turns.step(turns.format_reply(actions))
+            over = terminated or truncated
+    turns.close()
+    assert np.quantile(lengths, 0.9) <= (100 if "Countdown" in env else 50)
+    assert max(lengths) <= 110
+
+
 @pytest.mark.parametrize("text", TEXTS)
 def test_any_text_survives_its_tokens(text: str, tokenizer: PreTrainedTokenizerBase, chat: Chat) -> None:
     assert tokenizer.decode(ids_of(tokenizer, text)) == text
