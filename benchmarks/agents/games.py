@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.names import DEMONSTRATED
+from ragen_envs.bandit.env import TRAIN_PAIRS
 from ragen_trl.config.recipes import ENVIRONMENTS, PRETRAINED_WARM_START, RAGEN
 
 Options = Mapping[str, Any]
@@ -107,6 +109,16 @@ _BANDITS: dict[str, tuple[str, Options]] = {
     "Bandit": ("ragen/Bandit-v0", {}),
     "BanditRev": ("ragen/BanditRev-v0", {}),
 }
+# Noise 1: both arms equally often, so that only the form of an answer is learnt, and to read the names in the prompt.
+_ANY_ARM = {**WARM_START, "demo_learning_rate": 2e-4, "noise": 1.0, "env_kwargs": {"names": DEMONSTRATED}}
+_BANDIT_TRAINING = {
+    # Divided by the std of a group, the expected step is away from the better arm (docs/decisions.md).
+    "scale_rewards": "none",
+    # A choice tells little, since the better arm mostly pays nothing. So 128 choices a rollout, at 16 bandits.
+    "per_device_train_batch_size": 16,
+    "learning_rate": 1e-4,
+    "entropy_coef": 0.01,
+}
 _TEN = {"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10}
 _ALL = {"starpo_s": {}, "astar_po": {}}
 
@@ -121,29 +133,27 @@ GAMES: dict[str, Game] = {
         seeds=(0, 1, 2),
         seeds_of={"starpo_s_lower_rate": (0,)},
     ),
-    # Noise 1: both arms equally often, so that only the form of an answer is learnt.
     "bandit": Game(
         env="ragen/Bandit-v0",
         env_kwargs={"names": "ragen2-train"},
         play={**_SHORT, **_ONCE},
         evaluations=_BANDITS,
-        warm_start={**WARM_START, "demonstrations": 128, "demo_learning_rate": 5e-5, "noise": 1.0},
-        # Divided by the std of a group, the expected step is away from the better arm (docs/decisions.md).
-        training={"scale_rewards": "none", "learning_rate": 3e-5, "entropy_coef": 0.01},
+        warm_start=_ANY_ARM,
+        training=_BANDIT_TRAINING,
         algorithms={"starpo_s": {"filter_ratio": 1.0}, "astar_po": {}},
         seeds=(0, 1, 2),
-        minutes=(5, 2, 0.5),
+        minutes=(5, 13, 0.5),
     ),
     "bandit_thoughts": Game(
         env="ragen/Bandit-v0",
         env_kwargs={"names": "ragen2-train"},
         play={**_THOUGHTS, **_ONCE},
         evaluations=_BANDITS,
-        warm_start={**WARM_START, "demonstrations": 128, "demo_learning_rate": 5e-5, "noise": 1.0},
-        training={"scale_rewards": "none", "learning_rate": 3e-5, "entropy_coef": 0.01},
+        warm_start={**_ANY_ARM, "env_kwargs": {"names": [*DEMONSTRATED, *map(list, TRAIN_PAIRS)]}},
+        training=_BANDIT_TRAINING,
         algorithms={"starpo_s": {"filter_ratio": 1.0}},
         seeds=(0, 1, 2),
-        minutes=(12, 4, 1.2),
+        minutes=(12, 20, 1.2),
     ),
     "frozenlake_thoughts": Game(
         env=_LAKE,

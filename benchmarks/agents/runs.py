@@ -252,7 +252,8 @@ def smoke_runs(model: str) -> list[Run]:
         },
     }
     for name, changed in changes.items():
-        warm = {**GAMES[name].warm_start, **_SMALL_WARM_START}
+        shown = {name: value for name, value in GAMES[name].warm_start.items() if name != "env_kwargs"}
+        warm = {**shown, **_SMALL_WARM_START}
         games[name] = replace(GAMES[name], warm_start=warm, seeds=(0,), **changed)
     runs = [_few_episodes(run) for run in all_runs(model, games)]
     return [run for run in runs if run.game != MEMORY or run.stage == "lora"]

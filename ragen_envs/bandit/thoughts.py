@@ -15,14 +15,19 @@ from ragen_envs.wording import listed, pick
 
 STEADY = frozenset(
     "Phoenix Teacher Nurse Librarian Accountant Engineer Pharmacist Clerk Technician Planner Postman Banker Gardener "
-    "Receptionist Archivist Bookkeeper SocialWorker Mechanic Secretary Cashier CivilServant".split()
+    "Receptionist Archivist Bookkeeper SocialWorker Mechanic Secretary Cashier CivilServant Baker Plumber Tailor Judge "
+    "Farmer Dentist Butcher BusDriver Florist Barber Weaver Waiter Beekeeper Optician Shepherd Carpenter Tutor Janitor "
+    "BookSeller Porter Cleaner Translator Bricklayer Butler Cobbler Vet Monk Historian Registrar Curator Notary Typist "
+    "Caretaker Usher Bellhop Innkeeper".split()
 )
 """Names of a regular life, and a bird that always comes back."""
 
 DARING = frozenset(
     "Dragon Trader StartupFounder Investor StockBroker RealEstateAgent Musician Freelancer Youtuber Artist Pilot "
     "VentureCapitalist Cryptominer Explorer Filmmaker Consultant Photographer GameDesigner Entrepreneur DataScientist "
-    "StartupAccelerator".split()
+    "StartupAccelerator Sailor Poet Actor Hunter Diver HorseRider Magician Dancer Juggler Detective Climber Drummer "
+    "Racer Smuggler Stuntman Singer TightropeWalker Inventor Boxer Astronaut Knight Wizard Pirate Gambler Spy Skydiver "
+    "Surfer Clown Acrobat Trapper Jockey Prospector".split()
 )
 """Names of an uncertain life, and a beast."""
 

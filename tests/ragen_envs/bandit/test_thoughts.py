@@ -8,12 +8,14 @@ import pytest
 
 from ragen_envs import Bandit, explain
 from ragen_envs.bandit import TEST_PAIRS, TRAIN_PAIRS
+from ragen_envs.bandit.thoughts import DARING as DARING_NAMES
+from ragen_envs.bandit.thoughts import STEADY as STEADY_NAMES
 from tests.support.ragen_envs.thoughts import Thought, check_claims, check_form, thoughts
 
 ONCE = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 # RAGEN-2's pairs and the phoenix with the dragon: the safe name, then the risky one.
 SAFE = {pair[0] for pair in (*TRAIN_PAIRS, *TEST_PAIRS, ("Phoenix", "Dragon"))}
-RISKY = {pair[1] for pair in (*TRAIN_PAIRS, *TEST_PAIRS, ("Phoenix", "Dragon"))}
+RISKY = {pair[1] for pair in (*TRAIN_PAIRS, *TEST_PAIRS, ("Phoenix", "Dragon"))} | {"Gambler"}
 STEADY = r"sounds steady|stands for safety|suggests a calm and regular life|symbolises security|is steady"
 BOLD = r"sounds daring|stands for risk|suggests a bold venture|symbolises chance and ambition|is bold"
 NAME = r"\ban? ((?:[a-z]+ ){1,3}?)"
@@ -39,6 +41,11 @@ def check(thought: Thought) -> list[str]:
     }
     neutral = (r"I (?:choose|pull|pick|prefer|take|can choose)", r"My choice is", rf"{chosen}(?=\.$)", r"\bI\b", r"and")
     return check_claims(thought.text, claims, (*neutral, r"\bchoose\b", r", and I know only their names"))
+
+
+def test_the_lists_of_names_agree_with_ragens_pairs_and_exclude_each_other() -> None:
+    assert SAFE <= STEADY_NAMES and RISKY <= DARING_NAMES
+    assert not STEADY_NAMES & DARING_NAMES
 
 
 @pytest.mark.parametrize(
