@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from learning.measure import peak_memory, reset_peak_memory
-from peft import LoraConfig, get_peft_model
+from peft import get_peft_model
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from measuring.processes import resident
@@ -23,6 +23,7 @@ from measuring.updates import ENV
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import memory_lines, phase_bytes, shape_of
+from ragen_trl.policies.model_support import lora
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -105,11 +106,6 @@ def _model(config: Qwen2Config) -> PreTrainedModel:
     return Qwen2ForCausalLM(config)
 
 
-def _lora(case: Case) -> LoraConfig | None:
-    rank = case.rank
-    return LoraConfig(r=rank, lora_alpha=rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
-
-
 def _arguments(case: Case, folder: str, **options: Any) -> StarPOConfig:
     return StarPOConfig(
         **{
@@ -136,9 +132,9 @@ def _arguments(case: Case, folder: str, **options: Any) -> StarPOConfig:
 def _rollout(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int]:
     """Play; replies are short, since it is the prompts that make contexts long."""
     model: Any = _model(config)
-    lora = _lora(case)
-    if lora is not None:
-        model = get_peft_model(model, lora)
+    adapter = lora(case.rank, case.rank)
+    if adapter is not None:
+        model = get_peft_model(model, adapter)
     chat = Endless(build_tiny_tokenizer())
     message = "x" * max(1, tokens // case.turns - REPLY - len(chat.start("")))
     autocast = partial(torch.autocast, "cpu", dtype=torch.bfloat16, enabled=case.mixed)
@@ -169,7 +165,7 @@ def _update(case: Case, config: Qwen2Config, tokens: int) -> tuple[int, int]:
         # No trajectory after its first prompt is longer than this, and none is cut.
         args = _arguments(case, folder, max_steps=2, max_completion_length=2 * each * case.turns)
         tokenizer = build_tiny_tokenizer()
-        trainer = MadeUp(_model(config), ENV, args, processing_class=tokenizer, peft_config=_lora(case))
+        trainer = MadeUp(_model(config), ENV, args, processing_class=tokenizer, peft_config=lora(case.rank, case.rank))
         trainer.train()
     return 2 * each * case.turns, each
 
