@@ -110,7 +110,16 @@ _BANDITS: dict[str, tuple[str, Options]] = {
     "BanditRev": ("ragen/BanditRev-v0", {}),
 }
 # Noise 1: both arms equally often, so that only the form of an answer is learnt, and to read the names in the prompt.
-_ANY_ARM = {**WARM_START, "demo_learning_rate": 2e-4, "noise": 1.0, "env_kwargs": {"names": DEMONSTRATED}}
+# LoRA, because all weights recite the names of the demonstrations at other bandits as well.
+_ANY_ARM = {
+    **WARM_START,
+    "env_kwargs": {"names": DEMONSTRATED},
+    "demonstrations": 320,
+    "noise": 1.0,
+    "demo_lora_r": 32,
+    "demo_learning_rate": 2e-4,
+    "demo_batch_size": 8,
+}
 _BANDIT_TRAINING = {
     # Divided by the std of a group, the expected step is away from the better arm (docs/decisions.md).
     "scale_rewards": "none",
@@ -142,7 +151,7 @@ GAMES: dict[str, Game] = {
         training=_BANDIT_TRAINING,
         algorithms={"starpo_s": {"filter_ratio": 1.0}, "astar_po": {}},
         seeds=(0, 1, 2),
-        minutes=(5, 13, 0.5),
+        minutes=(5, 6, 0.6),
     ),
     "bandit_thoughts": Game(
         env="ragen/Bandit-v0",
@@ -153,7 +162,7 @@ GAMES: dict[str, Game] = {
         training=_BANDIT_TRAINING,
         algorithms={"starpo_s": {"filter_ratio": 1.0}},
         seeds=(0, 1, 2),
-        minutes=(12, 20, 1.2),
+        minutes=(12, 12, 1.5),
     ),
     "frozenlake_thoughts": Game(
         env=_LAKE,
