@@ -148,9 +148,17 @@ def collect(runs: Iterable[Run], found: Mapping[str, Mapping[str, Any]], command
 
 
 def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Results by the names of the runs whose settings they have; later ones replace earlier ones."""
-    wanted = {run.digest: run.name for run in runs}
-    return {wanted[result["digest"]]: result for result in results if result["digest"] in wanted}
+    """Results by the names of the runs whose settings they have now, with these names in them.
+
+    Of several with the same settings the last one counts.
+    """
+    wanted = {run.digest: run for run in runs}
+    found = {}
+    for result in results:
+        run = wanted.get(result["digest"])
+        if run is not None:
+            found[run.name] = {**result, "name": run.name, "game": run.game, "stage": run.stage, "seed": run.seed}
+    return found
 
 
 def _read(path: Path) -> Any:

@@ -294,6 +294,14 @@ def test_a_result_with_other_settings_is_no_result() -> None:
     assert content["runs"] == {} and "frozenlake/warm_start" in content["unfinished"] and "0.30" not in text
 
 
+def test_a_result_has_the_name_that_its_settings_have_now() -> None:
+    old = {**finished("frozenlake/warm_start", 0.3), "name": "lake/former", "game": "lake", "stage": "former"}
+    text, content = page(old)
+    (run,) = content["runs"].values()
+    assert (run["name"], run["game"], run["stage"]) == ("frozenlake/warm_start", "frozenlake", "warm_start")
+    assert "0.30" in text
+
+
 def test_the_peaks_of_lora_and_of_all_weights_are_compared() -> None:
     peaks = {"lora": (1500.0, 500.0), "all_weights": (3000.0, 500.0)}
     found = [
