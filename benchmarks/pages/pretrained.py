@@ -4,7 +4,7 @@ Runs that are not finished are named, and no figure of theirs is shown.
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from agents.games import LABELS
@@ -87,7 +87,7 @@ def _cell(runs: Sequence[Mapping[str, Any]], kind: str, name: str) -> str:
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
     columns = ("run", "began at", "at the end", "intervals", "best on the way", "readable replies")
-    lines = head([*columns, "updates", "trajectories", "minutes"])
+    lines = head([*columns, "updates", "trajectories", "minutes", "seconds an update"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
@@ -97,7 +97,10 @@ def _training(content: Mapping[str, Any]) -> list[str]:
         cells = [success(began) if began else "", success(after), _apart(began, after) if began else ""]
         best = f"{max(point['success'] for point in curve):.2f}"
         ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
-        lines.append(row([run["name"], *cells, best, *ends, f"{run['training']['seconds']['training'] / 60:.0f}"]))
+        steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
+        seconds = f"{median(steps):.0f}" if steps else ""
+        minutes = f"{run['training']['seconds']['training'] / 60:.0f}"
+        lines.append(row([run["name"], *cells, best, *ends, minutes, seconds]))
     return lines if trained else ["No training run is finished."]
 
 
