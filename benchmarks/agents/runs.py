@@ -269,7 +269,11 @@ _SMALL_ASTAR: Options = {
     "eval_steps": 1,
     "lora_r": 4,
 }
-_SMALL_WARM_START: Options = {"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0}
+# An untrained model learns nothing as an adapter.
+_SMALL_WARM_START: Options = {
+    **{"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0},
+    **{"demo_lora_r": 0, "demo_batch_size": 4},
+}
 _SMALL_EVALUATIONS = {
     "episodes": 4,
     "eval_episodes": 4,

@@ -6,7 +6,6 @@ only on the hub and the hub cannot be reached, its lines say so and the others s
 shows.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
-from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, held_out_of
 from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model, check_policy, context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -64,6 +63,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
     rows += _environment(run.env, args.env_kwargs, args)
     rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config))]
+    rows += _first_prompt(tokenizer, run.env, args)
     if run.model is None:
         rows += [("warm start", _warm_start_in_words(warm))]
     rows += _trajectories(run, args)
@@ -79,13 +79,20 @@ def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConf
     state = "exists and would be replaced" if target.exists() else "new"
     rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
     rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
+    rows += _first_prompt(tokenizer, run.env, args)
     return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
 
 
 def evaluation_plan(plan: EvalPlan) -> str:
-    """The plan of ``eval``."""
+    """The plan of ``eval``.
+
+    Raises:
+        ModelNotFoundError: If a folder holds no model.
+    """
+    for model in plan.run.model:
+        read_model(model, plan.tasks[0].name)
     there = plan.folder.exists() and any(plan.folder.iterdir())
-    state = "exists; finished episodes in it are not played again" if there else "new"
+    state = "exists; goes on if no option has changed" if there else "new"
     rows: Rows = [("output folder", f"{plan.folder}: {state}")]
     players = [*plan.tasks[0].args, "oracle"]
     for task in plan.tasks:
@@ -157,12 +164,22 @@ def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
         return f"{shown}: {error}"
 
 
+def _first_prompt(tokenizer: PreTrainedTokenizerBase | None, env: str, args: StarPOConfig) -> Rows:
+    """All that the model reads before its first reply, with the environment's message as an ellipsis."""
+    if tokenizer is None:
+        return []
+    chat = make_chat(tokenizer, make_turns(env, args), args)
+    return [("first prompt", str(tokenizer.decode(chat.start("…"))))]
+
+
 def _warm_start_in_words(warm: WarmStartConfig) -> str:
-    learnt = warm.demonstrations - math.ceil(warm.demo_held_out * warm.demonstrations)
+    learnt = warm.demonstrations - held_out_of(warm.demonstrations, warm.demo_held_out)
+    trained = f"LoRA of rank {warm.demo_lora_r}" if warm.demo_lora_r else "all weights"
     updates = -(-learnt // warm.demo_batch_size) * warm.demo_epochs
     return (
         f"{warm.demonstrations:,} episodes of oracle play (noise {warm.noise:g}) · {warm.demo_epochs:g} epochs = "
-        f"{updates:,.0f} updates of {warm.demo_batch_size}" + (" at most" if warm.demo_held_out else "")
+        f"{updates:,.0f} updates of {warm.demo_batch_size}{' at most' if warm.demo_held_out else ''}, {trained} at "
+        f"learning rate {warm.demo_learning_rate:g}"
     )
 
 
@@ -307,7 +324,7 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
         env: Gymnasium id; the embedded tokenizer has its words as tokens.
 
     Raises:
-        ModelNotFoundError: If a folder holds no model.
+        ModelNotFoundError: If a folder or file holds no model.
     """
     if name is None:
         tokenizer = build_tiny_tokenizer(env=env)
@@ -315,7 +332,7 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
     try:
         config = check_model(name)
     except ModelNotFoundError as error:
-        if error.__cause__ is None:  # the folder is wrong; failures of the hub have a cause
+        if error.__cause__ is None or Path(name).expanduser().exists():  # other failures of the hub have a cause
             raise
         return None, None
     try:

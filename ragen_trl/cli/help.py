@@ -191,13 +191,13 @@ def _plain(value: Any) -> str:
 
 _FOR_ALL = (
     ("config FILE", "YAML with lines 'option: value' that replace defaults; the command line overrides it."),
-    ("dry-run", "Print what would be done (trajectories, tokens, memory, where a run would go on) and do nothing."),
+    ("dry-run", "Print what would be done (prompts, tokens; of train also memory, and where it goes on); do nothing."),
     ("help trl", "Several hundred options of TRL and transformers as well (also: --help_all)."),
 )
 _END = (
-    "Defaults are those of the dataclasses; the embedded tiny model, some environments and a saved model's play.json "
-    "have their own defaults, which --dry-run shows. Exit status: 0 done, 2 a mistake that you can correct, 130 "
-    "stopped by Ctrl-C, 1 a fault of this package."
+    "Defaults are those of the dataclasses; the embedded tiny model, warm starts of a pretrained model, some "
+    "environments and a saved model's play.json have their own defaults, which --dry-run shows. Exit status: 0 done, 2 "
+    "a mistake that you can correct, 130 stopped by Ctrl-C, 1 a fault of this package."
 )
 
 

@@ -107,7 +107,9 @@ class OptionParser(TrlParser):  # type: ignore[misc]
 
     def _nearest(self, name: str) -> str:
         names = [text for action in self._actions for text in action.option_strings if text.startswith("--")]
-        near = difflib.get_close_matches("--" + name.lstrip("-").replace("-", "_"), [*names, "--config", "--dry_run"])
+        typed = "--" + name.lstrip("-").replace("-", "_")
+        begun = sorted((text for text in names if typed.startswith(text) and "_" in text), key=len)[-1:]
+        near = begun or difflib.get_close_matches(typed, [*names, "--config", "--dry_run"])
         return f"did you mean {near[0]}?" if near else "--help lists what there is"
 
 

@@ -40,6 +40,12 @@ class Explained:
         """
         without = turns.format_reply(actions)
         if not turns.reply_format.think:
+            if (length := len(self._chat.encode_reply(without))) > self._max_reply_length:
+                self._log_once(
+                    "answer",
+                    f"a demonstrated reply has {length} tokens, more than max_reply_length={self._max_reply_length}: "
+                    "the model would learn replies that are cut when it plays; give a larger one",
+                )
             return without
         try:
             reply = turns.format_reply(actions, explain(turns, actions, random.spawn(1)[0]))

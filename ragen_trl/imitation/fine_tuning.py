@@ -32,7 +32,7 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
-from ragen_trl.trainers.trl.plain import use_one_device
+from ragen_trl.trainers.trl.plain import use_one_device, without_tied_head
 from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 from ragen_trl.trajectory import Trajectory
 
@@ -181,9 +181,7 @@ def _fit(
     folder: Path,
 ) -> PackedSFTTrainer:
     """Learn from demonstrations, and save the model with its tokenizer, without adapters, into the folder."""
-    held_out = math.ceil(config.demo_held_out * len(demonstrations))
-    if held_out == len(demonstrations):
-        raise DemonstrationsError(f"demo_held_out={config.demo_held_out} leaves none of {held_out} demonstrations")
+    held_out = held_out_of(len(demonstrations), config.demo_held_out)
     chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
     aside = [one for row, one in enumerate(demonstrations) if row in chosen]
     learnt = [one for row, one in enumerate(demonstrations) if row not in chosen]
@@ -199,7 +197,8 @@ def _fit(
         peft_config=lora(config.demo_lora_r, config.demo_lora_r),
     )
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
-    trainer.train()
+    with without_tied_head(model):
+        trainer.train()
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
     if config.demo_lora_r:
@@ -215,6 +214,21 @@ def _fit(
     if args.process_index == 0:
         shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
     return trainer
+
+
+def held_out_of(demonstrations: int, share: float) -> int:
+    """How many demonstrations are not learnt.
+
+    Raises:
+        DemonstrationsError: If none would be left.
+    """
+    held_out = math.ceil(share * demonstrations)
+    if held_out == demonstrations:
+        raise DemonstrationsError(
+            f"demo_held_out={share} leaves none of {demonstrations} demonstrations to learn from; lower it (0 holds "
+            "out nothing), or play more demonstrations"
+        )
+    return held_out
 
 
 def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:

@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 NOTE = "conversion.json"
 """The file of a converted folder that says which file it was made from."""
 _MAGIC = b"GGUF"
-_UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, struct.error)
+UNREADABLE = (ValueError, KeyError, IndexError, TypeError, OSError, RuntimeError, struct.error)
+"""What Transformers and its reader raise for a file that is cut off, or that holds something else."""
 
 
 class GGUFError(UserError, ValueError):
@@ -113,7 +114,10 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     check_target(folder)
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
-    partial.mkdir(parents=True)
+    try:
+        partial.mkdir(parents=True)
+    except OSError as error:
+        raise GGUFError(f"{folder} cannot be made ({error.strerror}); name another folder") from error
     try:
         model, tokenizer, about = _read(file)
         model.save_pretrained(partial)
@@ -159,11 +163,8 @@ def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[st
             quantization_config=GgufConfig(dequantize=True),
             output_loading_info=True,
         )
-    except _UNREADABLE as error:
-        raise GGUFError(
-            f"{file} cannot be read as a language model ({(str(error) or repr(error)).splitlines()[0]}); get it again "
-            "if it is incomplete, or take a model that Transformers reads from GGUF (Llama, Qwen2, Qwen3, …)"
-        ) from error
+    except UNREADABLE as error:
+        raise unreadable(file, error) from error
     if found["missing_keys"]:
         raise GGUFError(
             f"{file} lacks weights of its model ({', '.join(sorted(found['missing_keys'])[:3])}, …); get it again, or "
@@ -178,13 +179,24 @@ def _read(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[st
     return model, tokenizer, about
 
 
+def unreadable(file: Path, error: Exception) -> GGUFError:
+    """What to raise instead of an error of ``UNREADABLE``."""
+    return GGUFError(
+        f"{file} cannot be read as a language model; get it again if {file.stat().st_size:,} bytes are not the whole "
+        "file, or take a model that Transformers reads from GGUF (Llama, Qwen2, Qwen3, …). The reader said: "
+        f"{(str(error) or repr(error)).splitlines()[0]}"
+    )
+
+
 def _check_file(file: Path) -> None:
+    if file.is_dir():
+        raise GGUFError(f"{file} is a folder; give the GGUF file in it")
     if not file.is_file():
         raise GGUFError(f"there is no file {str(file)!r}; check the path of the GGUF file")
     with file.open("rb") as content:
         begin = content.read(len(_MAGIC))
     if begin != _MAGIC:
-        raise GGUFError(f"{file} is no GGUF file (it begins with {begin!r}); give one, or a model's folder or hub id")
+        raise GGUFError(f"{file} is no GGUF file (it begins with {begin!r}); give one; a folder needs no conversion")
     if not is_gguf_available():
         raise GGUFError(f"reading {file.name} needs the package gguf; pip install -e '.[gguf]', or pip install gguf")
 

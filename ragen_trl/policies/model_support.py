@@ -30,7 +30,7 @@ from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.policies.gguf_file import GGUFError, is_gguf, model_source
+from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
 
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
@@ -43,6 +43,9 @@ _READ_PADDING = {"rwkv": 2.0, "recurrent_gemma": 0.17}
 
 class UnsupportedModelError(UserError, ValueError):
     """The model's replies would be sampled or scored as another model's, or it cannot be placed as it is asked to."""
+
+
+_SMOLLM2 = "models/SmolLM2-135M-Instruct"  # where cli/convert.py puts it; it looks like a hub's id
 
 
 class ModelNotFoundError(UserError, FileNotFoundError):
@@ -138,6 +141,14 @@ def lora(rank: int, alpha: int) -> LoraConfig | None:
     if rank == 0:
         return None
     return LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+
+
+def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
+    """Let the adapters of a model find their base from everywhere, if that is a folder here."""
+    for adapter in model.peft_config.values() if isinstance(model, PeftModel) else ():
+        base = adapter.base_model_name_or_path
+        if base is not None and Path(base).is_dir():
+            adapter.base_model_name_or_path = str(Path(base).resolve())
 
 
 def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
@@ -334,13 +345,22 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
     folder = Path(name).expanduser()
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
-        return check_model(json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"])
+        base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        try:
+            return check_model(base)
+        except ModelNotFoundError as error:
+            raise ModelNotFoundError(
+                f"{name!r} is an adapter of {base!r}, which cannot be loaded from here: {error}. If it has moved, "
+                f"write its place into {adapter}"
+            ) from error
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelNotFoundError(
             f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
             "folder that save_pretrained or the trainer wrote"
         )
     beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
+    if name == _SMOLLM2 and not folder.is_dir():
+        raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
     if looks_local and not folder.is_dir() and not is_gguf(name):
         raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
@@ -349,7 +369,11 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
         config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
     except GGUFError:
         raise
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
+        if is_gguf(name):
+            raise unreadable(folder, error) from error
+        if not isinstance(error, (OSError, ValueError)):
+            raise
         raise ModelNotFoundError(
             f"{name!r} is neither a folder here nor a model that could be loaded from the hub "
             f"({str(error).splitlines()[0]}); check the spelling and the connection"

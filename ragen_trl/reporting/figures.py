@@ -119,7 +119,7 @@ PANELS = (
     ),
     Panel(
         "Mutual information",
-        "nats, between prompts and thoughts; 0 is a template",
+        "nats a token, between prompts and thoughts (replies where there are none); 0 is a template",
         {"collapse/mi": "mutual information"},
     ),
     Panel("Seconds per step", "wall clock", {"step_time": "whole step", "rollout/seconds": "rollout"}),
@@ -245,7 +245,8 @@ def _draw_means(
 
 def _line(axes: Axes, steps: Sequence[float], values: Sequence[float], **look: Any) -> None:
     kept = thin(values)
-    axes.plot([steps[i] for i in kept], [values[i] for i in kept], **look)
+    marker = "o" if len(kept) == 1 else None  # a line of one point has no length
+    axes.plot([steps[i] for i in kept], [values[i] for i in kept], marker=marker, markersize=4, **look)
 
 
 def _watches(mark: Mark, panel: Panel) -> bool:

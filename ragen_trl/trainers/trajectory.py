@@ -36,6 +36,7 @@ from ragen_trl.trainers.metrics import (
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.rollout import RolloutTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
+from ragen_trl.trainers.trl.plain import without_tied_head
 from ragen_trl.trainers.trl.scoring import Scores
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,8 @@ class TrajectoryTrainer(RolloutTrainer):
             self.load_algorithm_state(checkpoint)
         self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
         self.before_training()
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        with without_tied_head(self.accelerator.unwrap_model(self.model)):
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def select_groups(self, rollout: RolloutBatch) -> list[int]:
         """Hook: the filter; here every group is kept.

@@ -43,6 +43,7 @@ from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler
 
 from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.policies.model_support import name_base_absolutely
 from ragen_trl.policies.vllm_engines import unchanged_base
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
@@ -100,6 +101,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         with warnings.catch_warnings(), without_message(ignored):
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
+        name_base_absolutely(self.accelerator.unwrap_model(self.model))
         self._entropy_bonus_enabled = self.args.use_adaptive_entropy
 
     # Hooks that TRL's callbacks lead to

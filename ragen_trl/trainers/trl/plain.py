@@ -61,9 +61,9 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
 
 
 @contextmanager
-def without_message(text: str | None) -> Iterator[None]:
-    """Keep messages of TRL's trainer that hold ``text`` from users who did nothing to get them; ``None``: none."""
-    logger = logging.getLogger("trl.trainer.grpo_trainer")
+def without_message(text: str | None, source: str = "trl.trainer.grpo_trainer") -> Iterator[None]:
+    """Keep messages of a logger that hold ``text`` from users who did nothing to get them; ``None``: none."""
+    logger = logging.getLogger(source)
 
     def others(record: logging.LogRecord) -> bool:
         return text is None or text not in record.getMessage()
@@ -73,6 +73,13 @@ def without_message(text: str | None) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(others)
+
+
+def without_tied_head(model: PreTrainedModel) -> AbstractContextManager[None]:
+    """Keep Transformers from reporting a head as missing in a checkpoint that is the embedding's matrix."""
+    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
+    text = "missing keys in the checkpoint model loaded: ['lm_head.weight']" if tied else None
+    return without_message(text, "transformers.trainer")
 
 
 def use_one_device(args: TrainingArguments) -> None:

@@ -101,10 +101,26 @@ def test_a_model_of_a_hub_out_of_reach_leaves_the_other_lines(capsys: pytest.Cap
     assert "8 start states · 16 = 128 a rollout" in said
 
 
-def test_a_mistake_is_one_in_a_dry_run_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--model", "./no/such/folder", "--dry-run"]) == 2
-    assert "there is no folder './no/such/folder'" in capsys.readouterr().err
-    assert main(["train", "--train_seed_start", "17", "--dry-run"]) == 2
+def test_a_mistake_is_one_in_a_dry_run_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00 no more")
+    mistakes = {
+        "there is no folder './no/such/folder'": ["train", "--model", "./no/such/folder"],
+        "train_seed_start is 17": ["train", "--train_seed_start", "17"],
+        "leaves none of 1 demonstrations": ["train", "--demonstrations", "1", "--demo_held_out", "0.5"],
+        "is a folder without config.json": ["eval", "--model", str(tmp_path / "empty"), "--env", "ragen/Bandit-v0"],
+        "cut.gguf": ["warm-start", "--model", str(tmp_path / "cut.gguf")],
+    }
+    for message, command in mistakes.items():
+        assert main([*command, "--dry-run"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_the_first_prompt_shows_what_the_template_and_the_format_add(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("train", "warm-start"):
+        said = " ".join(plan(capsys, command, "--system_prompt", "Be brief.").split())
+        shown = "<|im_start|>system Be brief.<|im_end|> <|im_start|>user …<|im_end|> <|im_start|>assistant <answer>"
+        assert f"first prompt {shown}" in said
 
 
 def test_the_plans_of_the_other_commands(
@@ -112,7 +128,7 @@ def test_the_plans_of_the_other_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = plan(capsys, "warm-start", "--demonstrations", "100", "--demo_epochs", "2")
-    assert "100 episodes of oracle play (noise 0.5) · 2 epochs = 14 updates of 16" in said
+    assert "100 episodes of oracle play (noise 0.5) · 2 epochs = 14 updates of 16, all weights at learning" in said
     said = plan(capsys, "eval", "--episodes", "10", "--env", "ragen/Bandit-v0", "ragen/BanditRev-v0")
     assert "10 start states · 1 episodes · 2 environments · 2 policies = 40" in said
     assert list(tmp_path.iterdir()) == []

@@ -58,6 +58,15 @@ def test_thoughts_that_do_not_fit_into_a_reply_are_left_empty(
                                      "max_reply_length=24 tokens")  # fmt: skip
 
 
+def test_answers_that_are_too_long_to_be_played_are_named(
+    tiny_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        played(tiny_tokenizer, False, max_reply_length=2)
+    (record,) = [one for one in caplog.records if "max_reply_length" in one.message]
+    assert "more than max_reply_length=2: the model would learn replies that are cut" in record.message
+
+
 class Unexplained(TextEnv):
     """One step; it has an oracle, and nothing that explains it."""
 

@@ -127,6 +127,10 @@ def test_targets_that_hold_something_are_kept(made: tuple[Path, LlamaForCausalLM
     for name, said in (("full", "something else"), ("other", "another conversion")):
         with pytest.raises(GGUFError, match=f"{name} is not empty and holds {said}.*name another"):
             convert(made[0], tmp_path / name)
+    with pytest.raises(GGUFError, match="full is a folder; give the GGUF file in it"):
+        convert(tmp_path / "full", tmp_path / "new")
+    with pytest.raises(GGUFError, match=r"/proc/new cannot be made .*name another folder"):
+        convert(made[0], Path("/proc/new"))
     with pytest.raises(GGUFError, match=r"notes\.txt is a file; give a folder"):
         convert(made[0], tmp_path / "full" / "notes.txt")
     with pytest.raises(GGUFError, match="there is no file 'nowhere'; give the model's licence"):
