@@ -70,7 +70,12 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
-def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def sequence_log_ratios(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    mask: torch.Tensor,
+    others: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> torch.Tensor:
     r"""Logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
@@ -83,6 +88,8 @@ def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         old_logprobs: (B, T) the same under the policy that sampled, without gradient.
         mask: (B, T) 1 at sampled tokens.
+        others: For rows that are parts of sequences: (B,) the log-ratios of a sequence's tokens in other rows, added
+            up, and (B,) the number of all its sampled tokens.
 
     Returns:
         (B, T).
@@ -93,7 +100,8 @@ def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask
     """
     used = mask.bool()
     differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
-    means = differences.sum(dim=1, keepdim=True) / used.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
+    elsewhere, count = (0.0, used.sum(dim=1)) if others is None else others
+    means = ((differences.sum(dim=1) + elsewhere) / count.clamp(min=1))[:, None]  # (B, 1)
     return means.detach() + (logprobs - logprobs.detach())
 
 
@@ -286,6 +294,8 @@ def regression_loss(
     const_length: float | None = None,
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
+    others: torch.Tensor | None = None,
+    shares: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
@@ -307,6 +317,9 @@ def regression_loss(
         const_length: Divisor of ``"const"``, tokens.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
+        others: For rows that are parts of trajectories: (B,) what the tokens in other rows add to Δ, without gradient.
+            Then each row has the gradient of its own tokens.
+        shares: (B,) for the same rows: the part of its trajectory's loss that a row reports; they add up to 1.
 
     Returns:
         The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
@@ -319,8 +332,12 @@ def regression_loss(
         raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
     _check_regression(scale, beta2, residual_cap)
     log_ratios = trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
+    if others is not None:
+        log_ratios = log_ratios + others
     residuals = beta2 * log_ratios - (returns - soft_values)
     losses = _squared_up_to(residuals.abs(), residual_cap)
+    if shares is not None:
+        losses = losses - losses.detach() + losses.detach() * shares
     filler = ~action_mask.bool().any(dim=1)
     total = losses.masked_fill(filler, 0.0).sum() / (1.0 if scale == "paper" else 2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals

@@ -45,7 +45,6 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
     _min_group_size = 2
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
-    _needs_whole_trajectories: ClassVar[bool] = False  # whether each trajectory must be one training row
 
     loss_type: str = option(
         "grpo", "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."

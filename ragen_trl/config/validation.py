@@ -41,15 +41,12 @@ READ: dict[str, tuple[str, ...]] = {
     "mt_grpo": ("step_weight",),
 }
 
-_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo")
-_SEGMENT_ADVANTAGES = ("group", "gigpo", "mt_grpo")
+_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
 # Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
 _OF_WHOLE_ROWS: dict[str, Any] = {
-    "importance_sampling_level": "token",
     "top_entropy_quantile": 1.0,
     "off_policy_mask_threshold": None,
     "use_adaptive_entropy": False,
-    "use_vllm": False,
 }
 
 
@@ -78,13 +75,6 @@ def warn_of_narrowed_sampling(args: Options) -> None:
 def check_segments_trainable(args: Options) -> None:
     """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context (no window)"
-    if args._needs_whole_trajectories:
-        raise WindowError(f"A*-PO sums log-ratios over whole trajectories, but a context was rebuilt; {remedy}")
-    if args.advantage not in _SEGMENT_ADVANTAGES:
-        raise WindowError(
-            f"advantage is {args.advantage!r}, whose critic reads a trajectory in one row, but its context was "
-            f"rebuilt; use one of {', '.join(_SEGMENT_ADVANTAGES)}, or {remedy}"
-        )
     if args.loss_type not in _SEGMENT_LOSSES:
         raise WindowError(
             f"loss_type is {args.loss_type!r}, which takes a row for a trajectory; use one of "
@@ -219,12 +209,6 @@ def _check_window(args: Options) -> None:
         check_segments_trainable(args)
     except WindowError as error:
         raise WindowError(f"window_turns is {args.window_turns}; leave it unset, or change this: {error}") from None
-    for name, only in {"beta": 0.0, "num_iterations": 1}.items():
-        if getattr(args, name) != only:
-            raise ValueError(
-                f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score contexts that "
-                f"the model never read; set {name}={only}"
-            )
 
 
 def _check_filter(args: Options) -> None:

@@ -125,12 +125,15 @@ class Episode:
         assert self.done is not None
         goes_on = self.done["truncated"] and not self.done["terminated"]
         seen = self.done["limit"] not in FAILED  # otherwise there is no answer to show
-        room = None if max_context is None else max(0, max_context - self.context)
+        context_ids, new_ids = self.next_ids(chat) if goes_on and seen else (None, ())
+        read = self.context if context_ids is None else len(context_ids)
+        room = None if max_context is None else max(0, max_context - read)
         return Trajectory(
             turns=tuple(self.turns),
             seed=self.start.seed,
             outcome_seed=self.start.outcome_seed,
-            next_prompt_ids=(self.next_ids(chat)[1] if goes_on and seen else ())[:room],
+            next_prompt_ids=new_ids[:room],
+            next_context_ids=context_ids,
             **self.done,
         )
 
