@@ -21,7 +21,7 @@ from tests.support.ragen_trl.equivalence import (
     step,
     with_adapter,
 )
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model, small_trainer
 
 
 class AloneAwake(Alone, Awake):
@@ -162,6 +162,27 @@ def test_a_window_that_holds_every_turn_changes_nothing_and_a_shorter_one_what_i
         assert built == [place >= window for place in range(len(seen.turns))]
     if window >= 4:
         assert played[0] == played[1]
+
+
+WIDE: dict[str, dict[str, Any]] = {
+    "group": {},
+    "gae": {"advantage": "gae", "bootstrap": "all"},
+    "gspo": {"importance_sampling_level": "sequence", "num_iterations": 2},
+}
+
+
+@pytest.mark.parametrize("name", [*WIDE, "a-star-po"])
+def test_a_window_that_never_slides_changes_no_bit(tmp_path: Path, name: str) -> None:
+    after = []
+    for window in (None, 4):
+        options = {"max_steps": 2, "learning_rate": 1e-2, "window_turns": window, **WIDE.get(name, {})}
+        folder = tmp_path / str(window)
+        make = astar if name == "a-star-po" else small_trainer
+        trainer = make(folder, lottery(draws=4), **options)
+        trainer.train()
+        after.append(parameters(trainer))
+    assert all(torch.equal(value, after[1][key]) for key, value in after[0].items())
+    assert any(not torch.equal(value, small_model().state_dict()[key]) for key, value in after[0].items())
 
 
 def test_a_window_needs_one_turn_and_a_loss_that_takes_rows(tmp_path: Path) -> None:
