@@ -18,6 +18,7 @@ from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+from ragen_trl.system.functions import name_of
 
 _SAVE_STEPS = 500  # TRL's
 _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
@@ -122,6 +123,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     def __post_init__(self) -> None:
         check_refused(self)
+        if callable(self.context):  # its name goes to other processes and into saved files
+            self.context = name_of(self.context)
         self._set_updates()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
