@@ -1,4 +1,4 @@
-r"""Training rows of episodes that were played with a sliding window (`rollout/sliding_window.py`) of k turns.
+r"""Training rows of episodes in which the model did not read all turns (`rollout/contexts.py`): k of them, for example.
 
 While an episode has at most k turns, its context only grows. After that every turn is answered in a rebuilt context: an
 opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and of

@@ -160,8 +160,8 @@ class Episode:
             return
         if not isinstance(self.env, AgentTurns):
             raise TypeError(
-                f"the context is to be built again ({self.rule}), but {type(self.env).__name__} is not an AgentTurns, "
-                "which that needs to begin a conversation at a later turn; wrap the environment in it, or leave "
-                "window_turns and context unset"
+                f"contexts are built again ({self.rule}), but {type(self.env).__name__} is not an AgentTurns, which "
+                "can begin a conversation at a later turn; wrap the environment in it, or leave window_turns and "
+                "context unset"
             )
         self.openings.append(self.env.opening)
