@@ -97,8 +97,7 @@ def regress(logprobs: torch.Tensor, mask: torch.Tensor, inputs: Mapping[str, Any
         scale=args.loss_scale,
         residual_cap=args.residual_cap,
         normaliser=inputs["step_trajectories"],
-        others=inputs.get("others_log_ratio"),
-        shares=inputs.get("trajectory_share"),
+        parts=(inputs["others_log_ratio"], inputs["trajectory_share"]) if "others_log_ratio" in inputs else None,
     )
     # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
     off = ~mask.bool()

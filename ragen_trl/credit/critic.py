@@ -179,17 +179,13 @@ class Critic:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
-        layout = SegmentLayout(trajectories)
-        batch = self._batch(trajectories, layout, targets, mask, old_values)
+        batch = self._batch(trajectories, layout := SegmentLayout(trajectories), targets, mask, old_values)
         if not (metrics := self._fit(batch)):
             return {}
-        rows = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
-        rows_of: dict[int, list[int]] = {}
-        for row in rows:
-            rows_of.setdefault(layout.owners[row], []).append(row)
-        parts = _parts(list(rows_of), minibatches, epochs, seed)
+        used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
+        parts = _parts(used, layout.owners, minibatches, epochs, seed)
         with self.network.active(training=True):
-            steps = [self._step(batch, [row for owner in part for row in rows_of[owner]], clip) for part in parts]
+            steps = [self._step(batch, rows, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         names = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
         metrics |= dict(zip(names, means.tolist(), strict=True))
@@ -326,13 +322,18 @@ class Critic:
             yield rows[start : start + self._batch_size]
 
 
-def _parts(rows: list[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
-    """The rows of each step. Every process makes the same number of steps, however many rows it has."""
-    generator = torch.Generator().manual_seed(seed)
+def _parts(
+    rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int
+) -> Iterator[list[int]]:
+    """The rows of each step, those of a trajectory in one. Every process makes the same number of steps."""
+    generator, rows_of = torch.Generator().manual_seed(seed), dict[int, list[int]]()
+    for row in rows:
+        rows_of.setdefault(owners[row], []).append(row)
+    units = list(rows_of.values())
     for _ in range(epochs):
-        order = torch.randperm(len(rows), generator=generator)
+        order = torch.randperm(len(units), generator=generator)
         for part in order.tensor_split(minibatches):
-            yield [rows[index] for index in part.tolist()]
+            yield [row for index in part.tolist() for row in units[index]]
 
 
 def _with_next_prompts(

@@ -62,9 +62,7 @@ def play(
     batch_size: int | None = None,
     context: Context | None = None,
 ) -> list[Trajectory]:
-    """Play one episode in each environment; one trajectory each, in order.
-
-    Threads do not change the trajectories, ``batch_size`` only by rounding: every row has its own sampling seed.
+    """Play one episode in each environment; one trajectory each, in order. Threads change none of them.
 
     Args:
         envs: One environment per episode.
@@ -77,10 +75,9 @@ def play(
         penalties: What is added to the reward for cut replies and for failures of the environment.
         renew: Called with an environment that failed, which is not used again here. Without ``renew`` it is not
             replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
-        window: Number of turns that a policy with tokens sees at most, including the one to answer; needs
-            ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
-        batch_size: Episodes played at the same time at most. The others begin, in order, as these end. Unset: all.
-        context: Writes what a policy with tokens reads, instead of a window; see `contexts.Context`.
+        window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
+        batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
+        context: Writes what such a policy reads, instead of a window (`contexts.Context`); both need ``AgentTurns``.
 
     Raises:
         ValueError: If the numbers of environments and starts differ.
