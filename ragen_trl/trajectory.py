@@ -64,6 +64,8 @@ class Trajectory:
             ``"crash"`` or ``"timeout"`` of the environment, ``"error"`` of the policy. ``rollout/loop.py`` has a table.
         next_prompt_ids: The tokens that would have come before the next reply of a truncated episode. A critic reads
             them to value the rest. ``()`` after the task's end, or if the policy has no tokens.
+        next_context_ids: All that the model would have read before ``next_prompt_ids``, if the next context would have
+            been rebuilt; ``None`` if it would have read the last segment.
 
     Raises:
         ValueError: If there is no turn, or the first turn has ``context_ids``.
@@ -88,6 +90,7 @@ class Trajectory:
     truncated: bool = False
     limit: str = ""
     next_prompt_ids: tuple[int, ...] = ()
+    next_context_ids: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.turns:
@@ -121,7 +124,8 @@ class Trajectory:
         if len(starts) == 1:
             return (self,)
         runs = [self.turns[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
-        return tuple(replace(self, turns=(_with_context(run[0]), *run[1:]), next_prompt_ids=()) for run in runs)
+        closed = replace(self, next_prompt_ids=(), next_context_ids=None)
+        return tuple(replace(closed, turns=(_with_context(run[0]), *run[1:])) for run in runs)
 
     @property
     def token_ids(self) -> tuple[int, ...]:

@@ -70,7 +70,12 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
-def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def sequence_log_ratios(
+    logprobs: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    mask: torch.Tensor,
+    others: tuple[torch.Tensor, torch.Tensor] | None = None,
+) -> torch.Tensor:
     r"""Logarithms of GSPO-token's ratios (Zheng et al. 2025, arXiv 2507.18071, section 4.3).
 
     .. math:: s_{it} = \mathrm{sg}[s_i]\,\frac{\pi(y_{it})}{\mathrm{sg}[\pi(y_{it})]}, \qquad
@@ -83,6 +88,8 @@ def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         old_logprobs: (B, T) the same under the policy that sampled, without gradient.
         mask: (B, T) 1 at sampled tokens.
+        others: For rows that are parts of sequences: (B,) the log-ratios of a sequence's tokens in other rows, added
+            up, and (B,) the number of all its sampled tokens.
 
     Returns:
         (B, T).
@@ -93,7 +100,8 @@ def sequence_log_ratios(logprobs: torch.Tensor, old_logprobs: torch.Tensor, mask
     """
     used = mask.bool()
     differences = (logprobs - old_logprobs).masked_fill(~used, 0.0)
-    means = differences.sum(dim=1, keepdim=True) / used.sum(dim=1, keepdim=True).clamp(min=1)  # (B, 1)
+    elsewhere, count = (0.0, used.sum(dim=1)) if others is None else others
+    means = ((differences.sum(dim=1) + elsewhere) / count.clamp(min=1))[:, None]  # (B, 1)
     return means.detach() + (logprobs - logprobs.detach())
 
 
@@ -286,13 +294,13 @@ def regression_loss(
     const_length: float | None = None,
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
+    parts: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
     .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
 
-    ``"unit"`` divides by :math:`2 \beta_2`. This keeps the optimum and gives REINFORCE's gradient
-    :math:`-(R - V^* - \beta_2 \Delta) \nabla \log \pi`, so that ``max_grad_norm`` and further terms keep their meaning.
+    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and the gradient of REINFORCE, whose norm keeps its meaning.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -302,11 +310,13 @@ def regression_loss(
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
-        length_norm: Δ as it is (``"sum"``), divided by ``const_length``, or divided by the trajectory's sampled tokens
-            (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
-        const_length: Divisor of ``"const"``, tokens.
+        length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``) or by the trajectory's sampled
+            tokens (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
+        const_length: See there.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
+        parts: For rows that are parts of trajectories, with ``"sum"``: (B,) what other rows add to Δ, without gradient,
+            and (B,) each row's share of its trajectory's loss. The gradient of a row is that of its own tokens.
 
     Returns:
         The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
@@ -314,19 +324,27 @@ def regression_loss(
     Raises:
         ValueError: If a shape or an option is not one of these.
     """
-    if not returns.shape == soft_values.shape == logprobs.shape[:1]:
-        shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
-        raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
-    _check_regression(scale, beta2, residual_cap)
-    log_ratios = trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
+    _check_regression(logprobs, returns, soft_values, scale, beta2, residual_cap)
+    elsewhere, share = parts or (0.0, 1.0)
+    log_ratios = elsewhere + trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
     residuals = beta2 * log_ratios - (returns - soft_values)
-    losses = _squared_up_to(residuals.abs(), residual_cap)
-    filler = ~action_mask.bool().any(dim=1)
-    total = losses.masked_fill(filler, 0.0).sum() / (1.0 if scale == "paper" else 2 * beta2)
+    losses, filler = _squared_up_to(residuals.abs(), residual_cap), ~action_mask.bool().any(dim=1)
+    total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()
+    total = total if scale == "paper" else total / (2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals
 
 
-def _check_regression(scale: str, beta2: float, residual_cap: float | None) -> None:
+def _check_regression(
+    logprobs: torch.Tensor,
+    returns: torch.Tensor,
+    soft_values: torch.Tensor,
+    scale: str,
+    beta2: float,
+    residual_cap: float | None,
+) -> None:
+    if not returns.shape == soft_values.shape == logprobs.shape[:1]:
+        shapes = [tuple(tensor.shape) for tensor in (logprobs, returns, soft_values)]
+        raise ValueError(f"logprobs, returns and soft_values have shapes {shapes}; they must be (B, T), (B,), (B,)")
     if scale not in ("unit", "paper") or beta2 <= 0 or (residual_cap is not None and residual_cap <= 0):
         given = f"scale={scale!r}, beta2={beta2}, residual_cap={residual_cap}"
         raise ValueError(f"{given}; scale must be 'unit' or 'paper', and the numbers must be positive")

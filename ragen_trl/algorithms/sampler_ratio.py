@@ -10,6 +10,7 @@ def sampler_ratio(
     mode: str,
     low: float | None = None,
     high: float | None = None,
+    sequences: torch.Tensor | None = None,
 ) -> torch.Tensor:
     r"""TRL's importance ratio of the policy that is trained to the one that sampled, cut off at bounds.
 
@@ -23,12 +24,19 @@ def sampler_ratio(
             that of each row. Ratios out of bounds are moved to them (truncate) or are 0 (mask).
         low: Lower bound; ``None``: none.
         high: Upper bound; ``None``: none.
+        sequences: (B,) for rows that are parts of sequences: the index of each row's sequence. The ratio of a row is
+            then that of its sequence.
 
     Returns:
         (B, T) for tokens, (B, 1) for rows; 1 at environment tokens.
     """
     level, treatment = mode.split("_")
     difference = ((trained - sampled) * mask).nan_to_num(nan=0.0)
-    ratio = (difference.sum(dim=1, keepdim=True) if level == "sequence" else difference).exp()
+    if level == "sequence":
+        difference = difference.sum(dim=1, keepdim=True)
+        if sequences is not None and len(sequences):
+            totals = difference.new_zeros((int(sequences.max()) + 1, 1))
+            difference = totals.index_add(0, sequences, difference)[sequences]
+    ratio = difference.exp()
     bounded = ratio.clamp(low, high) if (low, high) != (None, None) else ratio
     return bounded if treatment == "truncate" else ratio.masked_fill(ratio != bounded, 0.0)

@@ -82,7 +82,8 @@ def regress(logprobs: torch.Tensor, mask: torch.Tensor, inputs: Mapping[str, Any
         logprobs: (B, T) of the policy.
         mask: (B, T), 1 at sampled tokens.
         inputs: The micro-batch: ``ref_per_token_logps`` (B, T), ``advantages`` (B,), ``step_trajectories`` and
-            ``step_tokens`` (scalars).
+            ``step_tokens`` (scalars); for rows that are parts of trajectories also ``others_log_ratio`` and
+            ``trajectory_share`` (B,).
         args: β₂, ``loss_scale``, ``residual_cap`` and ``kl_coef``.
     """
     reference, advantages = inputs["ref_per_token_logps"], inputs["advantages"]
@@ -96,6 +97,7 @@ def regress(logprobs: torch.Tensor, mask: torch.Tensor, inputs: Mapping[str, Any
         scale=args.loss_scale,
         residual_cap=args.residual_cap,
         normaliser=inputs["step_trajectories"],
+        parts=(inputs["others_log_ratio"], inputs["trajectory_share"]) if "others_log_ratio" in inputs else None,
     )
     # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
     off = ~mask.bool()

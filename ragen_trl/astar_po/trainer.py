@@ -26,7 +26,7 @@ from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, R
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.batching.segments import segment_batch
+from ragen_trl.batching.segments import segment_batch, sums_of_others
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
@@ -216,7 +216,8 @@ class AStarPOTrainer(StarPOTrainer):
         logprobs, entropies = self.score(model, inputs)
         fit = regress(logprobs, mask, inputs, self.args)
         per_row = {f"astar/{name}": column for name, column in fit.per_row.items()}
-        self.record("train", masked_means(per_row, mask.any(dim=1), self._total))
+        weights = inputs.get("trajectory_share", mask.any(dim=1))
+        self.record("train", masked_means(per_row, weights, self._total))
         self.record("train", masked_means({"kl": fit.kl, "entropy": entropies}, mask, self._total))
         return fit.loss
 
@@ -263,8 +264,16 @@ class AStarPOTrainer(StarPOTrainer):
         return self._with_trainable_starts(super()._refill_rows(attempt))
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
+        rows_a_pass = self.args.per_device_train_batch_size
         with self.reference.model() as model:
-            batch["ref_per_token_logps"], _ = self.score(model, batch, self.args.per_device_train_batch_size)
+            batch["ref_per_token_logps"], _ = self.score(model, batch, rows_a_pass)
+        if "trajectory" in batch:
+            # The policy has not changed since it sampled; vLLM's log-probabilities are a little different ones.
+            sampled = batch["sampling_per_token_logps"]
+            now = self.score(self.model, batch, rows_a_pass)[0] if self.use_vllm else sampled
+            mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+            differences = (now - batch["ref_per_token_logps"]).masked_fill(~mask, 0.0)
+            batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""

@@ -58,7 +58,7 @@ def packed(
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
         batch_size: Rows that a micro-batch should hold.
         rank: Index of this process.
-        gather: Joins (1,) tensors of all processes to one.
+        gather: Joins tensors of one dimension and length from all processes to one.
         shares_prefixes: Whether rows are stored as prefix trees; then rows that begin alike come together
             instead of rows of similar length.
     """
@@ -68,10 +68,9 @@ def packed(
         for key, value in micro_batches[0].items()
     }
     used = rollout["completion_mask"].any(dim=1).nonzero().flatten()
-    shares = _shares(gather(used.new_tensor([len(used)])).tolist(), len(micro_batches) // size)
+    of_steps, most_rows = _dealt_out(used, rollout.get("trajectory"), len(micro_batches) // size, rank, gather)
     parts: list[dict[str, Any]] = []
-    for rows, counts in zip(used.split(shares[rank]), zip(*shares, strict=True), strict=True):
-        most = max(counts)
+    for rows, most in zip(of_steps, most_rows, strict=True):
         filled = min(size, -(-most // batch_size))
         parts += [select_rows(rollout, [], 1)] * (size - filled)
         if filled:
@@ -79,6 +78,32 @@ def packed(
             order = _by_prefix(of_step) if shares_prefixes else torch.argsort(row_lengths(of_step), stable=True)
             parts += [_rows_of(of_step, chosen) for chosen in order.tensor_split(filled)]
     return [dict(part) for part in parts]
+
+
+def _dealt_out(
+    used: torch.Tensor,
+    trajectories: torch.Tensor | None,
+    steps: int,
+    rank: int,
+    gather: Callable[[torch.Tensor], torch.Tensor],
+) -> tuple[list[torch.Tensor], list[int]]:
+    """This process's rows of each optimizer step, and the most rows that a process has in each.
+
+    Rows that are parts of one trajectory are in one step. A step has as many trajectories as the others, up to one.
+    """
+    if trajectories is None:
+        counts = _shares(gather(used.new_tensor([len(used)])).tolist(), steps)
+        return list(used.split(counts[rank])), [max(of_step) for of_step in zip(*counts, strict=True)]
+    rows: dict[int, list[int]] = {}
+    for row, trajectory in zip(used.tolist(), trajectories[used].tolist(), strict=True):
+        rows.setdefault(trajectory, []).append(row)
+    counts = _shares(gather(used.new_tensor([len(rows)])).tolist(), steps)
+    units, dealt = list(rows.values()), []
+    for count in counts[rank]:
+        dealt.append(used.new_tensor([row for unit in units[:count] for row in unit]))
+        units = units[count:]
+    everywhere = gather(used.new_tensor([len(step) for step in dealt])).reshape(-1, steps)
+    return dealt, everywhere.amax(dim=0).tolist()
 
 
 def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:

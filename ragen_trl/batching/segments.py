@@ -1,4 +1,4 @@
-r"""Training rows of episodes that were played with a sliding window (`rollout/sliding_window.py`) of k turns.
+r"""Training rows of episodes in which the model did not read all turns (`rollout/contexts.py`): k of them, for example.
 
 While an episode has at most k turns, its context only grows. After that every turn is answered in a rebuilt context: an
 opening message (the instruction and the first kept turn's observation), then the *token ids* of the kept replies and of
@@ -17,16 +17,16 @@ sampled tokens,
 so that k changes only what is read. If k is at least the number of turns, the gradient is the same as without a window.
 VAGEN's weight 1 / rows is equal only if all rows have equally many sampled tokens.
 
-Left out: a critic and A\*-PO, which need a trajectory in one row; ratios of whole sequences; and summaries of the turns
-that were dropped.
+A critic values the state before a token by what the model had read then: it reads rows, too (`SegmentLayout`), and
+advantages are estimated over the turns of the whole trajectory.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty
+from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty, sequence_log_ratios
 from ragen_trl.batching.batch import trajectory_batch
 from ragen_trl.trajectory import Trajectory
 
@@ -34,19 +34,82 @@ if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
 
+class SegmentLayout:
+    """Where the tokens of whole trajectories lie in the rows that the model read, and back.
+
+    Columns of trajectories and of rows are those of `batch.collate`. The context of a row that was rebuilt lies in no
+    column of its trajectory.
+
+    Args:
+        trajectories: L trajectories.
+
+    Attributes:
+        rows: Their segments in order, S of them.
+        owners: Index of each row's trajectory, length S.
+    """
+
+    def __init__(self, trajectories: Sequence[Trajectory]) -> None:
+        self.rows: list[Trajectory] = []
+        self.owners: list[int] = []
+        self._places: list[tuple[int, int, int]] = []  # of each row: first column in the trajectory, in the row; tokens
+        for owner, whole in enumerate(trajectories):
+            contexts = [len(turn.context_ids or ()) for turn in whole.turns if turn.context_ids is not None]
+            first = 0
+            for segment, context in zip(whole.segments, [0, *contexts], strict=True):
+                count = len(segment.token_ids) - context
+                self.rows.append(segment)
+                self.owners.append(owner)
+                self._places.append((first, context, count))
+                first += count
+        self._lengths = [len(whole.token_ids) for whole in trajectories]
+
+    def join(self, values: torch.Tensor) -> torch.Tensor:
+        """(L, T) values of trajectories' tokens from (S, T') values of rows' tokens; 0 at padding."""
+        joined = values.new_zeros((len(self._lengths), max(self._lengths, default=0)))
+        for row, (owner, (first, context, count)) in enumerate(zip(self.owners, self._places, strict=True)):
+            joined[owner, first : first + count] = values[row, context : context + count]
+        return joined
+
+    def split(self, values: torch.Tensor) -> torch.Tensor:
+        """(S, T') values of rows' tokens from (L, T) values of trajectories' tokens; 0 at padding and contexts."""
+        width = max((len(row.token_ids) for row in self.rows), default=0)
+        parts = values.new_zeros((len(self.rows), width))
+        for row, (owner, (first, context, count)) in enumerate(zip(self.owners, self._places, strict=True)):
+            parts[row, context : context + count] = values[owner, first : first + count]
+        return parts
+
+
 def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
     """TRL's tensors of all segments, one row each, in the order of the trajectories.
 
     Returns:
-        The tensors of ``trajectory_batch``, and ``trajectory_share`` (S,): the row's share of its trajectory's sampled
-        tokens.
+        The tensors of ``trajectory_batch``, and (S,) of each row: ``trajectory``, the index of its trajectory,
+        ``trajectory_tokens``, how many tokens were sampled in all of it, and ``trajectory_share``, the row's part.
     """
-    segments = [(segment, whole) for whole in trajectories for segment in whole.segments]
-    shares = [segment.num_reply_tokens / max(1, whole.num_reply_tokens) for segment, whole in segments]
+    owned = [(segment, owner) for owner, whole in enumerate(trajectories) for segment in whole.segments]
+    tokens = [max(1, trajectories[owner].num_reply_tokens) for _, owner in owned]
+    shares = [segment.num_reply_tokens / count for (segment, _), count in zip(owned, tokens, strict=True)]
     return {
-        **trajectory_batch([segment for segment, _ in segments], pad_id),
+        **trajectory_batch([segment for segment, _ in owned], pad_id),
+        "trajectory": torch.tensor([owner for _, owner in owned]),
+        "trajectory_tokens": torch.tensor(tokens),
         "trajectory_share": torch.tensor(shares),
     }
+
+
+def sums_of_others(row_sums: torch.Tensor, trajectories: torch.Tensor) -> torch.Tensor:
+    """(S,) what the other rows of a row's trajectory add up to.
+
+    Args:
+        row_sums: (S,) a sum over each row's tokens.
+        trajectories: (S,) index of each row's trajectory.
+
+    Example:
+        >>> sums_of_others(torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 1, 1, 1]))
+        tensor([ 0., 12., 10.,  6.])
+    """
+    totals = row_sums.new_zeros(int(trajectories.max()) + 1 if len(trajectories) else 0)
+    return totals.index_add(0, trajectories, row_sums)[trajectories] - row_sums
 
 
 def segment_rows(
@@ -75,6 +138,13 @@ def segment_rows(
     return batch
 
 
+def others_of(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """For `sequence_log_ratios`: what the other rows of each row's trajectory add, and all its tokens; (B,) each."""
+    if "others_log_ratio" not in batch:
+        return None
+    return batch["others_log_ratio"], batch["trajectory_tokens"]
+
+
 def segment_loss(
     logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
@@ -88,16 +158,20 @@ def segment_loss(
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         old_logprobs: (B, T) the same under the policy that sampled.
         ref_logprobs: (B, T) the same under the reference, if ``args.beta`` is not 0.
-        batch: Masks, advantages, shares, and the totals of ``add_step_totals``.
-        args: Clip ranges and β.
+        batch: Masks, advantages, shares, the totals of ``add_step_totals``, and vLLM's importance ratios, if any.
+        args: Clip ranges, the level of ratios, and β.
     """
     mask = batch["completion_mask"] * batch["tool_mask"]
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
     off = ~mask.bool()
     logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
     advantages = batch["advantages"] if batch["advantages"].ndim == 2 else batch["advantages"][:, None]
+    if args.importance_sampling_level == "sequence":
+        old_logprobs = (logprobs - sequence_log_ratios(logprobs, old_logprobs, mask, others_of(batch))).detach()
     high = args.epsilon if args.epsilon_high is None else args.epsilon_high
     per_token = clipped_surrogate(logprobs, old_logprobs, advantages, args.epsilon, high, args.delta)
+    if "importance_sampling_ratio" in batch:
+        per_token = per_token * batch["importance_sampling_ratio"]
     if ref_logprobs is not None:
         kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
         if args.use_bias_correction_kl:  # as in TRL: its gradient is that of KL(π ‖ π_ref)

@@ -35,7 +35,6 @@ class AStarPOConfig(StarPOConfig):
 
     _min_group_size = 1
     _trainer = "AStarPOTrainer"
-    _needs_whole_trajectories = True
 
     learning_rate: float = option(1e-6, "Learning rate; about 1e-5 with LoRA.")
     num_generations: int | None = option(1, "Trajectories per start state and update.")

@@ -39,6 +39,9 @@ class TokenOptions:
     window_turns: int | None = option(
         None, "Most turns that the model sees, the present one included; unset: all of them."
     )
+    context: str | None = option(
+        None, "Instead of that: a function 'module:name' that writes what the model reads, or 'actions_so_far'."
+    )
     stop_at_answer: bool = option(
         False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )

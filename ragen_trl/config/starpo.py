@@ -18,6 +18,7 @@ from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+from ragen_trl.system.functions import name_of
 
 _SAVE_STEPS = 500  # TRL's
 _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
@@ -45,7 +46,6 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
     _min_group_size = 2
     _trainer: ClassVar[str | None] = None  # the only trainer that reads these options; None: any of this package
-    _needs_whole_trajectories: ClassVar[bool] = False  # whether each trajectory must be one training row
 
     loss_type: str = option(
         "grpo", "TRL's loss_type. 'grpo' is StarPO's objective: mean over trajectories of the token mean."
@@ -123,6 +123,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     def __post_init__(self) -> None:
         check_refused(self)
+        if callable(self.context):  # its name goes to other processes and into saved files
+            self.context = name_of(self.context)
         self._set_updates()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
 from ragen_trl.config.play import option_names
 from ragen_trl.errors import UserError
+from ragen_trl.system.functions import function_named
 
 Options: TypeAlias = Any
 """A ``StarPOConfig``, whose module imports this one."""
@@ -41,15 +42,12 @@ READ: dict[str, tuple[str, ...]] = {
     "mt_grpo": ("step_weight",),
 }
 
-_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo")
-_SEGMENT_ADVANTAGES = ("group", "gigpo", "mt_grpo")
+_SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
 # Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
 _OF_WHOLE_ROWS: dict[str, Any] = {
-    "importance_sampling_level": "token",
     "top_entropy_quantile": 1.0,
     "off_policy_mask_threshold": None,
     "use_adaptive_entropy": False,
-    "use_vllm": False,
 }
 
 
@@ -77,14 +75,7 @@ def warn_of_narrowed_sampling(args: Options) -> None:
 
 def check_segments_trainable(args: Options) -> None:
     """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
-    remedy = "play with one growing context (no window)"
-    if args._needs_whole_trajectories:
-        raise WindowError(f"A*-PO sums log-ratios over whole trajectories, but a context was rebuilt; {remedy}")
-    if args.advantage not in _SEGMENT_ADVANTAGES:
-        raise WindowError(
-            f"advantage is {args.advantage!r}, whose critic reads a trajectory in one row, but its context was "
-            f"rebuilt; use one of {', '.join(_SEGMENT_ADVANTAGES)}, or {remedy}"
-        )
+    remedy = "play with one growing context"
     if args.loss_type not in _SEGMENT_LOSSES:
         raise WindowError(
             f"loss_type is {args.loss_type!r}, which takes a row for a trajectory; use one of "
@@ -172,7 +163,7 @@ def check_combinations(args: Options) -> None:
     _check_critic_rate(args)
     _check_updates(args)
     _check_vllm(args)
-    _check_window(args)
+    _check_contexts(args)
     _check_filter(args)
 
 
@@ -212,19 +203,19 @@ def _check_critic_rate(args: Options) -> None:
         )
 
 
-def _check_window(args: Options) -> None:
-    if args.window_turns is None:
+def _check_contexts(args: Options) -> None:
+    given = {name: getattr(args, name) for name in ("window_turns", "context") if getattr(args, name) is not None}
+    if not given:
         return
+    if len(given) > 1:
+        raise WindowError(f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two")
+    if args.context is not None:
+        function_named(args.context, "ragen_trl.rollout.contexts")
+    ((name, value),) = given.items()
     try:
         check_segments_trainable(args)
     except WindowError as error:
-        raise WindowError(f"window_turns is {args.window_turns}; leave it unset, or change this: {error}") from None
-    for name, only in {"beta": 0.0, "num_iterations": 1}.items():
-        if getattr(args, name) != only:
-            raise ValueError(
-                f"{name} is {getattr(args, name)} and window_turns {args.window_turns}: TRL would score contexts that "
-                f"the model never read; set {name}={only}"
-            )
+        raise WindowError(f"{name} is {value}; leave it unset, or change this: {error}") from None
 
 
 def _check_filter(args: Options) -> None:

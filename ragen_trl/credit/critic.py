@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, get_scheduler
 
 from ragen_trl.algorithms.losses import value_loss
 from ragen_trl.batching.batch import collate
+from ragen_trl.batching.segments import SegmentLayout
 from ragen_trl.credit.critic_networks import (
     AdapterNetwork,
     CriticError,
@@ -122,11 +123,12 @@ class Critic:
         Raises:
             ValueError: If the numbers of bootstraps and trajectories differ.
         """
-        rows = [_continued(row) if more else row for row, more in zip(trajectories, bootstrap, strict=True)]
-        lengths = [len(row.token_ids) for row in trajectories]
+        layout = SegmentLayout(trajectories)
+        lengths = [len(row.token_ids) for row in layout.rows]
+        rows, ends = _with_next_prompts(layout, trajectories, bootstrap)
         device = self._accelerator.device
-        values = torch.zeros(len(rows), max(lengths, default=0), device=device)
-        after = torch.zeros(len(rows), device=device)
+        values = torch.zeros(len(lengths), max(lengths, default=0), device=device)
+        after = torch.zeros(len(trajectories), device=device)
         order = sorted(range(len(rows)), key=lambda index: self._place(rows[index].token_ids))
         with self.network.active(training=False):
             for chunk in self._chunks(order):
@@ -134,10 +136,11 @@ class Critic:
                 with self._autocast():
                     output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
                 for index, row_values in zip(chunk, output, strict=True):
-                    values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
-                    if bootstrap[index]:
-                        after[index] = row_values[len(rows[index].token_ids) - 1]
-        return values, after
+                    if index < len(lengths):
+                        values[index, 1 : lengths[index]] = row_values[: lengths[index] - 1]
+                    if index in ends:
+                        after[ends[index]] = row_values[len(rows[index].token_ids) - 1]
+        return layout.join(values), after
 
     def update(
         self,
@@ -176,11 +179,11 @@ class Critic:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
-        batch = self._batch(trajectories, targets, mask, old_values)
+        batch = self._batch(trajectories, layout := SegmentLayout(trajectories), targets, mask, old_values)
         if not (metrics := self._fit(batch)):
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
-        parts = _parts(used, minibatches, epochs, seed)
+        parts = _parts(used, layout.owners, minibatches, epochs, seed)
         with self.network.active(training=True):
             steps = [self._step(batch, rows, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
@@ -222,16 +225,21 @@ class Critic:
         return {"kind": self.network.kind, "shapes": [list(value.shape) for value in self.network.parameters]}
 
     def _batch(
-        self, trajectories: Sequence[Trajectory], targets: torch.Tensor, mask: torch.Tensor, old_values: torch.Tensor
+        self,
+        trajectories: Sequence[Trajectory],
+        layout: SegmentLayout,
+        targets: torch.Tensor,
+        mask: torch.Tensor,
+        old_values: torch.Tensor,
     ) -> dict[str, torch.Tensor]:
-        """Tensors of (L, T) on the device; without columns if there are no rows."""
+        """Tensors of (S, T) on the device, of the rows that the critic reads; without columns if there are no rows."""
         device = self._accelerator.device
         shape = (len(trajectories), max((len(row.token_ids) for row in trajectories), default=0))
         given = {"targets": targets, "mask": mask, "old_values": old_values}
         for name, tensor in given.items():
             if tuple(tensor.shape) != shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}; collate gives these trajectories {shape}")
-        batch = {name: tensor.detach().to(device) for name, tensor in given.items()}
+        batch = {name: layout.split(tensor.detach().to(device)) for name, tensor in given.items()}
         batch["mask"] = batch["mask"].bool()
         for name in ("targets", "old_values"):
             used = batch[name][batch["mask"]]
@@ -239,7 +247,7 @@ class Critic:
                 value = used[~torch.isfinite(used)][0].item()
                 raise ValueError(f"{name} holds {value} under the mask; check the rewards, or lower the learning rate")
         if trajectories:
-            tokens = collate(trajectories, self._pad_id)
+            tokens = collate(layout.rows, self._pad_id)
             batch |= {name: tokens[name].to(device) for name in ("input_ids", "attention_mask")}
         return batch
 
@@ -314,16 +322,48 @@ class Critic:
             yield rows[start : start + self._batch_size]
 
 
-def _parts(rows: list[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
-    """The rows of each step. Every process makes the same number of steps, however many rows it has."""
-    generator = torch.Generator().manual_seed(seed)
+def _parts(
+    rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int
+) -> Iterator[list[int]]:
+    """The rows of each step, those of a trajectory in one. Every process makes the same number of steps."""
+    generator, rows_of = torch.Generator().manual_seed(seed), dict[int, list[int]]()
+    for row in rows:
+        rows_of.setdefault(owners[row], []).append(row)
+    units = list(rows_of.values())
     for _ in range(epochs):
-        order = torch.randperm(len(rows), generator=generator)
+        order = torch.randperm(len(units), generator=generator)
         for part in order.tensor_split(minibatches):
-            yield [rows[index] for index in part.tolist()]
+            yield [row for index in part.tolist() for row in units[index]]
 
 
-def _continued(trajectory: Trajectory) -> Trajectory:
-    """The trajectory with the prompt of the turn that a limit prevented."""
-    open_turn = Turn(trajectory.next_prompt_ids, (), (), observation="", reply="", reward=0.0)
-    return replace(trajectory, turns=(*trajectory.turns, open_turn))
+def _with_next_prompts(
+    layout: SegmentLayout, trajectories: Sequence[Trajectory], bootstrap: Sequence[bool]
+) -> tuple[list[Trajectory], dict[int, int]]:
+    """The rows, with the prompts that limits prevented; and of the rows that end with one their trajectories."""
+    rows, ends = list(layout.rows), {}
+    last = {owner: row for row, owner in enumerate(layout.owners)}
+    for index, (trajectory, more) in enumerate(zip(trajectories, bootstrap, strict=True)):
+        if not more:
+            continue
+        if trajectory.next_context_ids is None:
+            ends[last[index]] = index
+            rows[last[index]] = _continued(rows[last[index]], trajectory.next_prompt_ids)
+        else:
+            ends[len(rows)] = index
+            rows.append(_opened(trajectory))
+    return rows, ends
+
+
+def _continued(row: Trajectory, prompt_ids: tuple[int, ...]) -> Trajectory:
+    """The row with the prompt of the turn that a limit prevented."""
+    return replace(row, turns=(*row.turns, _unanswered(prompt_ids)))
+
+
+def _opened(trajectory: Trajectory) -> Trajectory:
+    """The rebuilt context of the turn that a limit prevented, as a row of its own."""
+    ids = (*(trajectory.next_context_ids or ()), *trajectory.next_prompt_ids)
+    return replace(trajectory, turns=(_unanswered(ids),), next_prompt_ids=(), next_context_ids=None)
+
+
+def _unanswered(prompt_ids: tuple[int, ...]) -> Turn:
+    return Turn(prompt_ids, (), (), observation="", reply="", reward=0.0)

@@ -18,6 +18,7 @@ import gymnasium
 
 from ragen_envs import AgentTurns
 from ragen_trl.errors import UserError
+from ragen_trl.rollout.contexts import context_named
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.environments import make_turns
 from ragen_trl.rollout.interfaces import Penalties, Policy, Start, TurnEnv
@@ -182,8 +183,9 @@ class EnvPool:
         """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced."""
         penalties = Penalties(self._args.cut_penalty, self._args.env_failure_penalty)
         length, window = self._args.max_completion_length, self._args.window_turns
-        size = self._args.rollout_batch_size
-        return play(envs, policy, starts, length, self._executor, penalties, self.replace, window, size)
+        size, name = self._args.rollout_batch_size, self._args.context
+        context = None if name is None else context_named(name)
+        return play(envs, policy, starts, length, self._executor, penalties, self.replace, window, size, context)
 
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.

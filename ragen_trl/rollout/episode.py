@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragen_envs import AgentTurns
+from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.sliding_window import window_context
 from ragen_trl.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -60,21 +60,21 @@ class Episode:
         start: The seeds with which it began.
         env: The environment in which it is played.
         last: The environment's last answer; at first the answer to ``reset``.
-        window: Number of turns that the policy sees at most; ``None``: all.
+        rule: When the policy's context is built again; ``None``: never.
         turns: The turns so far.
         openings: The message of each turn so far and of the next one, written as the first message of a conversation.
-            Only kept for a sliding window.
+            Only kept with a rule.
         length: Tokens of the turns so far.
         context: Tokens that the policy's context holds now.
         cost: Tokens of the trajectory's budget that the next message takes. They are counted as in a context that only
-            grows, so that a window does not change the length of an episode.
+            grows, so that a rule does not change the length of an episode.
         done: ``terminated``, ``truncated`` and ``limit`` of the `Trajectory`, or ``None`` while the episode goes on.
     """
 
     start: "Start"
     env: "TurnEnv"
     last: Outcome
-    window: int | None = None
+    rule: ContextRule | None = None
     turns: list[Turn] = field(default_factory=list)
     openings: list[str] = field(default_factory=list)
     length: int = 0
@@ -96,10 +96,10 @@ class Episode:
         last = self.turns[-1]
         message = tuple(chat.extend((last.reply_ids or last.prompt_ids)[-1], self.last.observation))
         self.cost = len(message)
-        if self.window is None or len(self.turns) < self.window:
-            return None, message
-        first = len(self.turns) - self.window + 1
-        return window_context(chat, self.turns[first:], self.openings[first], self.last.observation)
+        rebuilt = None
+        if self.rule is not None:
+            rebuilt = self.rule.rebuilt(chat, self.turns, self.openings, self.last.observation)
+        return rebuilt or (None, message)
 
     def answer(self, request: "Request", reply: "Reply", outcome: Outcome, penalty: float) -> None:
         """Record a turn that the environment answered; ``penalty`` is added to its reward."""
@@ -125,12 +125,15 @@ class Episode:
         assert self.done is not None
         goes_on = self.done["truncated"] and not self.done["terminated"]
         seen = self.done["limit"] not in FAILED  # otherwise there is no answer to show
-        room = None if max_context is None else max(0, max_context - self.context)
+        context_ids, new_ids = self.next_ids(chat) if goes_on and seen else (None, ())
+        read = self.context if context_ids is None else len(context_ids)
+        room = None if max_context is None else max(0, max_context - read)
         return Trajectory(
             turns=tuple(self.turns),
             seed=self.start.seed,
             outcome_seed=self.start.outcome_seed,
-            next_prompt_ids=(self.next_ids(chat)[1] if goes_on and seen else ())[:room],
+            next_prompt_ids=new_ids[:room],
+            next_context_ids=context_ids,
             **self.done,
         )
 
@@ -153,11 +156,12 @@ class Episode:
         self.context = read + len(request.new_ids) + len(reply.ids)
 
     def _keep_opening(self) -> None:
-        if self.window is None:
+        if self.rule is None:
             return
         if not isinstance(self.env, AgentTurns):
             raise TypeError(
-                f"window_turns is {self.window}, but {type(self.env).__name__} is not an AgentTurns, which a window "
-                "needs to begin a conversation at a later turn; wrap the environment in it, or leave window_turns unset"
+                f"contexts are built again ({self.rule}), but {type(self.env).__name__} is not an AgentTurns, which "
+                "can begin a conversation at a later turn; wrap the environment in it, or leave window_turns and "
+                "context unset"
             )
         self.openings.append(self.env.opening)

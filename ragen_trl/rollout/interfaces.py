@@ -32,8 +32,8 @@ class Request:
         new_ids: Tokens to append to the row's context before sampling; ``()`` for a policy that reads text.
         env: The environment itself, for scripted policies. A learned policy must not look at it.
         room: Tokens that the budgets leave for the reply, or ``None`` for no limit.
-        context_ids: Tokens to read before ``new_ids`` instead of the row's context, when a sliding window has dropped
-            turns; ``None`` otherwise.
+        context_ids: Tokens to read before ``new_ids`` instead of the row's context, where that was built again
+            (`contexts`); ``None`` otherwise.
     """
 
     row: int

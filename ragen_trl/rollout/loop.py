@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ragen_trl.errors import UserError
+from ragen_trl.rollout.contexts import Context, ContextRule, context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.episode import POLICY_FAILED, Episode, Outcome
 from ragen_trl.rollout.interfaces import Penalties, Policy, Renew, Reply, Request, Start, TurnEnv
@@ -59,10 +60,9 @@ def play(
     renew: Renew | None = None,
     window: int | None = None,
     batch_size: int | None = None,
+    context: Context | None = None,
 ) -> list[Trajectory]:
-    """Play one episode in each environment; one trajectory each, in order.
-
-    Threads do not change the trajectories, ``batch_size`` only by rounding: every row has its own sampling seed.
+    """Play one episode in each environment; one trajectory each, in order. Threads change none of them.
 
     Args:
         envs: One environment per episode.
@@ -75,9 +75,9 @@ def play(
         penalties: What is added to the reward for cut replies and for failures of the environment.
         renew: Called with an environment that failed, which is not used again here. Without ``renew`` it is not
             replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
-        window: Number of turns that a policy with tokens sees at most, including the one to answer; needs
-            ``AgentTurns``. Unset: all turns. ``batching/segments.py`` says how such episodes are trained.
-        batch_size: Episodes played at the same time at most. The others begin, in order, as these end. Unset: all.
+        window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
+        batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
+        context: Writes what such a policy reads, instead of a window (`contexts.Context`); both need ``AgentTurns``.
 
     Raises:
         ValueError: If the numbers of environments and starts differ.
@@ -87,13 +87,14 @@ def play(
     if len(envs) != len(starts):
         raise ValueError(f"{len(envs)} environments for {len(starts)} starts; give one start per environment")
     executor = executor or EnvExecutor()
+    rule = None if policy.chat is None else context_rule(window, context)
     episodes: list[Episode] = []
     playing: list[int] = []
     policy.begin([start.sampling_seed for start in starts])
     while policy.goes_on(len(episodes) < len(envs) or bool(playing)):
         new = slice(len(episodes), len(episodes) + (batch_size or len(envs)) - len(playing))
         playing += range(len(envs))[new]
-        episodes += begin(envs[new], starts[new], executor, renew, None if policy.chat is None else window)
+        episodes += begin(envs[new], starts[new], executor, renew, rule)
         requests = _requests(episodes, playing, policy, max_length)
         _take_turns(episodes, list(zip(requests, policy.reply(requests), strict=True)), executor, penalties, renew)
         policy.end([row for row in playing if episodes[row].done is not None])
@@ -164,7 +165,11 @@ def _take_turns(
 
 
 def begin(
-    envs: Sequence[TurnEnv], starts: Sequence[Start], executor: EnvExecutor, renew: Renew | None, window: int | None
+    envs: Sequence[TurnEnv],
+    starts: Sequence[Start],
+    executor: EnvExecutor,
+    renew: Renew | None,
+    rule: ContextRule | None,
 ) -> list[Episode]:
     """Reset every environment. One that fails is replaced and tried again, after longer and longer pauses."""
     played = list(envs)
@@ -189,7 +194,7 @@ def begin(
                 f"no episode could start at reset(seed={start.seed}){tries} ({outcome.kind}); if the environment must "
                 f"stay in the thread that made it, set env_workers=0:\n{outcome.text}"
             ) from outcome.error
-        episodes.append(Episode(start, env, outcome, window))
+        episodes.append(Episode(start, env, outcome, rule))
     return episodes
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ragen_trl.algorithms.losses import sequence_log_ratios
+from ragen_trl.batching.segments import others_of
 
 _LOGPROBS = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
 
@@ -41,6 +42,6 @@ class LossInputs:
         logprobs = logprobs.masked_fill(~self.sampled, 0.0)
         old = self.columns.get("old_per_token_logps")
         if self._sequence_ratios and old is not None:
-            log_ratios = sequence_log_ratios(logprobs, old, self.sampled)
+            log_ratios = sequence_log_ratios(logprobs, old, self.sampled, others_of(self.columns))
             self.columns["old_per_token_logps"] = (logprobs - log_ratios).detach()
         return logprobs

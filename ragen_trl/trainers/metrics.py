@@ -94,17 +94,18 @@ def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, floa
 def masked_means(
     columns: Mapping[str, torch.Tensor], mask: torch.Tensor, total: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, float]:
-    """The mean of each column of a micro-batch where the mask is not 0, over all processes.
+    """The mean of each column of a micro-batch where the mask is not 0, over all processes; 0 if it is 0 everywhere.
 
     Args:
         columns: Tensors of the mask's shape, by name.
-        mask: Of any shape.
+        mask: Of any shape. A mask that is not boolean or integer weighs.
         total: Sums a tensor over all processes.
     """
     used = mask.bool()
-    sums = torch.stack([used.sum(), *(column.detach()[used].sum() for column in columns.values())])
-    count, *totals = total(in_float64(sums)).tolist()
-    return {name: value / max(1.0, count) for name, value in zip(columns, totals, strict=True)}
+    weights = mask[used] if mask.is_floating_point() else used.new_ones(int(used.sum()))
+    sums = [weights.sum(), *((column.detach()[used] * weights).sum() for column in columns.values())]
+    count, *totals = total(in_float64(torch.stack(sums))).tolist()
+    return {name: value / count if count else 0.0 for name, value in zip(columns, totals, strict=True)}
 
 
 def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.batching.segments import segment_loss, segment_rows
+from ragen_trl.batching.segments import segment_loss, segment_rows, sums_of_others
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
@@ -69,6 +69,8 @@ class TrajectoryTrainer(RolloutTrainer):
         self.observers: list[Observer] = []
         self._sampler_is_checked = False
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far
+        self._micro_batches: list[dict[str, Any]] = []  # of the last rollout
+        self._others_of = -1  # the update for which `_add_other_rows` has passed over them
         self._loss_without_bonus = torch.zeros(())  # of this update so far, on this process
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -202,7 +204,7 @@ class TrajectoryTrainer(RolloutTrainer):
             mask, sampled = batch["completion_mask"] * batch["tool_mask"], batch["sampling_per_token_logps"]
             mode = self.vllm_importance_sampling_mode
             low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
-            ratio = sampler_ratio(old, sampled, mask, mode, low, high)
+            ratio = sampler_ratio(old, sampled, mask, mode, low, high, batch.get("trajectory"))
             batch["importance_sampling_ratio"] = ratio
             self.record("train", sampler_metrics(old - sampled, ratio, mask, self.accelerator.gather))
         if args.beta:
@@ -215,7 +217,34 @@ class TrajectoryTrainer(RolloutTrainer):
         add_step_totals(regrouped, accumulation, processes, self._total)
         counts = count_positions(regrouped, self.packed_rows if self.shares_prefixes else None)
         self.record("train", position_metrics(self._total(counts)))
+        self._micro_batches = regrouped
         return regrouped
+
+    def _add_other_rows(self, inputs: Mapping[str, Any]) -> None:
+        """For ratios of trajectories that are several rows: what each row's others add, under the present policy.
+
+        They may lie in other micro-batches of the update. So there is a pass over these before it, without gradients.
+        """
+        is_needed = self.importance_sampling_level == "sequence" and inputs.get("old_per_token_logps") is not None
+        if not is_needed or "trajectory" not in inputs or self._others_of == self.state.global_step:
+            return
+        self._others_of = self.state.global_step
+        size = self.args.gradient_accumulation_steps
+        update = next(
+            self._micro_batches[first : first + size]
+            for first in range(0, len(self._micro_batches), size)
+            if any(part is inputs for part in self._micro_batches[first : first + size])
+        )
+        parts = [part for part in update if not part["empty"]]
+        with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
+            sums = []
+            for part in parts:
+                now = self._scored(self.model, part, None, compute_entropy=False).logprobs
+                off = ~(part["completion_mask"] * part["tool_mask"]).bool()
+                sums.append((now - part["old_per_token_logps"]).masked_fill(off, 0.0).sum(dim=1))
+        others = sums_of_others(torch.cat(sums), torch.cat([part["trajectory"] for part in parts]))
+        for part, of_part in zip(parts, others.split([len(each) for each in sums]), strict=True):
+            part["others_log_ratio"] = of_part
 
     def _regroup(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Fill micro-batches with rows that begin alike, or are of similar length, where the loss allows it."""
@@ -240,6 +269,7 @@ class TrajectoryTrainer(RolloutTrainer):
             # skips parameters without gradient (no momentum step, no weight decay). The last micro-batch of a step
             # is computed even if it is filler, because processes exchange gradients in it.
             return torch.zeros((), device=self.accelerator.device, requires_grad=True)
+        self._add_other_rows(inputs)
         # Micro-batches hold different numbers of tokens: their means are weighted by their share.
         # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
         of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.token_ratios(inputs) else ()))

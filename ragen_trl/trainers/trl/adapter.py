@@ -229,8 +229,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         return loss
 
     def token_ratios(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether `trl_loss` has a ratio for each token; a ratio for each row would average (B, T) advantages away."""
-        return self.importance_sampling_level == "token" or inputs["advantages"].ndim == 2
+        """Whether `trl_loss` has a ratio for each token.
+
+        A ratio for each row would average (B, T) advantages away, and be wrong for a part of a trajectory.
+        """
+        in_parts = "trajectory_share" in inputs
+        return self.importance_sampling_level == "token" or inputs["advantages"].ndim == 2 or in_parts
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)

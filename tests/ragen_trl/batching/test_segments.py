@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl import AStarPOConfig, StarPOConfig
+from ragen_trl import StarPOConfig
 from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty
 from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
@@ -163,9 +163,7 @@ def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tm
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"advantage": "gae"}, "critic"),
     ({"loss_type": "sapo"}, "loss_type is 'sapo'"),
-    ({"importance_sampling_level": "sequence"}, "importance_sampling_level"),
     ({"top_entropy_quantile": 0.5}, "top_entropy_quantile is 0.5"),
     ({"off_policy_mask_threshold": 0.5}, "off_policy_mask_threshold"),
 ]
@@ -175,10 +173,4 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_needs_a_trajectory_in_one_row_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     args = StarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, **changes)
     with pytest.raises(WindowError, match=words):
-        check_segments_trainable(args)
-
-
-def test_astar_po_refuses_trajectories_in_parts(tmp_path: Path) -> None:
-    args = AStarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, num_generations=1)
-    with pytest.raises(WindowError, match="sums log-ratios"):
         check_segments_trainable(args)

@@ -56,6 +56,31 @@ def test_a_column_holds_what_the_tokens_before_it_are_worth(build: Any) -> None:
     assert values.dtype == torch.float32
 
 
+def test_a_value_is_that_of_what_was_read_where_a_context_was_rebuilt(build: Any) -> None:
+    """The second and the fourth turn, and the prompt after the last, read other tokens than those before them."""
+    critic = make_critic(build())
+    turns = [turn for row in episodes(9, seed=5) for turn in row.turns][:4]
+    rebuilt = [None, (7, 8, 9, 10), None, (5, 6)]
+    turns = [replace(turn, context_ids=ids) for turn, ids in zip(turns, rebuilt, strict=True)]
+    whole = Trajectory(tuple(turns), 0, truncated=True, next_prompt_ids=(11, 12), next_context_ids=(13, 14))
+    (plain,) = episodes(1)
+    values, after = critic.values([whole, plain], [True, True])
+    with critic.network.active(training=False), torch.no_grad():
+        column, read = 0, ()
+        for turn in whole.turns:
+            read = read if turn.context_ids is None else turn.context_ids
+            for token in (*turn.prompt_ids, *turn.reply_ids):
+                if read:
+                    ids = torch.tensor([read])
+                    expected = critic.network(ids, torch.ones_like(ids))[0, -1].item()
+                    assert values[0, column].item() == pytest.approx(expected, abs=1e-5)
+                read, column = (*read, token), column + 1
+        ids = torch.tensor([[13, 14, 11, 12]])
+        assert after[0].item() == pytest.approx(critic.network(ids, torch.ones_like(ids))[0, -1].item(), abs=1e-5)
+    assert column == len(whole.token_ids)
+    torch.testing.assert_close(after[1:], critic.values([plain], [True])[1])
+
+
 def test_a_value_does_not_know_the_tokens_at_and_behind_its_column() -> None:
     critic, (row,) = make_critic(small_model()), episodes(1, seed=3)
     reply = row.turns[0].reply_ids

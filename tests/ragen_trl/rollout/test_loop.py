@@ -309,5 +309,5 @@ def test_a_window_gives_a_turn_the_context_that_it_can_see_and_the_room_that_thi
 
 
 def test_a_window_needs_to_know_how_conversations_begin() -> None:
-    with pytest.raises(TypeError, match="window_turns is 2, but Quiz is not an AgentTurns"):
+    with pytest.raises(TypeError, match=r"SlidingWindow\(turns=2\)\), but Quiz is not an AgentTurns"):
         play(quizzes((2,)), Spy(CHAT), starts(1), window=2)

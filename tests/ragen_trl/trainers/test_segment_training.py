@@ -11,24 +11,38 @@ from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.advantages import group_advantages
 from ragen_trl.config.validation import WindowError
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.astar_runs import astar, gradient
+from tests.support.ragen_trl.astar_runs import Spy, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import (
     CREDITS,
     STEP,
     Alone,
+    Awake,
     assert_same_step,
     step,
     with_adapter,
 )
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model, small_trainer
 
+
+class AloneAwake(Alone, Awake):
+    """Its critic reads every turn in a row of its own."""
+
+
+TWICE = {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.5}
 CASES: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "epsilon_high": 0.3},
     "dapo": {"loss_type": "dapo"},
     "dr_grpo": {"loss_type": "dr_grpo"},
     "gigpo": {"advantage": "gigpo", **CREDITS["gigpo"]},
     "mt_grpo and filter": {"advantage": "mt_grpo", **CREDITS["mt_grpo"], "filter_ratio": 0.4},
-    "two passes": {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.5},
+    "two passes": TWICE,
+    "gspo": {"importance_sampling_level": "sequence"},
+    "gspo, two passes": {"importance_sampling_level": "sequence", **TWICE},
+    "gspo and dapo, two passes": {"importance_sampling_level": "sequence", "loss_type": "dapo", **TWICE},
+    "cispo, two passes": {"loss_type": "cispo", **TWICE},
+    "gae": {"advantage": "gae", **CREDITS["gae"], "bootstrap": "all"},
+    "turn_gae and two critic steps": {"advantage": "turn_gae", **CREDITS["turn_gae"], "critic_batch_size": 12},
+    "bi_level_gae and filter": {"advantage": "bi_level_gae", **CREDITS["bi_level_gae"], "filter_ratio": 0.4},
 }
 
 
@@ -37,12 +51,37 @@ def test_rows_that_read_what_one_context_holds_make_the_same_step(tmp_path: Path
     """24 trajectories of one to three turns in a row each, and in a row for each turn; also what is logged."""
     options = {**STEP, "entropy_coef": 0.01, "gradient_accumulation_steps": 3, **CASES[name]}
     steps, logs = [], []
-    for trainer in (StarPOTrainer, Alone):
+    for trainer in (Awake, AloneAwake):
         made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, per_device_train_batch_size=8, **options)
         steps.append(step(made))
         logs.append(made.state.log_history[-2])
     assert_same_step(*steps)
-    for key in ("entropy", "loss", "grad_norm"):
+    of_critic = [key for key in logs[0] if key.startswith("critic/")]
+    assert bool(of_critic) == ("gae" in name)
+    for key in ("entropy", "loss", "grad_norm", *of_critic):
+        assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
+
+
+class AloneSpy(Alone, Spy):
+    """A*-PO with every turn in a row of its own."""
+
+
+OF_REGRESSION: list[dict[str, Any]] = [{}, {"kl_coef": 0.1, "residual_cap": 0.5}, {"loss_scale": "paper", "beta2": 0.1}]
+
+
+@pytest.mark.parametrize("changes", OF_REGRESSION)
+def test_a_regression_adds_up_the_rows_of_a_trajectory(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """A*-PO's second update, whose policy differs from the reference, by 4 rows a pass: loss, gradient and log."""
+    options = {**STEP, "max_steps": 2, "learning_rate": 0.3, "gradient_accumulation_steps": 4, "num_train_seeds": 16}
+    steps, logs = [], []
+    for trainer in (Spy, AloneSpy):
+        folder = tmp_path / trainer.__name__
+        made = astar(folder, draws(), trainer, per_device_train_batch_size=4, **options, **changes)
+        steps.append(step(made))
+        logs.append(made.state.log_history[1])
+    assert_same_step(*steps)
+    assert abs(logs[0]["astar/log_ratio"]) > 1e-3
+    for key in ("loss", "grad_norm", "entropy", "kl", "astar/log_ratio", "astar/residual", "astar/residual_squared"):
         assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
 
 
@@ -125,12 +164,29 @@ def test_a_window_that_holds_every_turn_changes_nothing_and_a_shorter_one_what_i
         assert played[0] == played[1]
 
 
-def test_a_window_needs_one_turn_and_an_estimator_that_takes_rows(tmp_path: Path) -> None:
+WIDE: dict[str, dict[str, Any]] = {
+    "group": {},
+    "gae": {"advantage": "gae", "bootstrap": "all"},
+    "gspo": {"importance_sampling_level": "sequence", "num_iterations": 2},
+}
+
+
+@pytest.mark.parametrize("name", [*WIDE, "a-star-po"])
+def test_a_window_that_never_slides_changes_no_bit(tmp_path: Path, name: str) -> None:
+    after = []
+    for window in (None, 4):
+        options = {"max_steps": 2, "learning_rate": 1e-2, "window_turns": window, **WIDE.get(name, {})}
+        folder = tmp_path / str(window)
+        make = astar if name == "a-star-po" else small_trainer
+        trainer = make(folder, lottery(draws=4), **options)
+        trainer.train()
+        after.append(parameters(trainer))
+    assert all(torch.equal(value, after[1][key]) for key, value in after[0].items())
+    assert any(not torch.equal(value, small_model().state_dict()[key]) for key, value in after[0].items())
+
+
+def test_a_window_needs_one_turn_and_a_loss_that_takes_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="window_turns is 0; the model sees at least the present turn"):
         small_trainer(tmp_path, window_turns=0)
-    with pytest.raises(WindowError, match="advantage is 'gae', whose critic reads a trajectory in one row"):
-        small_trainer(tmp_path, window_turns=2, advantage="gae")
-    with pytest.raises(ValueError, match="beta is 0.1 and window_turns 2: TRL would score .* set beta=0.0"):
-        small_trainer(tmp_path, window_turns=2, beta=0.1)
-    with pytest.raises(WindowError, match="A\\*-PO sums log-ratios over whole trajectories"):
-        astar(tmp_path, window_turns=2)
+    with pytest.raises(WindowError, match="window_turns is 2; leave it unset, or change this: loss_type is 'luspo'"):
+        small_trainer(tmp_path, window_turns=2, loss_type="luspo")

@@ -15,6 +15,7 @@ from ragen_trl.policies.vllm_engines import (
     unchanged_base,
 )
 from ragen_trl.rollout.loop import play
+from tests.support.ragen_trl.equivalence import Alone, assert_same_step
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.fake_vllm import (
     LORA,
@@ -24,7 +25,7 @@ from tests.support.ragen_trl.fake_vllm import (
     step_of,
     vllm_trainer,
 )
-from tests.support.ragen_trl.trainers import lottery, parameters, small_model
+from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model
 
 
 def test_training_samples_from_the_weights_of_every_step_and_sends_them_once(
@@ -212,3 +213,29 @@ def test_ratios_and_their_metrics_are_trls(tmp_path: Path, monkeypatch: pytest.M
     evaluated = {name: values[0] for name, values in trainer._metrics["eval"].items() if name.startswith("sampling/")}
     logged = {name: value for name, value in trainer.state.log_history[0].items() if name in evaluated}
     assert len(logged) == 5 and logged == pytest.approx(evaluated, rel=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+def test_the_ratio_of_a_trajectory_is_that_of_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, loss_type: str
+) -> None:
+    """An engine that is off, and every turn in a row of its own: the step of whole trajectories."""
+    bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
+    options = {**OFF, "vllm_importance_sampling_mode": mode, "loss_type": loss_type, **bounds}
+    steps = []
+    for trainer in (StarPOTrainer, Alone):
+        made = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=trainer, **options)
+        fake_of(made).offset = -0.03
+        steps.append(step_of(made))
+    assert_same_step(*steps)
+
+
+def test_the_engine_reads_the_window_and_its_rows_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"window_turns": 1, "advantage": "gae", "max_steps": 2, "learning_rate": 1e-2}
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), **options)
+    trainer.train()
+    prompts = [TOKENIZER.decode(request.ids) for request in fake_of(trainer).requests]
+    assert any("Turn 3 of" in text for text in prompts)
+    assert all(text.count("Turn ") == 1 and "Say something." in text for text in prompts)
+    assert [row["sampling/ratio_deviation_max"] < 1e-4 for row in trainer.state.log_history[:2]] == [True] * 2

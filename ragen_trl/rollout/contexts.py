@@ -1,0 +1,153 @@
+"""What the policy reads when it does not read the whole episode: the last turns, or what a function writes. No torch.
+
+A rule decides before each turn after the first. Where it gives nothing, the context grows by the environment's message.
+Otherwise it is built again: a row of its own in training (``batching/segments.py``), in which the reply to come is
+trained and nothing else. A window keeps token ids. What a function writes is tokenised, as the template writes it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ragen_trl.errors import UserError
+from ragen_trl.system.functions import function_named
+from ragen_trl.trajectory import Turn
+
+if TYPE_CHECKING:
+    from ragen_trl.rollout.chat import Chat
+
+Context = Callable[[Sequence[Turn], str], Sequence[Mapping[str, str]] | None]
+"""Writes what the model reads before a reply: called with the turns so far and the opening, it returns messages.
+
+The opening is the environment's last message as the beginning of a conversation: the rules and the present page. The
+messages are the user's and the assistant's in turn, the user's first and last. ``None``: the context grows instead.
+"""
+
+
+class ContextError(UserError, ValueError):
+    """A context function returns something else than it should."""
+
+
+class ContextRule(Protocol):
+    """When and how a context is built again."""
+
+    def rebuilt(
+        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """The context before the next reply.
+
+        Args:
+            chat: The policy's chat.
+            turns: The turns so far, at least one.
+            openings: The message of each of them and of the next one, as the first message of a conversation.
+            observation: The user message to answer.
+
+        Returns:
+            The tokens before the message (`Turn.context_ids`) and those of the message (`Turn.prompt_ids`); ``None``
+            if the context grows.
+        """
+
+
+@dataclass(frozen=True)
+class SlidingWindow:
+    """The model sees the last turns: the rules and the first kept turn's observation, then what was said since.
+
+    Attributes:
+        turns: How many it sees at most, the one to answer included.
+    """
+
+    turns: int
+
+    def rebuilt(
+        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """See `ContextRule`. If no earlier turn is kept, the message is the opening, and before it is nothing."""
+        if len(turns) < self.turns:
+            return None
+        first = len(turns) - self.turns + 1
+        kept, ids = turns[first:], list(chat.start(openings[first]))
+        if not kept:
+            return (), tuple(ids)
+        for turn, following in zip(kept, kept[1:], strict=False):
+            ids += turn.reply_ids
+            ids += chat.extend(ids[-1], following.observation)
+        ids += kept[-1].reply_ids
+        return tuple(ids), tuple(chat.extend(ids[-1], observation))
+
+
+@dataclass(frozen=True)
+class WrittenContext:
+    """The model sees what a function writes.
+
+    Attributes:
+        write: The function.
+    """
+
+    write: Context
+
+    def rebuilt(
+        self, chat: "Chat", turns: Sequence[Turn], openings: Sequence[str], observation: str
+    ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """See `ContextRule`.
+
+        Raises:
+            ContextError: If the function returns something else than messages, or an assistant's message does not
+                begin as the model's replies do.
+        """
+        messages = self.write(tuple(turns), openings[-1])
+        if messages is None:
+            return None
+        texts = _checked(messages, self.write)
+        ids = list(chat.start(texts[0]))
+        for reply, answered in zip(texts[1::2], texts[2::2], strict=True):
+            if not reply.startswith(chat.reply_prefix):
+                raise ContextError(
+                    f"the context function {self.write} wrote the reply {reply[:40]!r}, but the model's begin "
+                    f"with {chat.reply_prefix!r}; take a turn's own `reply`"
+                )
+            ids += chat.encode_reply(reply)
+            ids += chat.extend(ids[-1], answered)
+        return (), tuple(ids)
+
+
+def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
+    r"""A context: the rules, the present page, and all actions that were taken (as in GiGPO's WebShop, 2505.10978).
+
+    Example:
+        >>> turn = Turn((), (), (), "", "", 0.0, info={"actions": ("search[mug]",)})
+        >>> actions_so_far([turn], "Buy a mug.")
+        [{'role': 'user', 'content': 'Buy a mug.\nActions so far: search[mug]'}]
+    """
+    taken = [str(action) for turn in turns for action in turn.info.get("actions", ())]
+    return [{"role": "user", "content": f"{opening}\nActions so far: {', '.join(taken) or 'none'}"}]
+
+
+def context_rule(window: int | None, context: Context | None) -> ContextRule | None:
+    """The rule that these options ask for; ``None``: the context only grows."""
+    if context is not None:
+        return WrittenContext(context)
+    return None if window is None else SlidingWindow(window)
+
+
+def context_named(name: str) -> Context:
+    """The function behind ``"module:function"``, or behind the name of one of this module.
+
+    Raises:
+        FunctionNameError: If there is none.
+    """
+    written: Context = function_named(name, __name__)
+    return written
+
+
+def _checked(messages: Any, write: Context) -> list[str]:
+    """The texts of messages in which user and assistant take turns."""
+    is_list = isinstance(messages, Sequence) and all(isinstance(message, Mapping) for message in messages)
+    roles = [message.get("role") for message in messages] if is_list else []
+    expected = [("user", "assistant")[place % 2] for place in range(len(roles))]
+    if len(roles) % 2 == 0 or roles != expected or not all(isinstance(one.get("content"), str) for one in messages):
+        raise ContextError(
+            f"the context function {write} returned {messages!r:.200}; return None, or messages "
+            "{'role': ..., 'content': ...} of user and assistant in turn, the user's first and last (a system message "
+            "is the option system_prompt)"
+        )
+    return [message["content"] for message in messages]
