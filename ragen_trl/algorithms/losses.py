@@ -300,7 +300,7 @@ def regression_loss(
 
     .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
 
-    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and the gradient of REINFORCE, whose norm keeps its meaning.
+    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and the gradient of REINFORCE, whose norms are known.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.

@@ -15,7 +15,7 @@ from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
 from ragen_trl.config.validation import WindowError, check_segments_trainable
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.sliding_window import window_context
+from ragen_trl.rollout.contexts import SlidingWindow
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.equivalence import every_turn_alone
 from tests.support.ragen_trl.trainers import TOKENIZER, generation_batch, made_up, rollout_of
@@ -60,7 +60,10 @@ def test_a_window_is_the_conversation_that_begins_with_its_first_turn() -> None:
     chat = Chat(TOKENIZER, reply_prefix="<answer>")
     replies = [f"<answer>{word}</answer>" for word in ("Up", "Down", "Left")]
     turns = [turn_of(chat, 5 if place else None, f"state {place}", reply) for place, reply in enumerate(replies)]
-    context, prompt = window_context(chat, turns[1:], opening="rules\n\nstate 1", observation="state 3")
+    openings = [f"rules\n\nstate {place}" for place in range(4)]
+    found = SlidingWindow(3).rebuilt(chat, turns, openings, "state 3")
+    assert found is not None
+    context, prompt = found
     grown = list(chat.start("rules\n\nstate 1"))
     for reply, message in zip(replies[1:], ("state 2", "state 3"), strict=True):
         grown += chat.encode_reply(reply)
@@ -68,15 +71,15 @@ def test_a_window_is_the_conversation_that_begins_with_its_first_turn() -> None:
         grown += chat.extend(grown[-1], message)
     assert (*context, *prompt) == tuple(grown)
     assert len(context) == before
-    assert window_context(chat, [], "rules\n\nstate 3", "state 3") == ((), tuple(chat.start("rules\n\nstate 3")))
+    assert SlidingWindow(1).rebuilt(chat, turns, openings, "state 3") == ((), tuple(chat.start("rules\n\nstate 3")))
 
 
 def test_replies_are_never_tokenised_again() -> None:
     """A sampled reply may have token ids that no tokenizer would choose."""
     chat = Chat(TOKENIZER)
     odd = replace(turn_of(chat, None, "?", "!"), reply_ids=(17, 17, 4, 9))
-    context, _ = window_context(chat, [odd], opening="?", observation="??")
-    assert context[-4:] == (17, 17, 4, 9)
+    found = SlidingWindow(2).rebuilt(chat, [odd, odd], ["?", "?", "??"], "??")
+    assert found is not None and found[0][-4:] == (17, 17, 4, 9)
 
 
 def test_rows_of_segments_by_hand() -> None:
