@@ -125,7 +125,7 @@ _BANDIT_TRAINING = {
     "scale_rewards": "none",
     # A choice tells little, since the better arm mostly pays nothing. So 128 choices a rollout, at 16 bandits.
     "per_device_train_batch_size": 16,
-    # At 1e-4 ten updates settle on whatever paid first. A bonus of 0.03 makes names unreadable before arms are told apart.
+    # At 1e-4 ten updates settle on whatever paid first. A bonus of 0.03 spoils names before arms are told apart.
     "learning_rate": 4e-5,
     "entropy_coef": 0.01,
     "max_steps": 160,
@@ -163,7 +163,11 @@ GAMES: dict[str, Game] = {
         env_kwargs={"names": "ragen2-train"},
         play={**_THOUGHTS, **_ONCE},
         evaluations=_BANDITS,
-        warm_start={**_ANY_ARM, "demonstrations": 512, "env_kwargs": {"names": [*DEMONSTRATED, *map(list, TRAIN_PAIRS)]}},
+        warm_start={
+            **_ANY_ARM,
+            "demonstrations": 512,
+            "env_kwargs": {"names": [*DEMONSTRATED, *map(list, TRAIN_PAIRS)]},
+        },
         training=_BANDIT_THOUGHTS,
         algorithms={"starpo_s": {"filter_ratio": 1.0}},
         seeds=(0, 1, 2),
