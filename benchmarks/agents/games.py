@@ -68,6 +68,7 @@ TRAINING: dict[str, Any] = {
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s": {"algo": "starpo-s"},
     "starpo_s_lower_rate": {"algo": "starpo-s", "learning_rate": 1e-4},
+    "starpo_s_more_entropy": {"algo": "starpo-s", "learning_rate": 3e-5, "entropy_coef": 0.03, "max_steps": 80},
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
     "astar_po": {
         "algo": "a-star-po",
@@ -85,6 +86,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
     "starpo_s_lower_rate": "StarPO-S, LoRA at a third of the rate",
+    "starpo_s_more_entropy": "StarPO-S, LoRA, three times the entropy bonus",
     "starpo_s_all_weights": "StarPO-S, all weights",
     "astar_po": "A\\*-PO, LoRA",
     "paper": "StarPO-S, RAGEN's scale",
@@ -154,8 +156,13 @@ GAMES: dict[str, Game] = {
         evaluations=_BANDITS,
         warm_start=_ANY_ARM,
         training=_BANDIT_TRAINING,
-        algorithms={"starpo_s": {"filter_ratio": 1.0}, "astar_po": {}},
+        algorithms={
+            "starpo_s": {"filter_ratio": 1.0},
+            "starpo_s_more_entropy": {"filter_ratio": 1.0},
+            "astar_po": {},
+        },
         seeds=(0, 1, 2),
+        seeds_of={"starpo_s_more_entropy": (0,)},
         minutes=(5, 6, 0.6),
     ),
     "bandit_thoughts": Game(

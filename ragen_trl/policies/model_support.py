@@ -345,14 +345,7 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
     folder = Path(name).expanduser()
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
-        base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        try:
-            return check_model(base)
-        except ModelNotFoundError as error:
-            raise ModelNotFoundError(
-                f"{name!r} is an adapter of {base!r}, which cannot be loaded from here: {error}. If it has moved, "
-                f"write its place into {adapter}"
-            ) from error
+        return _check_base(adapter)
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelNotFoundError(
             f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
@@ -379,6 +372,18 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
             f"({str(error).splitlines()[0]}); check the spelling and the connection"
         ) from error
     return config
+
+
+def _check_base(adapter: Path) -> PretrainedConfig:
+    """`check_model` of the model that an ``adapter_config.json`` names."""
+    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    try:
+        return check_model(base)
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"{str(adapter.parent)!r} is an adapter of {base!r}, which cannot be loaded from here: {error}. If it has "
+            f"moved, write its place into {adapter}"
+        ) from error
 
 
 def commit_of(name: str) -> str | None:

@@ -93,7 +93,7 @@ def test_a_changed_number_moves_the_runs_that_depend_on_it_and_no_other() -> Non
     trained = {name for name in BY_NAME if name.startswith("frozenlake/") and "-seed" in name}
     assert changed() == set()
     assert changed(warm_start=warm) == {"frozenlake/warm_start", *trained}
-    assert changed(training={"max_steps": 7}) == trained
+    assert changed(training={"eval_steps": 7}) == trained
     assert {run.digest for run in runs.all_runs("another/model")}.isdisjoint(run.digest for run in BY_NAME.values())
 
 

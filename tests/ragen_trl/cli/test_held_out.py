@@ -37,6 +37,8 @@ def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
         evaluated(run, args)
     with pytest.raises(OptionError, match="did you mean --eval_env_kwargs"):
         options(tmp_path, *TOY_SHOP, "--eval_env_kwarg", "{}")
+    with pytest.raises(OptionError, match=r"did you mean --lora_r\?"):
+        options(tmp_path, *TOY_SHOP, "--lora_rank", "8")
 
 
 def test_the_consistency_bonus_has_its_weight_and_is_refused_where_there_are_no_thoughts(tmp_path: Path) -> None:

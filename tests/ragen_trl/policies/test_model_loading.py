@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from transformers import Qwen2ForCausalLM
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 
-from ragen_trl.policies.model_support import ModelNotFoundError, check_model
+from ragen_trl.policies.model_support import ModelNotFoundError, check_model, name_base_absolutely
 
 
 @pytest.fixture
@@ -47,6 +48,29 @@ def test_a_broken_config_is_no_model(saved: Path, config: str) -> None:
     (saved / "config.json").write_text(config)
     with pytest.raises(ModelNotFoundError, match=str(saved)):
         check_model(str(saved))
+
+
+def test_an_adapter_whose_base_is_gone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "runs/smol/warm_start"}')
+    with pytest.raises(ModelNotFoundError, match="is an adapter of 'runs/smol/warm_start'.*write its place into"):
+        check_model(str(tmp_path))
+
+
+def test_the_folder_of_make_smollm2_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFoundError, match="make smollm2 makes it"):
+        check_model("models/SmolLM2-135M-Instruct")
+
+
+def test_an_adapter_finds_its_base_from_everywhere(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(saved.parent)
+    adapter = LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained("model"), adapter)
+    assert model.peft_config["default"].base_model_name_or_path == "model"
+    name_base_absolutely(model)
+    model.save_pretrained("adapter")
+    monkeypatch.chdir("/")
+    assert check_model(str(saved.parent / "adapter")).model_type == "qwen2"
 
 
 def test_it_is_a_missing_file_to_who_does_not_know_us() -> None:
