@@ -85,8 +85,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
-    "starpo_s_lower_rate": "StarPO-S, LoRA at a third of the rate",
-    "starpo_s_more_entropy": "StarPO-S, LoRA, three times the entropy bonus",
+    "starpo_s_lower_rate": "StarPO-S, LoRA, lower rate",
+    "starpo_s_more_entropy": "StarPO-S, LoRA, more entropy",
     "starpo_s_all_weights": "StarPO-S, all weights",
     "astar_po": "A\\*-PO, LoRA",
     "paper": "StarPO-S, RAGEN's scale",

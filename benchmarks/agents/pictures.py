@@ -27,5 +27,5 @@ def draw(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
         first = next(iter(variants.values()))[0]["evaluations"]["sampled"]
         baselines = {policy: next(iter(first.values()))[policy]["success"] for policy in ("random", "oracle")}
         written.append(folder / f"{name}_{game}.png")
-        draw_curves(f"{game}: held out on the way, n = {CURVE_EPISODES}", variants, baselines, written[-1])
+        draw_curves(f"{game}: held out, n = {CURVE_EPISODES}", variants, baselines, written[-1])
     return written

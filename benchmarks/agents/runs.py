@@ -210,7 +210,7 @@ def memory_runs(game: Game, model: str) -> list[Run]:
         "seed": 0,
         "overwrite": True,
     }
-    kinds = {"all_weights": {"lora_r": 0, "learning_rate": 1e-5}, "lora": {}}
+    kinds = {"all_weights": {"lora_r": 0, "learning_rate": 1e-5}, "lora": {"learning_rate": 1e-4}}
     runs = []
     for kind, changes in kinds.items():
         options = {**shared, **changes, "output_dir": f"{HERE}/train"}

@@ -28,6 +28,7 @@ _SETTINGS = {
     "text.parse_math": False,
 }
 _COLUMNS = 4
+_TITLE_WIDTH = 34
 
 
 def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -150,8 +151,9 @@ def _draw_panel(axes: Axes, label: str, curves: Mapping[str, tuple[list[float], 
     x, mean, low, high = curves[label]
     axes.fill_between(_thousands(x), low, high, color=_COLOUR, alpha=0.22, lw=0, zorder=3)
     axes.plot(_thousands(x), mean, color=_COLOUR, lw=2, zorder=4)
-    axes.set_title(label, loc="left", fontsize=9.5, fontweight="bold")
-    axes.set_title(f"ends at {100 * mean[-1]:.0f} %", loc="right", fontsize=9, color=_COLOUR)
+    axes.set_title(textwrap.fill(label, _TITLE_WIDTH), loc="left", fontsize=9.5, fontweight="bold")
+    end, place = f"ends at {100 * mean[-1]:.0f} %", {"ha": "right", "va": "bottom"}
+    axes.annotate(end, (0.98, 0.03), xycoords="axes fraction", fontsize=9, color=_COLOUR, **place)
     axes.set_ylim(-0.02, 1.04)
 
 

@@ -87,7 +87,7 @@ def _cell(runs: Sequence[Mapping[str, Any]], kind: str, name: str) -> str:
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
     columns = ("run", "began at", "at the end", "intervals", "best on the way", "readable replies")
-    lines = head([*columns, "updates", "trajectories", "minutes", "seconds an update"])
+    lines = head([*columns, "updates", "trajectories", "seconds an update", "minutes of updates"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
@@ -98,9 +98,8 @@ def _training(content: Mapping[str, Any]) -> list[str]:
         best = f"{max(point['success'] for point in curve):.2f}"
         ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
-        seconds = f"{median(steps):.0f}" if steps else ""
-        minutes = f"{run['training']['seconds']['training'] / 60:.0f}"
-        lines.append(row([run["name"], *cells, best, *ends, minutes, seconds]))
+        times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
+        lines.append(row([run["name"], *cells, best, *ends, *times]))
     return lines if trained else ["No training run is finished."]
 
 
