@@ -16,7 +16,7 @@ TRIALS = (
     ". Let me try",
     ", but let me try",
     ", and I will try",
-    ". I see what happens with",
+    ". Let me see what happens with",
 )
 """Before an action that leads to nothing that can be told."""
 

@@ -84,7 +84,7 @@ def _slippery_reason(lake: Lake, here: int, action: str, rng: np.random.Generato
             return pick(
                 rng, f". I cannot slip into the hole {place} if I go", f", and the hole {place} is out of reach with"
             )
-        return pick(rng, ", so I head for it with", ". I aim", ", so I go", ". No slip can end in a hole if I go")
+        return pick(rng, ", so I head for it with", ". I head", ", so I go", ". No slip can end in a hole if I go")
     if avoided and not risks:
         place = pick(rng, *avoided)
         return pick(

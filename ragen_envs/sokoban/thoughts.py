@@ -68,7 +68,7 @@ def _aim(env: Sokoban, box: int, target: int, rng: np.random.Generator) -> str:
         return pick(rng, *said, f"The box at {at} must go {goes}")
     if len(room.boxes) > 1:
         from_me = way(at[0] - room.player // width, at[1] - room.player % width, rng)
-        return pick(rng, f"I want the box {from_me} from me to go {goes}", f"I take the box {from_me} from me {goes}")
+        return pick(rng, f"I want the box {from_me} from me to go {goes}", f"The box {from_me} from me must go {goes}")
     said = [f"The box must go {goes}", f"The target is {goes} from the box", f"The box has to move {goes}"]
     return pick(rng, *said, f"Box to target: {goes}")
 

@@ -23,7 +23,7 @@ ID = "ragen/FrozenLake-v0"
 FIRM = {"is_slippery": False, "coordinates": True}
 NEUTRAL = (
     *(r"I (?:will |must |dare to )?(?:go|try|move|walk|choose|risk)", r"go", r"let me try", r"my move is"),
-    *(r"I see what happens with", r"with", r"so", r"but", r"and", r"if", r"Left|Right|Up|Down"),
+    *(r"Let me see what happens with", r"with", r"so", r"but", r"and", r"if", r"Left|Right|Up|Down"),
 )
 Square = tuple[int, int]
 
@@ -96,7 +96,7 @@ class Seen:
             r"so I walk around:|so I take a detour,|I go around with": lambda _: nearer and not towards,
             r"A safe step is|I get closer with": lambda _: nearer,
             r"so I stay clear of it": lambda _: self.tiles[self.reached] != "O",
-            r"so I head for it with|I aim": lambda _: towards,
+            r"so I head for it with|I head": lambda _: towards,
             rf"I cannot slip into the hole {PLACE}": slips_past,
             rf"the hole {PLACE} is out of reach": slips_past,
             rf"I may slip into the hole {PLACE}": slips_in,

@@ -110,7 +110,7 @@ class Seen:
             rf"The box at (?P<at>{place}) must get to (?P<there>{place}), {WAY}": placed,
             rf"The box at (?P<at>{place}) must go {WAY}(?P<there>)": lambda m: goes(m) and m["at"] == str(min(boxes)),
             rf"From (?P<at>{place}) the box has to go {WAY}, to (?P<there>{place})": placed,
-            rf"(?:I want|I take) the box {FROM_ME} from me (?:to go )?{WAY}": lambda m: len(boxes) == 1 and goes(m),
+            rf"(?:I want the|The) box {FROM_ME} from me (?:to|must) go {WAY}": lambda m: len(boxes) == 1 and goes(m),
             rf"The target is {WAY} from the box": goes,
             rf"A box is {FROM_ME} from me": lambda _: bool(boxes),
             rf"(?:The box must go|The box has to move|Box to target:) {WAY}": goes,
@@ -132,7 +132,7 @@ class Seen:
 
 
 NEUTRAL = (
-    *(r"I (?:will |cannot )?(?:go|try|walk|pull)", r"let me try", r"I see what happens with", r"I\b"),
+    *(r"I (?:will |cannot )?(?:go|try|walk|pull)", r"let me try", r"Let me see what happens with", r"I\b"),
     *(r"with", r"so", r"but", r"and", r"Left|Right|Up|Down"),
 )
 
