@@ -1,6 +1,6 @@
 """Does `make train` learn? The recipe over several seeds, with the random and oracle rows.
 
-    python benchmarks/train.py                 # 3 seeds, about 8 minutes each on two cores; goes on where it stopped
+    python benchmarks/train.py                 # 3 seeds, about 5 minutes each on two cores; goes on where it stopped
     python benchmarks/train.py --smoke         # a minute, to see that it works
 
 Writes ``results/train.json``: for every seed the run's summary, and success on those evaluation states that neither
