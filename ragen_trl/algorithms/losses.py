@@ -70,6 +70,21 @@ def clipped_surrogate(
     return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
+def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
+    """(B,) what the other rows of each row's sequence add up to.
+
+    Args:
+        row_sums: (B,) a sum over each row's tokens.
+        sequences: (B,) index of the sequence that each row is a part of.
+
+    Example:
+        >>> sums_of_others(torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 1, 1, 1]))
+        tensor([ 0., 12., 10.,  6.])
+    """
+    totals = row_sums.new_zeros(int(sequences.max()) + 1 if len(sequences) else 0)
+    return totals.index_add(0, sequences, row_sums)[sequences] - row_sums
+
+
 def sequence_log_ratios(
     logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
@@ -300,7 +315,7 @@ def regression_loss(
 
     .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
 
-    ``"unit"`` divides by :math:`2 \beta_2`: the same optimum, and the gradient of REINFORCE, whose norms are known.
+    ``"unit"`` divides by :math:`2 \beta_2`. That keeps the optimum, and at the reference its gradient is REINFORCE's.
 
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
@@ -312,11 +327,10 @@ def regression_loss(
         scale: ``"unit"``, or ``"paper"`` for the formula above.
         length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``) or by the trajectory's sampled
             tokens (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
-        const_length: See there.
+        const_length: Tokens by which ``"const"`` divides.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
-        parts: For rows that are parts of trajectories, with ``"sum"``: (B,) what other rows add to Δ, without gradient,
-            and (B,) each row's share of its trajectory's loss. The gradient of a row is that of its own tokens.
+        parts: For parts of trajectories, with ``"sum"``: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
     Returns:
         The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
@@ -329,6 +343,7 @@ def regression_loss(
     log_ratios = elsewhere + trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
     residuals = beta2 * log_ratios - (returns - soft_values)
     losses, filler = _squared_up_to(residuals.abs(), residual_cap), ~action_mask.bool().any(dim=1)
+    # A row's value is a share of its trajectory's loss, its gradient the whole loss's gradient by the row's own tokens.
     total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()
     total = total if scale == "paper" else total / (2 * beta2)
     return total / ((~filler).sum().clamp(min=1) if normaliser is None else normaliser), log_ratios, residuals

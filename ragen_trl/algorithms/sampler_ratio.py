@@ -2,6 +2,8 @@
 
 import torch
 
+from ragen_trl.algorithms.losses import sums_of_others
+
 
 def sampler_ratio(
     trained: torch.Tensor,
@@ -33,10 +35,8 @@ def sampler_ratio(
     level, treatment = mode.split("_")
     difference = ((trained - sampled) * mask).nan_to_num(nan=0.0)
     if level == "sequence":
-        difference = difference.sum(dim=1, keepdim=True)
-        if sequences is not None and len(sequences):
-            totals = difference.new_zeros((int(sequences.max()) + 1, 1))
-            difference = totals.index_add(0, sequences, difference)[sequences]
+        total = difference.sum(dim=1)
+        difference = (total if sequences is None else total + sums_of_others(total, sequences))[:, None]
     ratio = difference.exp()
     bounded = ratio.clamp(low, high) if (low, high) != (None, None) else ratio
     return bounded if treatment == "truncate" else ratio.masked_fill(ratio != bounded, 0.0)

@@ -19,6 +19,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
+from ragen_trl.algorithms.losses import sums_of_others
 from ragen_trl.algorithms.soft_values import is_stale
 from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
@@ -26,7 +27,7 @@ from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, R
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.batching.segments import segment_batch, sums_of_others
+from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically

@@ -97,21 +97,6 @@ def segment_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, 
     }
 
 
-def sums_of_others(row_sums: torch.Tensor, trajectories: torch.Tensor) -> torch.Tensor:
-    """(S,) what the other rows of a row's trajectory add up to.
-
-    Args:
-        row_sums: (S,) a sum over each row's tokens.
-        trajectories: (S,) index of each row's trajectory.
-
-    Example:
-        >>> sums_of_others(torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([0, 1, 1, 1]))
-        tensor([ 0., 12., 10.,  6.])
-    """
-    totals = row_sums.new_zeros(int(trajectories.max()) + 1 if len(trajectories) else 0)
-    return totals.index_add(0, trajectories, row_sums)[trajectories] - row_sums
-
-
 def segment_rows(
     trajectories: Sequence[Trajectory], advantages: torch.Tensor, history_mask: torch.Tensor, pad_id: int
 ) -> dict[str, Any]:

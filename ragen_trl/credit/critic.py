@@ -35,6 +35,7 @@ from ragen_trl.trajectory import Trajectory, Turn
 
 _SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 _OPTIMIZER, _SCHEDULE = "optimizer.pt", "scheduler.pt"
+_STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
 
 
 class Critic:
@@ -179,7 +180,8 @@ class Critic:
             ValueError: If shapes do not fit, or a target or old value under the mask is not finite.
             NotFiniteError: If a gradient is not finite; its step is not taken.
         """
-        batch = self._batch(trajectories, layout := SegmentLayout(trajectories), targets, mask, old_values)
+        layout = SegmentLayout(trajectories)
+        batch = self._batch(trajectories, layout, targets, mask, old_values)
         if not (metrics := self._fit(batch)):
             return {}
         used = batch["mask"].any(dim=1).nonzero().flatten().tolist()  # filtered rows cost nothing
@@ -187,8 +189,7 @@ class Critic:
         with self.network.active(training=True):
             steps = [self._step(batch, rows, clip) for rows in parts]
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
-        names = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
-        metrics |= dict(zip(names, means.tolist(), strict=True))
+        metrics |= dict(zip(_STEP_MEASURES, means.tolist(), strict=True))
         metrics["critic/learning_rate"] = self._schedule.get_last_lr()[0]
         self._schedule.step()
         return metrics

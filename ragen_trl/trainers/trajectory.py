@@ -15,13 +15,13 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 from trl.models.utils import disable_gradient_checkpointing
 
-from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty
+from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty, sums_of_others
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.batching.segments import segment_loss, segment_rows, sums_of_others
+from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import resumable_checkpoint
