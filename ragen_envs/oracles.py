@@ -30,6 +30,7 @@ from ragen_envs.webshop.policies import (
     random_shop_action,
     random_toy_action,
 )
+from ragen_envs.webshop.shoppers import careless_shop_action
 
 TextGym = gymnasium.Env[str, str]
 
@@ -158,6 +159,11 @@ demonstrated_action = functools.singledispatch(uniformly_noisy_action)
 
 
 @demonstrated_action.register
+def _(env: WebShop, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+    return careless_shop_action(env, actions_left, rng, noise)
+
+
+@demonstrated_action.register
 def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -> str:
     return careless_toy_action(env, rng, noise)
 
@@ -167,7 +173,8 @@ def demonstration(
 ) -> list[str]:
     """The next few actions of a demonstration: `plan`, with the noise that suits the environment.
 
-    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In ToyShop
+    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In WebShop
+    it is that of a shopper who searches for words of the request, with the mistakes of `webshop.shoppers`. In ToyShop
     it is a search, each of whose words is wrong with probability `noise`, and then the purchase of the first result.
 
     Arguments, return value and errors are those of `plan`.

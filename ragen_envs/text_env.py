@@ -91,6 +91,14 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """The task and the legend of its symbols, as shown to a model once per episode."""
 
     @property
+    def task(self) -> str:
+        """What this episode asks for, where only the first observation says it; "" if every observation does.
+
+        `AgentTurns` repeats it where a model begins to read at a later turn (`AgentTurns.opening`).
+        """
+        return ""
+
+    @property
     def actions(self) -> tuple[str, ...] | None:
         """Names of the valid actions, matched in any case; None means free-form text."""
         return None

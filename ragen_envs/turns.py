@@ -171,7 +171,9 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
 
     @property
     def opening(self) -> str:
-        """The rules and the last message, as the first message of a context that begins at this turn.
+        """The rules, the task and the last message, as the first message of a context that begins at this turn.
+
+        The task is that of `TextEnv.task`; most environments say it in every observation.
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first `reset`.
@@ -271,7 +273,8 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         return "turns" if self._turns_taken == self.max_turns else ""
 
     def _opening(self) -> str:
-        return "\n".join([*self._rules(), "", self._latest])
+        task = self.unwrapped.task if self._turns_taken and isinstance(self.unwrapped, TextEnv) else ""
+        return "\n".join([*self._rules(), *([task] if task else []), "", self._latest])
 
     def _rules(self) -> list[str]:
         listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []

@@ -1,4 +1,4 @@
-"""The tables of the store: comparison with the original, how far rules get, speed of search and store, load."""
+"""The tables of the store: comparison with the original, how far rules get, tokens of pages, speeds, load."""
 
 from typing import Any
 
@@ -28,6 +28,19 @@ def baselines_table(content: dict[str, Any]) -> str:
 def _score(found: dict[str, Any]) -> str:
     low, high = found["success_interval"]
     return f"{100 * found['score']:.1f} / {100 * found['success']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def observations_table(content: dict[str, Any]) -> str:
+    """One row a mode of each catalogue: tokens of an episode and of each kind of page."""
+    kinds = ("start", "results", "item", "sub page", "reply")
+    lines = head(["catalogue", "mode", "tokens an episode: mean", "p95", "first message", *kinds[1:]])
+    for found in content["rows"]:
+        mode = f"`{found['mode']}`" + ", actions shown" * found["show_actions"]
+        numbers = [found["tokens"], found["tokens_p95"], *(found["pages"].get(kind, 0) for kind in kinds)]
+        lines.append(row([found["catalog"], mode, *(f"{number:,.0f}" for number in numbers)]))
+    episodes = {found["n"] for found in content["rows"]}
+    foot = f"{max(episodes)} episodes a row, tokens of {content['model']}. Commit {commit(content['commit'])}."
+    return text([*lines, "", foot])
 
 
 def search_table(content: dict[str, Any]) -> str:

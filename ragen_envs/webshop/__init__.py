@@ -3,7 +3,8 @@
 In order of import: `client` speaks HTTP, `session` plays one episode over its JSON API, `pages` reads HTML and
 `classic` plays an episode on it where a server has nothing else, `local_store` opens the store in this
 process (the only module that imports `webshop_server`, and only when a store is opened), `env` and `toy_shop` are the
-environments, `policies` plays them. May be imported by what is above the families (`oracles`, `cli`, the package
+environments, `reading` reads their pages, `policies` plays them, `shoppers` has the customer of demonstrations, and
+`thoughts` explains them. May be imported by what is above the families (`oracles`, `cli`, the package
 itself) and by benchmarks. It imports `text_env` and `arguments`, and no other family.
 """
 

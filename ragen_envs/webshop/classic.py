@@ -194,6 +194,10 @@ class ClassicSession:
         if request.get("reward") == "tiered":
             address = connection.address
             raise ValueError(f"reward='tiered' needs the JSON API, and {address} has pages only; use 'webshop'")
+        if request.get("mode") == "short":
+            raise ValueError(
+                f"observation_mode='short' needs the JSON API, and {connection.address} has pages only; use 'text'"
+            )
         self._connection = connection
         self._mode = str(request.get("mode", "text"))
         self._shows_actions = bool(request.get("show_actions", False))

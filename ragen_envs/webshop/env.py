@@ -21,7 +21,7 @@ from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, ShopSession
 
 REWARDS = ("webshop", "fixed", "tiered")
-LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384}
+LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
 """Observation modes, and the longest observation of each, in characters.
 
 text: the largest page of the public 1000 products has 16,570. url: 1000 of a search, 10,000 of eight filters, and the
@@ -73,8 +73,9 @@ class WebShop(TextEnv):
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
-    page, but not in addresses. Texts of products may have any characters, so that the space checks only the length (see
-    `any_text`).
+    page, but not in addresses. Or in a mode of its own, `short`: a third of the tokens of `text`. The task is on the
+    first page only, and products among results have numbers, so that `click[2]` opens and `buy[2]` buys the second one.
+    Texts of products may have any characters, so that the space checks only the length (see `any_text`).
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
@@ -134,7 +135,7 @@ class WebShop(TextEnv):
             split: The goals to draw from: "all"; "test", "eval" or "train" as published; or one of these with
                 "_by_product", where no product is in two splits.
             reward: "fixed", "webshop" or "tiered".
-            observation_mode: "text", "text_rich", "html" or "url".
+            observation_mode: "text", "text_rich", "html", "url" or, not in parity mode, "short".
             base_url: A running server, such as "http://127.0.0.1:3000"; its catalogue is played.
             max_steps: Valid actions after which an episode is truncated; None for no limit.
             show_actions: Whether observations end with the possible actions.
@@ -146,7 +147,7 @@ class WebShop(TextEnv):
         Raises:
             ValueError: If an argument is out of its range.
         """
-        check_choice("observation_mode", observation_mode, LONGEST)
+        _check_mode(observation_mode, parity)
         check_choice("reward", reward, REWARDS)
         check_limit("max_steps", max_steps)
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
@@ -155,18 +156,24 @@ class WebShop(TextEnv):
         self.observation_space = AnyText(LONGEST[observation_mode], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.settings = StoreSettings(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
-        self.base_url = base_url
-        self.split = split
-        self.parity = parity
+        self.base_url, self.split = base_url, split
+        self.observation_mode, self.parity = observation_mode, parity
         self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
-        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
-        self._request |= {"parity": parity, "show_actions": show_actions}
+        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward, "parity": parity}
+        self._request["show_actions"] = show_actions
         self._max_steps = max_steps
         self._session: ShopSession | ClassicSession | None = None
 
     @property
     def instruction(self) -> str:
         """The rules of every episode; the pages say what to buy."""
+        if self.observation_mode == "short":
+            return (
+                "Buy the product that is wanted, with the right options and within the price. search[words] looks for "
+                "products. On results, click[number] opens a product, click[next >] shows more, filter[price<50] or "
+                "filter[color=red] narrows them. On a product, click[option] chooses an option, click[features] and "
+                "click[description] tell more, click[< prev] goes back. You can buy once: click[buy now]."
+            )
         task = (
             "Buy the product that the instruction on the page asks for, with the right options and within the price. "
             "search[words] looks for products, click[label] presses what the page offers. "
@@ -177,6 +184,11 @@ class WebShop(TextEnv):
             f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
             "You can buy once: click[buy now], or buy[id] for a product on the page, with the options chosen so far."
         )
+
+    @property
+    def task(self) -> str:
+        """See `TextEnv.task`."""
+        return f"Wanted: {self.session.instruction}" if self.observation_mode == "short" else ""
 
     @property
     def session(self) -> ShopSession | ClassicSession:
@@ -266,3 +278,9 @@ class WebShop(TextEnv):
             "goal_id": self.session.goal,
             "url": answer.url,
         }
+
+
+def _check_mode(observation_mode: str, parity: bool) -> None:
+    check_choice("observation_mode", observation_mode, LONGEST)
+    if parity and observation_mode == "short":
+        raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")

@@ -35,6 +35,10 @@ class StoreSettingsError(ValueError):
     """No store can be opened with these settings; the message says why."""
 
 
+class HiddenGoalError(TypeError):
+    """The oracle cannot see the goal, because the store is not in this process."""
+
+
 class LocalStore:
     """A store in this process. It is opened at its first use, once for all threads."""
 
@@ -66,11 +70,17 @@ class LocalStore:
         return self.app().extensions["webshop"]
 
     def page(self, played: Iterable[str], parity: bool) -> Any:
-        """The page to which these actions lead, a `webshop_server.store.state.PageState`; for oracles."""
+        """The page to which these actions lead, a `webshop_server.store.state.PageState`; for oracles.
+
+        Products may be named by their numbers, as on pages of the mode `short`.
+        """
+        from webshop_server.store.page_short import with_identifier
         from webshop_server.store.state import START
 
-        act = self.shop().store.act
-        return functools.reduce(lambda state, action: act(state, action, parity=parity)[0], played, START)
+        store, state = self.shop().store, START
+        for action in played:
+            state, _ = store.act(state, action if parity else with_identifier(store, state, action), parity=parity)
+        return state
 
     def options_for(self, goal: Any) -> Mapping[str, str]:
         """The options to choose for a `webshop_server.goals.goals.Goal`, values by name; for oracles."""
@@ -90,6 +100,20 @@ def local_store(settings: StoreSettings) -> LocalStore:
     A forked process makes its own: locks and database connections must not be used on both sides of a fork.
     """
     return _local_store(settings, os.getpid())
+
+
+def store_behind(base_url: str | None, settings: StoreSettings) -> LocalStore:
+    """The store of an environment, for oracles.
+
+    Raises:
+        HiddenGoalError: If it is that of a server.
+    """
+    if base_url is not None:
+        raise HiddenGoalError(
+            f"only the server at {base_url} knows the goal; make the environment without base_url, and with the "
+            "server's catalogue, to have the same goals in this process"
+        )
+    return local_store(settings)
 
 
 def _connect(settings: StoreSettings) -> httpx.Client:

@@ -16,18 +16,12 @@ from typing import Any
 import numpy as np
 
 from ragen_envs.webshop.env import WebShop, search_for
-from ragen_envs.webshop.local_store import LocalStore, local_store
+from ragen_envs.webshop.local_store import LocalStore, store_behind
+from ragen_envs.webshop.reading import BUTTONS, chosen_values
 from ragen_envs.webshop.toy_shop import TASKS, ToyShop
 
-BUTTONS = frozenset(
-    {"back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now", "search"}
-)
 MAX_RANDOM_WORDS = 4
 PAGE_SIZE = 10
-
-
-class HiddenGoalError(TypeError):
-    """The oracle cannot see the goal, because the store is not in this process."""
 
 
 def _labels(env: WebShop) -> list[str]:
@@ -61,7 +55,7 @@ def scripted_shop_action(env: WebShop) -> str:
     products = [label for label in labels if label not in BUTTONS]
     if "buy now" in labels:
         wanted = [value for value in products if _names(session.instruction, value)]
-        chosen = _choices(session.played)
+        chosen = chosen_values(env) if env.observation_mode == "short" else _choices(session.played)
         return next((f"click[{value}]" for value in wanted if value not in chosen), "click[buy now]")
     if "back to search" in labels and "< prev" in labels and not products:
         return "click[< prev]"  # a sub page, or past the last result
@@ -93,7 +87,7 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
     Raises:
         HiddenGoalError: If the store is not in this process.
     """
-    local = _store_behind(env)
+    local = store_behind(env.base_url, env.settings)
     shop = local.shop()
     goal = shop.goal(env.session.goal)
     state = local.page(env.session.played, env.parity)
@@ -106,19 +100,15 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
     if state.kind == "results" and goal.asin in shop.store.results(state):
         if goal.asin in shop.store.shown(state):
             at_once = not env.parity and not local.options_for(goal)
-            return f"{'buy' if at_once else 'click'}[{goal.asin.lower()}]"
+            return f"{'buy' if at_once else 'click'}[{hit_label(env, shop.store.results(state), goal.asin)}]"
         at = list(shop.store.results(state)).index(goal.asin)
         return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
     return search_for(_best_query(local, goal))
 
 
-def _store_behind(env: WebShop) -> LocalStore:
-    if env.base_url is not None:
-        raise HiddenGoalError(
-            f"only the server at {env.base_url} knows the goal; make the environment without base_url, and with the "
-            "server's catalogue, to have the same goals in this process"
-        )
-    return local_store(env.settings)
+def hit_label(env: WebShop, results: Sequence[str], asin: str) -> str:
+    """How a page of results names a product: by its number in the mode `short`, else by its identifier."""
+    return str(list(results).index(asin) + 1) if env.observation_mode == "short" else asin.lower()
 
 
 def _best_query(local: LocalStore, goal: Any) -> str:
@@ -156,7 +146,7 @@ def best_toy_action(env: ToyShop, actions_left: int) -> str:
     Raises:
         HiddenGoalError: If the store is not in this process.
     """
-    goal = _store_behind(env).shop().goal(env.session.goal)
+    goal = store_behind(env.base_url, env.settings).shop().goal(env.session.goal)
     if any(hit.asin == goal.asin for hit in env.hits):
         return f"buy:{goal.asin}"
     return f"search:{' '.join(_looks(goal.name))}"
@@ -178,7 +168,7 @@ def careless_toy_action(env: ToyShop, rng: np.random.Generator, noise: float) ->
     """
     if env.hits:
         return f"buy:{env.hits[0].asin}"
-    shop = _store_behind(env).shop()
+    shop = store_behind(env.base_url, env.settings).shop()
     right = _looks(shop.goal(env.session.goal).name)
     mistaken = zip(*(_looks(shop.goal(int(goal)).name) for goal in rng.integers(TASKS, size=len(right))), strict=True)
     words = [

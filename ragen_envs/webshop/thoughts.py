@@ -1,21 +1,30 @@
 """What a customer thinks before an action in a store: what of the request is matched, and what is missing.
 
 Everything is read from the page and the request, as a model reads them. The goal's product, which the oracle knows,
-is never named. Left out: descriptions and features, and pages in other modes than text, on which products have no
-title and price here.
+is never named. Left out: descriptions and features, and pages in other modes than `text` and `short`,
+on which products have no title and price here.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ragen_envs.webshop.env import WebShop
-from ragen_envs.webshop.policies import BUTTONS
+from ragen_envs.webshop.reading import (
+    BUTTONS,
+    ShownProduct,
+    can_read_options,
+    chosen_values,
+    clickables,
+    option_groups,
+    products,
+)
 from ragen_envs.webshop.toy_shop import ToyShop
 from ragen_envs.wording import listed, pick
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
+_OPTION = re.compile(r"(?:with|and) ([\w ]{2,20}): ([^,:]+)(?=,|$)")
 _SLOTS = (
     frozenset({"small", "medium", "large", "xlarge"}),
     frozenset({"black", "white", "red", "blue", "green", "gray", "yellow", "brown"}),
@@ -24,7 +33,6 @@ _SLOTS = (
 _PLAIN = frozenset(
     "the and with for from that this are has have you can all find looking need price lower than".split()
 )
-_SEPARATOR = " [SEP] "
 _MOST_WORDS = 4  # of a request in a sentence
 
 
@@ -79,20 +87,30 @@ def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator)
     verb, _, label = action.removesuffix("]").lower().partition("[")
     if verb == "search":
         return _shop_search(request, label, rng)
-    if label == "buy now" or (verb == "buy" and "buy now" in _labels(env)):
+    if label == "buy now" or (verb == "buy" and "buy now" in clickables(env)):
         return f"{_options(env, request, rng)} {action}."
-    if label in _labels(env) and "buy now" in _labels(env) and label not in BUTTONS:
+    if label in clickables(env) and "buy now" in clickables(env) and label not in BUTTONS:
         if _names(request, label):
             told = (
                 f"The request names {label}, and this page offers it" if rng.random() < 0.5 else f"{label} is asked for"
             )
             return f"{told[0].upper()}{told[1:]}{pick(rng, '. So', ', so I do', '. I choose', ', hence')} {action}."
         return f"The request does not name {label}. {pick(rng, 'I try', 'Let me try')} {action}."
-    product = _product(env, label)
+    product = next((one for one in products(env) if one.label == label), None)
     if product is not None:
         return f"{_about(product, request, rng)} {action}."
     goes = {"next >": "see more with", "< prev": "go back with", "back to search": "go back with"}
-    return f"{_budget(request)}. I {goes.get(label, 'look with')} {action}."
+    return f"{_left(env, request)}. I {goes.get(label, 'look with')} {action}."
+
+
+def _left(env: WebShop, request: str) -> str:
+    """Why a product is left: an option that is asked for and not to be had, if there is one; else the highest price."""
+    if "buy now" in clickables(env) and can_read_options(env):
+        offered = option_groups(env)
+        for name, value in _OPTION.findall(_LIMIT.sub("", request)):
+            if value not in offered:
+                return f"The request names {name} {value}, which this page does not offer"
+    return _budget(request)
 
 
 def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
@@ -109,10 +127,9 @@ def _shop_search(request: str, query: str, rng: np.random.Generator) -> str:
 
 def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:
     """What has been chosen on a product's page, and what is still missing."""
-    if _SEPARATOR not in env.session.answer.observation:  # another mode, in which options are not read here
+    if not can_read_options(env):
         return f"{_budget(request)}. {pick(rng, 'Now', 'So', 'I do')}"
-    groups = _option_groups(env)
-    chosen = _chosen(env, groups)
+    groups, chosen = option_groups(env), chosen_values(env)
     missing = [label for label in groups if _names(request, label) and label not in chosen]
     if missing:
         return f"The request names {listed(missing[:2])}, which I have not chosen. {pick(rng, 'I try', 'Let me try')}"
@@ -125,39 +142,10 @@ def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:
     return f"The request names none of the options of this page. {pick(rng, 'So', 'I do')}"
 
 
-def _option_groups(env: WebShop) -> dict[str, str]:
-    """The values that a product's page offers in text mode, each with the name of its option."""
-    groups, name = {}, ""
-    for text in env.session.answer.observation.split(_SEPARATOR):
-        if text.lower() in BUTTONS or text.lower() not in _labels(env):
-            name = text.lower()
-        else:
-            groups[text.lower()] = name
-    return groups
-
-
-def _chosen(env: WebShop, groups: Mapping[str, str]) -> list[str]:
-    """The values that are chosen now: the last one of each option that was clicked since the page was opened."""
-    last: dict[str, str] = {}
-    for action in reversed(env.session.played):
-        label = action.lower().removeprefix("click[").removesuffix("]")
-        if label in groups:
-            last.setdefault(groups[label], label)
-        elif label not in BUTTONS:
-            break
-    return list(reversed(last.values()))
-
-
-def _product(env: WebShop, label: str) -> tuple[str, str, str] | None:
-    """Identifier, title and price of a product on a page of results in text mode."""
-    texts = env.session.answer.observation.split(_SEPARATOR)
-    places = [at for at, text in enumerate(texts[:-2]) if text.lower() == label and texts[at + 2].startswith("$")]
-    return (texts[places[0]], texts[places[0] + 1], texts[places[0] + 2]) if places else None
-
-
-def _about(product: tuple[str, str, str], request: str, rng: np.random.Generator) -> str:
+def _about(product: ShownProduct, request: str, rng: np.random.Generator) -> str:
     """What a result has of the request."""
-    asin, title, price = product
+    name, title, price = product.name, product.title, product.price
+    asin = f"Number {name}" if name.isdecimal() else name
     words = [word for word in dict.fromkeys(re.findall(r"\w+", title.lower())) if len(word) > 2 and word not in _PLAIN]
     asked = _split(words, request)[0][:_MOST_WORDS]
     has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
@@ -165,10 +153,6 @@ def _about(product: tuple[str, str, str], request: str, rng: np.random.Generator
         return f"{asin} {has}, but {price} is too much. {pick(rng, 'I try', 'Let me try')}"
     told = pick(rng, f"{asin} {has} and costs {price}", f"{asin} costs {price} and {has}", f"{asin} {has}")
     return f"{told}{pick(rng, '. So', ', so I do', '. I look at it with')}" if asked else f"{told}. I try"
-
-
-def _labels(env: WebShop) -> tuple[str, ...]:
-    return env.session.answer.available_actions.clickables
 
 
 def _words(request: str) -> set[str]:

@@ -34,8 +34,7 @@ from webshop_server.server.validation import (
     read_action,
     read_session_request,
 )
-from webshop_server.store.page_text import MODES
-from webshop_server.store.shop import REWARDS, Episode, Rules, Shop
+from webshop_server.store.shop import MODES, REWARDS, Episode, Rules, Shop
 
 _NO_ACTION = ""  # invalid on every page
 _CHOICES: Mapping[str, tuple[str, ...]] = {"split": tuple(SPLITS), "mode": MODES, "reward": REWARDS}

@@ -267,4 +267,6 @@ def read_session_request(body: bytes, choices: Mapping[str, Iterable[str]]) -> S
     asked = SessionRequest(**fields)
     if sum(value is not None for value in (asked.goal, asked.index, asked.seed)) > 1:
         raise RequestError(400, "bad_field", "give only one of goal, index and seed")
+    if asked.parity and asked.mode == "short":
+        raise RequestError(400, "bad_field", "mode 'short' is not the original's; leave parity out, or take 'text'")
     return asked

@@ -4,7 +4,8 @@ The original renders HTML and parses it again to get its text, which takes most 
 list of pieces of text with their roles, and both modes are written from it. The pieces are those that bs4's
 `html.parser` finds on the original's pages: blanks at their ends included, which `text_rich` keeps, and blanks alone,
 which count unless there is a line break among them. The templates carry the same pieces; a test compares.
-Left out: `html`, which `page_html.py` renders, and the original's `num_prev_obs`, which belongs to a wrapper.
+Left out: `html` and `short`, which `page_html.py` and `page_short.py` write, and the original's `num_prev_obs`, which
+belongs to a wrapper.
 """
 
 import json
@@ -18,7 +19,6 @@ from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import price_with
 from webshop_server.store.state import BACK, BUY, NEXT, PREVIOUS, PageState, Store
 
-MODES = ("text", "text_rich", "html", "url")
 SEPARATOR = " [SEP] "
 BASE_URL = "http://127.0.0.1:3000"  # what the original's text environment pretends, whatever the port
 RATING = "N.A."  # the original's reviews were never published

@@ -19,9 +19,17 @@ from webshop_server.goals.reward import RewardMode, RewardParts, options_met, pu
 from webshop_server.goals.tiers import Progress, TierEvent, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store.page_html import HtmlPages
+from webshop_server.store.page_short import (
+    short_actions,
+    short_buyable,
+    short_clickables,
+    short_page,
+    with_identifier,
+)
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import SEARCH, START, Event, PageState, Store
 
+MODES = ("text", "text_rich", "html", "url", "short")
 REWARDS = ("webshop", "fixed", "tiered")
 _REMEMBERED_GOALS = 4096
 
@@ -31,7 +39,7 @@ class Rules:
     """How an episode is played; never changes within it.
 
     Attributes:
-        mode: Kind of observation, one of `page_text.MODES`.
+        mode: Kind of observation, one of `MODES`; `short` is not for parity.
         reward: What a step pays, one of `REWARDS`.
         parity: Whether to behave as the original.
         show_actions: Whether observations end with the actions that are possible.
@@ -145,6 +153,8 @@ class Shop:
         Returns:
             Where it stands then.
         """
+        if episode.rules.mode == "short":
+            action = with_identifier(self.store, episode.state, action)
         state, event = self.store.act(episode.state, action, parity=episode.rules.parity)
         parts = episode.parts
         if event.kind == "bought":
@@ -194,34 +204,48 @@ class Shop:
         Returns:
             The fields of the API.
         """
-        state, rules, parts = episode.state, episode.rules, episode.parts
-        clickables = self.store.clickables(state, parity=rules.parity)
-        session = str(episode.goal)
-        page = PageText(self.goal(episode.goal).instruction, session, parts.total if parts else None, rules.parity)
-        shown = (
-            self.html.render(state, page) if rules.mode == "html" else observation(self.store, state, page, rules.mode)
-        )
-        if rules.show_actions:
-            shown += actions_line(state, clickables, rules.parity)
+        state, parts = episode.state, episode.parts
         answer = {
-            "observation": shown,
-            "url": url(state, session),
+            "observation": self._observation(episode),
+            "url": url(state, str(episode.goal)),
             "reward": episode.reward,
             "done": episode.done,
             "valid": episode.valid,
             "effective": episode.effective,
             "task_score": parts.total if parts else 0.0,
             "success": parts.success if parts else False,
-            "available_actions": {
-                "has_search_bar": self.store.has_search_bar(state),
-                "clickables": clickables,
-                "has_filters": not rules.parity and self.store.can_filter(state),
-                "buyable": [] if rules.parity else self.store.buyable(state),
-            },
+            "available_actions": self._available_actions(episode),
         }
         if parts is not None:
             answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
         return answer
+
+    def _observation(self, episode: Episode) -> str:
+        """What the shopper sees, in the mode of the rules."""
+        state, rules, score = episode.state, episode.rules, episode.parts.total if episode.parts else None
+        page = PageText(self.goal(episode.goal).instruction, str(episode.goal), score, rules.parity)
+        if rules.mode == "short":
+            actions = short_actions(self.store, state) if rules.show_actions else ""
+            return short_page(self.store, state, page) + actions
+        html = rules.mode == "html"
+        shown = self.html.render(state, page) if html else observation(self.store, state, page, rules.mode)
+        if not rules.show_actions:
+            return shown
+        return shown + actions_line(state, self.store.clickables(state, parity=rules.parity), rules.parity)
+
+    def _available_actions(self, episode: Episode) -> dict[str, Any]:
+        """What can be done, labels as the page shows them."""
+        store, state, parity = self.store, episode.state, episode.rules.parity
+        if episode.rules.mode == "short":
+            clickables, buyable = short_clickables(store, state), short_buyable(store, state)
+        else:
+            clickables, buyable = store.clickables(state, parity=parity), [] if parity else store.buyable(state)
+        return {
+            "has_search_bar": store.has_search_bar(state),
+            "clickables": clickables,
+            "has_filters": not parity and store.can_filter(state),
+            "buyable": buyable,
+        }
 
 
 def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> str:

@@ -14,9 +14,10 @@ from ragen_envs.oracles import best_action
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.classic import ClassicSession
-from ragen_envs.webshop.client import ShopConnection, ShopServerError
+from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.pages import ShopPage
 from ragen_envs.webshop.policies import random_shop_action
+from tests.support.ragen_envs.shop_http import connected
 from webshop_server import create_app
 
 MODES = ("text", "text_rich", "url")
@@ -39,15 +40,6 @@ def without_api(catalog: str = "synthetic", **arguments: Any) -> Flask:
 @pytest.fixture(scope="module")
 def app() -> Flask:
     return without_api(reveal_goals=True)
-
-
-def connected(env: WebShop, app: Any) -> WebShop:
-    """The environment, its address served by an application of this process."""
-    transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
-    env._connection = ShopConnection(
-        "http://shop.test", lambda: httpx.Client(transport=transport, base_url="http://shop.test"), "start it", ()
-    )
-    return env
 
 
 def remote(app: Any, **arguments: Any) -> WebShop:
@@ -155,6 +147,8 @@ def test_goals_are_counted_and_drawn_from_the_published_splits() -> None:
         remote(app, split="test_by_product").reset(seed=0)
     with pytest.raises(ValueError, match="reward='tiered' needs the JSON API, and http://shop.test has pages only"):
         remote(app, reward="tiered").reset(seed=0)
+    with pytest.raises(ValueError, match="observation_mode='short' needs the JSON API, and http://shop.test has pages"):
+        remote(app, observation_mode="short").reset(seed=0)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])

@@ -9,9 +9,8 @@ import pytest
 
 from ragen_envs.webshop import ToyShop
 from ragen_envs.webshop.env import WebShop, search_for
-from ragen_envs.webshop.local_store import local_store
+from ragen_envs.webshop.local_store import HiddenGoalError, local_store
 from ragen_envs.webshop.policies import (
-    HiddenGoalError,
     best_shop_action,
     best_toy_action,
     careless_toy_action,

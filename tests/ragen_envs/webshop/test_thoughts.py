@@ -19,7 +19,7 @@ ASKED = (
 NOTHING = "has nothing of the request in its title"
 LIMITS = {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9}
 LIST = r"(?P<list>[\w.$ -]+(?:, [\w.$ -]+)* and [\w.$ -]+?|[\w.$-]+)"
-ASIN, PRICE = r"(?P<asin>B0[A-Z0-9]{8})", r"(?P<price>\$[\d,]+\.\d\d(?: to \$[\d,]+\.\d\d)?)"
+ASIN, PRICE = r"(?P<asin>B0[A-Z0-9]{8}|Number \d+)", r"(?P<price>\$[\d,]+\.\d\d(?: to \$[\d,]+\.\d\d)?)"
 NEUTRAL = (
     *(
         r"I (?:do|try|choose|answer|begin|end|look|go|see)",
@@ -60,6 +60,8 @@ class Seen:
             for name, title, price in zip(texts, texts[1:], texts[2:], strict=False)
             if re.fullmatch(r"B0[A-Z0-9]{8}", name)
         }
+        hits = (re.fullmatch(r"(\d+)\. (.*) \| (\$.*)", line) for line in self.page.split("\n"))  # of the short mode
+        self.products |= {f"Number {hit[1]}": (hit[2], hit[3]) for hit in hits if hit}
         limit = re.search(r"price lower than ([\d.]+) dollars", self.request)
         self.limit = float(limit[1]) if limit else None
         self.url = env.session.answer.url
@@ -134,7 +136,15 @@ def check_shop(thought: Thought) -> list[str]:
     named = "search" if action.startswith("search[") else action  # whose words are of the goal's product
     check_form(thought.text, named, env.session.instruction)
     chosen = dict(ast.literal_eval(found[0])) if (found := re.search(r"\{.*\}", unquote(seen.url))) else {}
-    offered = [text for text in env.session.answer.available_actions.clickables if f"[SEP] {text} [SEP]" in seen.page]
+    page = f", {re.sub(' [(]chosen: .*[)]', '', seen.page)}, ".replace("\n", ", ").replace(": ", ", ")  # of short lines
+    offered = [
+        text
+        for text in env.session.answer.available_actions.clickables
+        if f"[SEP] {text} [SEP]" in seen.page or f", {text}, " in page
+    ]
+
+    def is_not_offered(match: re.Match[str]) -> bool:
+        return f"{match[1]}: {match[2]}" in seen.request and match[2] not in offered
 
     def are_chosen(match: re.Match[str]) -> bool:
         return all(value.lower() in chosen.values() and seen.names(value) for value in values(match[1], offered))
@@ -149,6 +159,7 @@ def check_shop(thought: Thought) -> list[str]:
         rf"({label}) is asked for": lambda m: seen.names(m[1]),
         rf"The request does not name ({label})": lambda m: not seen.names(m[1]),
         r"The request names (.+), which I have not chosen": are_missing,
+        r"The request names (color|size|scent|flavor|\w+) (.+), which this page does not offer": is_not_offered,
         r"I have chosen (.+?)(?=\. [A-Z])": are_chosen,
         r"^(.+): chosen, as the request says": are_chosen,
         r"I see nothing to choose here|I see no options": lambda _: not offered,
@@ -180,13 +191,16 @@ def test_every_sentence_in_the_toy_shop_is_true(noise: float) -> None:
     assert lengths[-1] >= 2 * lengths[0]
 
 
+@pytest.mark.parametrize("mode", ["text", "short"])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_every_sentence_in_the_store_is_true(noise: float) -> None:
+def test_every_sentence_in_the_store_is_true(noise: float, mode: str) -> None:
     said, texts = Counter[str](), set()
-    for thought in thoughts("ragen/WebShop-v0", 50, noise, limits=LIMITS, render_mode="ansi"):
+    limits = {**LIMITS, "max_turns": 12, "max_actions": 12}
+    for thought in thoughts("ragen/WebShop-v0", 50, noise, limits=limits, render_mode="ansi", observation_mode=mode):
         said.update(set(check_shop(thought)))
         texts.add(thought.text)
     assert len(texts) > 100 and len(said) >= (12 if noise else 10)
+    assert any("which this page does not offer" in text for text in texts) == bool(noise)
 
 
 def test_an_option_that_was_replaced_is_not_called_chosen() -> None:

@@ -1,12 +1,15 @@
-"""A real server for the client's tests, in a thread of this process."""
+"""Servers for the client's tests: a real one in a thread of this process, and an application without a socket."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from waitress.server import create_server
 
+from ragen_envs.webshop import WebShop
+from ragen_envs.webshop.client import ShopConnection
 from webshop_server import create_app
 
 
@@ -26,3 +29,12 @@ def httpd(port: int = 0) -> Iterator[str]:
         for channel in list(connections.values()):
             channel.close()
         thread.join(timeout=10)
+
+
+def connected(env: WebShop, app: Any) -> WebShop:
+    """The environment, its address served by an application of this process."""
+    transport = httpx.WSGITransport(app=app, raise_app_exceptions=False)
+    env._connection = ShopConnection(
+        "http://shop.test", lambda: httpx.Client(transport=transport, base_url="http://shop.test"), "start it", ()
+    )
+    return env

@@ -1,0 +1,128 @@
+"""Pages of few tokens, for small models and long episodes: the observation mode `short`, which the original lacks.
+
+Hits have numbers instead of identifiers, long titles are cut (a product's own page has the whole title), and buttons
+are not written, as they are the same on every page of a kind. Only the start page says the task.
+
+    Page 1 of 5, 50 results
+    1. Soft cotton towel, blue | $12.00
+    2. Linen towel | $19.50 to $24.00
+
+`click[2]` and `buy[2]` mean the product with that number. Left out: parity mode, where pages are the original's.
+"""
+
+from collections.abc import Iterator
+
+from webshop_server.store.page_text import PageText, chosen_price, filters_line, listed_price, sub_page_texts
+from webshop_server.store.state import BUY_NOW, PAGE_SIZE, PageState, Store, parse_action
+
+LONGEST_TITLE = 80  # characters, on a page of results
+_CUT = "…"
+
+
+def short_page(store: Store, state: PageState, page: PageText) -> str:
+    """What an agent sees.
+
+    Args:
+        store: The store.
+        state: The page.
+        page: What it says beside its products.
+    """
+    return "\n".join(_lines(store, state, page))
+
+
+def _lines(store: Store, state: PageState, page: PageText) -> Iterator[str]:
+    if state.kind == "start":
+        yield from (f"Wanted: {_line(page.instruction)}", "Search for a product")
+    elif state.kind == "results":
+        yield from _results(store, state, page)
+    else:
+        product = store.catalog.product(state.asin)
+        if state.kind == "done":
+            yield from (f"Bought: {_line(product.title)}", f"Score: {page.score:.2f}")
+            return
+        title = _line(product.title)
+        if state.kind == "sub_page":
+            yield _cut(title)
+            texts = (_line(text) for text in sub_page_texts(product, state.sub_page))
+            yield f"{state.sub_page}: {'; '.join(text for text in texts if text) or 'none'}"
+            return
+        yield from (title, chosen_price(product, state))
+        chosen = dict(state.options)
+        for name, values in product.options.items():
+            choice = f" (chosen: {chosen[name]})" if name in chosen else ""
+            yield f"{name}: {', '.join(dict.fromkeys(values))}{choice}"
+
+
+def _results(store: Store, state: PageState, page: PageText) -> Iterator[str]:
+    found = len(store.results(state))
+    yield f"Page {state.page} of {max(1, -(-found // PAGE_SIZE))}, {found} results"
+    if state.filters:
+        yield filters_line(state)
+    for number, asin in enumerate(store.shown(state), start=_first_number(state)):
+        product = store.catalog.product(asin)
+        yield f"{number}. {_cut(_line(product.title))} | {listed_price(product, page)}"
+
+
+def _line(text: str) -> str:
+    """A text in one line."""
+    return " ".join(text.split())
+
+
+def _cut(title: str) -> str:
+    """A title of at most `LONGEST_TITLE` characters, cut between words where it has some."""
+    if len(title) <= LONGEST_TITLE:
+        return title
+    kept = title[: LONGEST_TITLE - len(_CUT) + 1]  # one more, which may be the blank after a whole word
+    return (kept.rpartition(" ")[0] or kept[:-1]) + _CUT
+
+
+def _first_number(state: PageState) -> int:
+    """The number of the first hit on a page of results; they go on from page to page."""
+    return (state.page - 1) * PAGE_SIZE + 1
+
+
+def short_clickables(store: Store, state: PageState) -> list[str]:
+    """What can be clicked, as `Store.clickables` has it, but hits by their numbers."""
+    numbers = _numbers(store, state)
+    return [*(label for label in store.clickables(state) if label not in numbers), *numbers.values()]
+
+
+def short_buyable(store: Store, state: PageState) -> list[str]:
+    """What `buy[…]` takes here: numbers of hits, or "now" on the pages of a product."""
+    if state.kind == "results":
+        return list(_numbers(store, state).values())
+    return [BUY_NOW] * bool(store.buyable(state))
+
+
+def short_actions(store: Store, state: PageState) -> str:
+    r"""The possible actions as the last line of a page, all hits and all options in a word; "" after a purchase.
+
+    >>> short_actions(Store(catalog=None, index=None), PageState())
+    '\nActions: search[words]'
+    """
+    if state.kind == "done":
+        return ""
+    named = set(_numbers(store, state))
+    actions = ["click[number]", "buy[number]"] if named else []
+    if state.kind == "item":
+        named = {value for values in store.catalog.product(state.asin).options.values() for value in values}
+        actions = ["click[option]"] if named else []
+    actions += [f"click[{label}]" for label in store.clickables(state) if label not in named]
+    actions += ["filter[condition]"] * store.can_filter(state)
+    return f"\nActions: {', '.join([*actions, 'search[words]'])}"
+
+
+def with_identifier(store: Store, state: PageState, action: str) -> str:
+    """An action with the identifier of a product instead of its number; other actions as they are."""
+    verb, argument = parse_action(action)
+    if verb in ("click", "buy"):
+        for asin, number in _numbers(store, state).items():
+            if argument.strip() == number:
+                return f"{verb}[{asin}]"
+    return action
+
+
+def _numbers(store: Store, state: PageState) -> dict[str, str]:
+    """The number of each hit on a page of results, by its identifier in lower case; empty on other pages."""
+    hits = store.shown(state) if state.kind == "results" else ()
+    return {asin.lower(): str(number) for number, asin in enumerate(hits, start=_first_number(state))}
