@@ -13,7 +13,7 @@ BUTTONS = frozenset(
     {"back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now", "search"}
 )
 _SEPARATOR = " [SEP] "
-_HIT = re.compile(r"(\d+)\. (.*) \| (\$[^|]*)")
+_HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _CHOSEN = re.compile(r".*?: .* \(chosen: (.*)\)")
 
 
@@ -24,7 +24,7 @@ class ShownProduct(NamedTuple):
         label: What is clicked to open it, in lower case.
         name: The label as the page has it.
         title: Its title, which may be cut.
-        price: Its price, such as "$12.00" or "$12.00 to $15.50".
+        price: Its price, such as "$12.00", "$12.00 to $15.50" or "from $12.00".
     """
 
     label: str

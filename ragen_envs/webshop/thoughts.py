@@ -188,4 +188,4 @@ def _budget(request: str) -> str:
 
 def _is_cheap(price: str, request: str) -> bool:
     """Whether a price as shown, or the lowest one of a range, is below the limit."""
-    return float(price.split()[0].removeprefix("$").replace(",", "")) < _limit(request)
+    return float(price.removeprefix("from ").split()[0].removeprefix("$").replace(",", "")) < _limit(request)

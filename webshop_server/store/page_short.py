@@ -1,18 +1,21 @@
 """Pages of few tokens, for small models and long episodes: the observation mode `short`, which the original lacks.
 
-Hits have numbers instead of identifiers, long titles are cut (a product's own page has the whole title), and buttons
-are not written, as they are the same on every page of a kind. Only the start page says the task.
+Hits have numbers instead of identifiers, long titles are cut and of a range of prices the lower end is shown (a
+product's own page has both whole), and buttons are not written, as they are the same on every page of a kind. Only the
+start page says the task.
 
     Page 1 of 5, 50 results
     1. Soft cotton towel, blue | $12.00
-    2. Linen towel | $19.50 to $24.00
+    2. Linen towel | from $19.50
 
 `click[2]` and `buy[2]` mean the product with that number. Left out: parity mode, where pages are the original's.
 """
 
 from collections.abc import Iterator
 
-from webshop_server.store.page_text import PageText, chosen_price, filters_line, listed_price, sub_page_texts
+from webshop_server.catalog.pricing import dollars
+from webshop_server.catalog.product import Product
+from webshop_server.store.page_text import PageText, chosen_price, filters_line, sub_page_texts
 from webshop_server.store.state import BUY_NOW, PAGE_SIZE, PageState, Store, parse_action
 
 LONGEST_TITLE = 80  # characters, on a page of results
@@ -60,7 +63,12 @@ def _results(store: Store, state: PageState, page: PageText) -> Iterator[str]:
         yield filters_line(state)
     for number, asin in enumerate(store.shown(state), start=_first_number(state)):
         product = store.catalog.product(asin)
-        yield f"{number}. {_cut(_line(product.title))} | {listed_price(product, page)}"
+        yield f"{number}. {_cut(_line(product.title))} | {_lowest_price(product)}"
+
+
+def _lowest_price(product: Product) -> str:
+    """A product's price; of a range its lower end, as the choice of options decides."""
+    return "from " * (len(product.pricing) > 1) + dollars(product.pricing[:1])
 
 
 def _line(text: str) -> str:

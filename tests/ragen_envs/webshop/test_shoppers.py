@@ -29,8 +29,8 @@ def shop(env: WebShop, index: int, noise: float) -> tuple[list[str], dict[str, A
 
 def test_a_query_has_the_words_that_say_something() -> None:
     request = (
-        "Find me hand wash men's sleep & lounge with long sleeve, elastic waistband for daily wear with color: multi 10, "
-        "and size: xx-large, and price lower than 80.00 dollars"
+        "Find me hand wash men's sleep & lounge with long sleeve, elastic waistband for daily wear with color: multi "
+        "10, and size: xx-large, and price lower than 80.00 dollars"
     )
     words = "hand wash men's sleep & lounge long sleeve elastic waistband daily wear multi 10 xx-large"
     assert query_of(request) == words.split()

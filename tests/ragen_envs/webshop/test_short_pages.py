@@ -76,7 +76,9 @@ def test_pages_are_read_alike_in_both_modes() -> None:
         env.reset(options={"goal": 7})
         env.step("search[cotton shirt size]")
     hits = [products(env) for env in (short, text)]
-    assert [hit.price for hit in hits[0]] == [hit.price for hit in hits[1]] and len(hits[0]) == 10
+    lowest = [hit.price.split(" to ")[0] for hit in hits[1]]
+    assert [hit.price.removeprefix("from ") for hit in hits[0]] == lowest and len(lowest) == 10
+    assert [hit.price.startswith("from") for hit in hits[0]] == [" to " in hit.price for hit in hits[1]]
     for one, other in zip(*hits, strict=True):
         assert other.title.startswith(one.title.removesuffix("…"))
     number = next(n for n, hit in enumerate(hits[1]) if text.step(f"click[{hit.label}]") and option_groups(text))
@@ -90,7 +92,6 @@ def test_pages_are_read_alike_in_both_modes() -> None:
     last: dict[str, str] = {}
     for value, name in groups.items():
         last[name] = value
-        assert chosen_values(short) == chosen_values(text) or value  # read after each choice below
         for env in (short, text):
             env.step(f"click[{value}]")
         assert set(chosen_values(short)) == set(chosen_values(text)) == set(last.values())

@@ -19,7 +19,7 @@ ASKED = (
 NOTHING = "has nothing of the request in its title"
 LIMITS = {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9}
 LIST = r"(?P<list>[\w.$ -]+(?:, [\w.$ -]+)* and [\w.$ -]+?|[\w.$-]+)"
-ASIN, PRICE = r"(?P<asin>B0[A-Z0-9]{8}|Number \d+)", r"(?P<price>\$[\d,]+\.\d\d(?: to \$[\d,]+\.\d\d)?)"
+ASIN, PRICE = r"(?P<asin>B0[A-Z0-9]{8}|Number \d+)", r"(?P<price>(?:from )?\$[\d,]+\.\d\d(?: to \$[\d,]+\.\d\d)?)"
 NEUTRAL = (
     *(
         r"I (?:do|try|choose|answer|begin|end|look|go|see)",
@@ -60,7 +60,7 @@ class Seen:
             for name, title, price in zip(texts, texts[1:], texts[2:], strict=False)
             if re.fullmatch(r"B0[A-Z0-9]{8}", name)
         }
-        hits = (re.fullmatch(r"(\d+)\. (.*) \| (\$.*)", line) for line in self.page.split("\n"))  # of the short mode
+        hits = (re.fullmatch(r"(\d+)\. (.*) \| ((?:from )?\$.*)", line) for line in self.page.split("\n"))
         self.products |= {f"Number {hit[1]}": (hit[2], hit[3]) for hit in hits if hit}
         limit = re.search(r"price lower than ([\d.]+) dollars", self.request)
         self.limit = float(limit[1]) if limit else None
@@ -77,7 +77,8 @@ class Seen:
         return match["price"] == self.products[match["asin"]][1]
 
     def too_much(self, price: str) -> bool:
-        return self.limit is not None and float(price.split()[0][1:].replace(",", "")) >= self.limit
+        lowest = float(price.removeprefix("from ").split()[0][1:].replace(",", ""))
+        return self.limit is not None and lowest >= self.limit
 
     def names(self, value: str) -> bool:
         return re.search(rf"(^|[\s,]){re.escape(value.lower())}($|[\s,])", self.request) is not None
