@@ -18,7 +18,7 @@ from ragen_envs.consistency import consistency
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.oracles import NoOracleError, best_action, demonstration, plan, random_action
+from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.thoughts import explain
@@ -42,6 +42,7 @@ __all__ = [
     "best_action",
     "consistency",
     "demonstration",
+    "difficulty",
     "episode_seeds",
     "explain",
     "openenv_environment",

@@ -1,4 +1,4 @@
-"""Policies that know the environment: the best action, a uniformly random one, and plans made of both.
+"""What knows the environment: the best action, a uniformly random one, plans made of both, and how hard a state is.
 
 They give the two rows that every result is compared with, data for a warm start, and proofs that tasks can be solved.
 They are `functools.singledispatch` functions on the type of the unwrapped environment: register a policy for a new
@@ -18,11 +18,13 @@ from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
 from ragen_envs.countdown.arithmetic import random_expression, solve
 from ragen_envs.frozen_lake import FrozenLake
+from ragen_envs.frozen_lake.maps import path_length
 from ragen_envs.frozen_lake.oracle import best_lake_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.solver import solver_for
 from ragen_envs.text_env import TextEnv
 from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.local_store import goal_difficulty
 from ragen_envs.webshop.policies import (
     best_shop_action,
     best_toy_action,
@@ -120,6 +122,59 @@ best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
 random_action.register(WebShop, random_shop_action)
 random_action.register(ToyShop, random_toy_action)
+
+
+@functools.singledispatch
+def difficulty(env: TextGym) -> float:
+    """How hard the present state is, for a curriculum or for results by difficulty; larger is harder.
+
+    Numbers of one environment can be compared with each other, and not with those of another one.
+
+    | environment | number |
+    |---|---|
+    | Sokoban | moves of a shortest solution |
+    | FrozenLake | moves of a shortest path, if nothing slips |
+    | Countdown | numbers to combine |
+    | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
+
+    Args:
+        env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
+
+    Raises:
+        NoOracleError: If nothing is registered for the environment. All bandits are equally hard.
+        webshop.local_store.HiddenGoalError: If the goal is on a server.
+
+    Example:
+        >>> import gymnasium
+        >>> env = gymnasium.make("ragen/FrozenLake-v0")
+        >>> _ = env.reset(seed=1)
+        >>> difficulty(env)
+        2.0
+    """
+    if env.unwrapped is env:
+        raise NoOracleError("difficulty", env)
+    return difficulty(env.unwrapped)
+
+
+@difficulty.register
+def _(env: Sokoban) -> float:
+    distance = solver_for(env.room.board).distance(env.room.player, env.room.boxes)
+    return float("inf") if distance is None else float(distance)
+
+
+@difficulty.register
+def _(env: FrozenLake) -> float:
+    return float(path_length(env.lake, env.position))
+
+
+@difficulty.register
+def _(env: Countdown) -> float:
+    return float(len(env.numbers))
+
+
+@difficulty.register
+def _(env: WebShop) -> float:
+    return float(goal_difficulty(env.base_url, env.settings, env.session.goal))
 
 
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:

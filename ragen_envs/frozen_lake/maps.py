@@ -98,6 +98,19 @@ def has_path(tiles: str, size: int, start: int, goal: int) -> bool:
     return False
 
 
+def path_length(lake: Lake, start: int) -> float:
+    """Moves of a shortest path from a tile to the goal that enters no hole; infinite if there is none."""
+    reached, lengths, frontier = neighbours(lake.size), {start: 0}, [start]
+    for tile in frontier:  # it grows during the loop: breadth-first search
+        if lake.tiles[tile] == GOAL:
+            return lengths[tile]
+        for further in reached[tile] if lake.tiles[tile] == ICE else ():
+            if further not in lengths:
+                lengths[further] = lengths[tile] + 1
+                frontier.append(further)
+    return float("inf")
+
+
 def draw_start(
     random: np.random.Generator, size: int, frozen_prob: float, random_start: bool = True
 ) -> tuple[str, int]:

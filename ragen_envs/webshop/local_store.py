@@ -102,6 +102,14 @@ def local_store(settings: StoreSettings) -> LocalStore:
     return _local_store(settings, os.getpid())
 
 
+def goal_difficulty(base_url: str | None, settings: StoreSettings, goal: int) -> int:
+    """Attributes and options that a goal asks for, and 1 for a highest price; errors are those of `store_behind`."""
+    from webshop_server.goals.goals import NO_PRICE_BOUND
+
+    wanted = store_behind(base_url, settings).shop().goal(goal)
+    return len(wanted.attributes) + len(wanted.options) + (wanted.price_upper < NO_PRICE_BOUND)
+
+
 def store_behind(base_url: str | None, settings: StoreSettings) -> LocalStore:
     """The store of an environment, for oracles.
 

@@ -97,6 +97,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     )
     num_eval_seeds: int = option(64, "Start states of TRL's evaluation during training (eval_strategy).")
     train_seed_start: int = option(10_000, "Seed of the first training start state; evaluation uses those below.")
+    curriculum_rollouts: int = option(
+        0, "Rollouts in which start states go from the easiest to all (ragen_envs.difficulty); 0: no curriculum."
+    )
     advantage: str = option("group", f"Advantage estimator: one of {', '.join(ADVANTAGES)}.")
     baseline: Literal["mean", "leave_one_out"] = option(
         "mean",
@@ -151,7 +154,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             # TRL refuses groups of one, which our trainers take. The checks that it has left are about vLLM.
         check_values(self)
         self._set_save_steps(max(1, self.steps_per_rollout))
-        if self.num_train_seeds is not None:
+        if self.num_train_seeds is not None or self.curriculum_rollouts:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
 

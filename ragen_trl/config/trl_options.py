@@ -122,7 +122,7 @@ NOTES: dict[str, str] = {
     "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
     "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
-    "shuffle_dataset": "off where the rows have an order: data sets, several environments, num_train_seeds",
+    "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",
     "entropy_coef": "a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
     "use_adaptive_entropy": "not with a filter of groups",
     "reward_weights": "the environment's return comes first",

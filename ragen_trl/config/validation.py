@@ -99,7 +99,7 @@ def check_values(args: Options) -> None:
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
     of_critic = ("critic_warmup_steps", "critic_lr_warmup_rollouts")
-    for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon"):
+    for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon", "curriculum_rollouts"):
         if getattr(args, name) < 0:
             raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
     for name in ("temperature", "critic_learning_rate"):
@@ -165,6 +165,11 @@ def check_combinations(args: Options) -> None:
     _check_vllm(args)
     _check_contexts(args)
     _check_filter(args)
+    if args.curriculum_rollouts and args.max_steps < 1:
+        raise ValueError(
+            f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
+            "max_steps instead of num_train_epochs, or leave it at 0"
+        )
 
 
 def _check_credit(args: Options) -> None:

@@ -9,7 +9,7 @@ A row is a training group. With several environments it names its environment tw
 readers, ``env_index`` for the trainer, because an environment given as a function cannot be found by a text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from datasets import Dataset
 
 from ragen_trl.errors import UserError
+from ragen_trl.rollout.curriculum import new_seeds, seeds_of_a_set
 from ragen_trl.rollout.env_pool import EnvSpec
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ class StartStateError(UserError, ValueError):
     """The requested start states or weights do not fit the run."""
 
 
-def training_rows(args: "StarPOConfig", envs: Sequence[EnvSpec] | None = None) -> Dataset:
+def training_rows(
+    args: "StarPOConfig",
+    envs: Sequence[EnvSpec] | None = None,
+    hardness: Sequence[Callable[[int], float]] = (),
+) -> Dataset:
     """One row per training group, columns ``prompt`` and ``seed``, in the order in which they are played.
 
     With ``max_steps`` the whole run is one pass, so that a resumed run continues with exactly the row at which it
@@ -52,6 +57,7 @@ def training_rows(args: "StarPOConfig", envs: Sequence[EnvSpec] | None = None) -
         envs: The run's environments. If given, the columns ``env`` and ``env_index`` name the row's environment. Within
             a rollout each comes as often as `interleave` says, in an order drawn from ``args.seed``. Each environment
             has the same start states as if it were alone in the run.
+        hardness: With a curriculum, the difficulty of a seed in each environment.
 
     Raises:
         SeedOverlapError: If training would use seeds of the evaluation, of warm-start play, or of extra rollouts (with
@@ -76,7 +82,8 @@ def training_rows(args: "StarPOConfig", envs: Sequence[EnvSpec] | None = None) -
             "different start states; raise num_train_seeds or leave it unset"
         )
     order = _shuffled_within(interleave(weights, num_rows), args)
-    seeds = [iter(_seeds_in_order(args, order.count(index), index)) for index in range(count)]
+    rollouts = [[row // args.groups_per_generation for row, env in enumerate(order) if env == i] for i in range(count)]
+    seeds = [iter(_seeds_in_order(args, rollouts[i], i, hardness[i] if hardness else None)) for i in range(count)]
     rows = _rows([next(seeds[index]) for index in order], envs, order)
     if args.max_refills and args.num_train_seeds is None:
         refill_rows(args, args.num_rollouts - 1, args.max_refills - 1, rows)  # the last one, so that mistakes show now
@@ -206,13 +213,31 @@ def _checked_end(first: int, count: int) -> int:
     return first + count
 
 
-def _seeds_in_order(args: "StarPOConfig", count: int, env_index: int) -> list[int]:
-    """The start states of one environment's ``count`` groups, in the order in which they are played."""
-    first, num_seeds = args.train_seed_start, args.num_train_seeds or count
+def _seeds_in_order(
+    args: "StarPOConfig", rollouts: Sequence[int], env_index: int, hardness: Callable[[int], float] | None
+) -> list[int]:
+    """The start states of one environment's groups, in the order in which they are played.
+
+    Args:
+        args: How many different ones there are, and which one is the first.
+        rollouts: Number of the rollout of each group, ascending.
+        env_index: Place of the environment in the run.
+        hardness: Difficulty of a seed, for the rollouts of a curriculum; ``None``: there is none.
+    """
+    count, first, entropy = len(rollouts), args.train_seed_start, [args.seed, env_index]
+    if hardness is not None and args.num_train_seeds is None:
+        seeds = new_seeds(args, rollouts, first, hardness, entropy)
+        _checked_end(first, max(seeds, default=first) - first + 1)
+        return seeds
+    num_seeds = args.num_train_seeds or count
     end = _checked_end(first, num_seeds)
+    if hardness is not None:
+        eased = [rollout for rollout in rollouts if rollout < args.curriculum_rollouts]
+        later = _seeds_in_order(args, rollouts[len(eased) :], env_index, None)
+        return seeds_of_a_set(args, eased, range(first, end), hardness, entropy) + later
     if num_seeds >= count:
         return list(range(first, first + count))
-    random = np.random.default_rng([args.seed, env_index])
+    random = np.random.default_rng(entropy)
     passes = [random.permutation(np.arange(first, end)) for _ in range(-(-count // num_seeds))]
     return np.concatenate(passes)[:count].tolist()
 

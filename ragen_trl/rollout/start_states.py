@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _WRITTEN_BY_TRAINER = ("env_index", "trajectory", "episode_return")
 # Options for which a data set has its own columns.
-_SAID_BY_ROWS = ("env_kwargs", "env_weights", "num_train_seeds", "train_seed_start")
+_SAID_BY_ROWS = ("env_kwargs", "env_weights", "num_train_seeds", "train_seed_start", "curriculum_rollouts")
 
 
 def dataset_rows(args: "StarPOConfig", dataset: Dataset) -> tuple[Dataset, list[EnvSpec]]:

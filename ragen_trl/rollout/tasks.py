@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset, IterableDataset
 
+from ragen_trl.rollout.curriculum import difficulty_of
 from ragen_trl.rollout.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
 from ragen_trl.rollout.seeds import (
     SeedOverlapError,
@@ -51,7 +52,8 @@ class Tasks:
         else:
             assert env is not None
             self.specs = env_specs(env, args)
-            self.rows = training_rows(args, self._several)
+            hardness = [difficulty_of(spec, args) for spec in self.specs] if args.curriculum_rollouts else []
+            self.rows = training_rows(args, self._several, hardness)
         self._evaluated = self.specs
 
     @property

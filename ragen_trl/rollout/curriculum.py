@@ -1,0 +1,102 @@
+"""A curriculum: the first rollouts begin with easy start states, later ones with all.
+
+In rollout r of the first C, a group draws eight new start states and plays one of the easiest ⌈8 (r + 1) / C⌉, each
+with equal probability. So the first rollouts are the easiest of eight, and the last one of the curriculum is drawn like
+any other: nothing has to be known of difficulties but their order, and nothing jumps at the end. From a fixed set of
+start states (``num_train_seeds``), a rollout takes different ones out of the easiest share (r + 1) / C of the set.
+
+Difficulties are those of `ragen_envs.difficulty`. Rows are made before training, so a run that is resumed goes on with
+the same ones. Left out: difficulties that change with the model (the filter of StarPO-S does that, by variance), and
+data sets, whose rows are in a user's own order.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ragen_envs import NoOracleError, difficulty
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.environments import make_turns
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+
+DRAWN = 8
+"""Start states of which a group plays one."""
+
+
+class CurriculumError(UserError, ValueError):
+    """The start states of an environment cannot be ordered by difficulty."""
+
+
+def difficulty_of(spec: EnvSpec, args: "StarPOConfig") -> Callable[[int], float]:
+    """A function that gives the difficulty of an environment's start state by its seed. It remembers.
+
+    Raises:
+        CurriculumError: By that function, if the environment does not say how hard it is.
+    """
+    turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
+
+    @functools.cache
+    def of(seed: int) -> float:
+        turns().reset(seed=seed)
+        try:
+            return difficulty(turns())
+        except NoOracleError as error:
+            raise CurriculumError(
+                f"curriculum_rollouts is {args.curriculum_rollouts}, but {spec.label} does not say how hard a start "
+                f"state is ({error}); or leave curriculum_rollouts at 0"
+            ) from error
+
+    return of
+
+
+def new_seeds(
+    args: "StarPOConfig", rollouts: Sequence[int], first: int, hardness: Callable[[int], float], entropy: list[int]
+) -> list[int]:
+    """A new start state for each group.
+
+    Args:
+        args: Has the length of the curriculum.
+        rollouts: Number of the rollout of each group, ascending.
+        first: The first seed that is free.
+        hardness: Difficulty of a seed.
+        entropy: Of the random choice.
+
+    Returns:
+        Ascending seeds; those that were drawn and not chosen are never played.
+    """
+    random, seeds, free = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(3,))), [], first
+    for rollout in rollouts:
+        drawn = DRAWN if rollout < args.curriculum_rollouts else 1
+        ranked = sorted(range(free, free + drawn), key=lambda seed: (hardness(seed) if drawn > 1 else 0, seed))
+        easiest = math.ceil(drawn * min(1, (rollout + 1) / args.curriculum_rollouts))
+        seeds.append(ranked[int(random.integers(easiest))])
+        free += drawn
+    return seeds
+
+
+def seeds_of_a_set(
+    args: "StarPOConfig", rollouts: Sequence[int], seeds: range, hardness: Callable[[int], float], entropy: list[int]
+) -> list[int]:
+    """Start states of a fixed set for the groups of the curriculum, different ones within a rollout.
+
+    Args:
+        args: Has the length of the curriculum.
+        rollouts: Number of the rollout of each group, ascending, all of them in the curriculum.
+        seeds: The set.
+        hardness: Difficulty of a seed.
+        entropy: Of the random choice.
+    """
+    random = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(3,)))
+    ranked = sorted(seeds, key=lambda seed: (hardness(seed), seed))
+    chosen: list[int] = []
+    for rollout in dict.fromkeys(rollouts):
+        groups = rollouts.count(rollout)
+        share = math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts)
+        chosen += random.permutation(ranked[: max(groups, share)])[:groups].tolist()
+    return chosen

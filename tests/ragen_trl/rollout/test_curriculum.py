@@ -1,0 +1,94 @@
+"""Curricula: which start states come when, and that nothing else changes."""
+
+import statistics
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.rollout.curriculum import DRAWN, CurriculumError, difficulty_of, new_seeds, seeds_of_a_set
+from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.start_states import StartStateError
+from ragen_trl.rollout.tasks import Tasks
+
+LAKE = "ragen/FrozenLake-v0"
+
+
+def config(**changes: Any) -> StarPOConfig:
+    options = {
+        **{"output_dir": "unused", "use_cpu": True, "report_to": "none", "max_steps": 20},
+        **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 2},
+        "curriculum_rollouts": 10,
+    }
+    return StarPOConfig(**{**options, **changes})
+
+
+def test_by_hand_the_first_rollout_plays_the_easiest_of_eight_and_the_last_any() -> None:
+    args = config(curriculum_rollouts=4)
+    hardness = lambda seed: -seed  # noqa: E731  the last of eight is the easiest
+    groups = 400
+    seeds = new_seeds(args, [0] * groups + [1] * groups + [3] * groups + [4] * groups, 1000, hardness, [0])
+    places = [(seed - 1000 - DRAWN * group) for group, seed in enumerate(seeds[: 3 * groups])]
+    first, second, last = (Counter(places[k * groups : (k + 1) * groups]) for k in range(3))
+    assert set(first) == {6, 7} and set(second) == {4, 5, 6, 7}  # the easiest 2 and 4 of 8
+    assert set(last) == set(range(8)) and max(last.values()) < 2 * min(last.values())
+    after = 1000 + DRAWN * 3 * groups
+    assert seeds[3 * groups :] == list(range(after, after + groups))  # one after the other, nothing drawn
+
+
+def test_difficulty_rises_over_the_curriculum_and_then_stays() -> None:
+    args = config(max_steps=30, per_device_train_batch_size=32)
+    tasks = Tasks(LAKE, None, args)
+    hardness = difficulty_of(tasks.specs[0], args)
+    each = [hardness(seed) for seed in tasks.rows["seed"]]
+    size = args.groups_per_generation
+    means = [statistics.fmean(each[first : first + 5 * size]) for first in range(0, len(each), 5 * size)]
+    assert means[0] < means[1] - 0.3 and abs(means[3] - means[4]) < 0.8 and means[0] < min(means[2:]) - 0.5
+    assert list(tasks.rows["seed"]) == sorted(set(tasks.rows["seed"]))  # ascending, none twice
+
+
+def test_rows_are_the_same_in_every_process_and_without_a_curriculum_as_before() -> None:
+    assert list(Tasks(LAKE, None, config()).rows["seed"]) == list(Tasks(LAKE, None, config()).rows["seed"])
+    assert list(Tasks(LAKE, None, config(seed=1)).rows["seed"]) != list(Tasks(LAKE, None, config()).rows["seed"])
+    plain = Tasks(LAKE, None, config(curriculum_rollouts=0)).rows["seed"]
+    assert list(plain) == list(range(10_000, 10_080))
+
+
+def test_a_fixed_set_is_played_from_its_easy_end() -> None:
+    args = config(num_train_seeds=16, max_steps=12, curriculum_rollouts=4)
+    hardness = lambda seed: seed % 16  # noqa: E731
+    seeds = seeds_of_a_set(args, [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4, range(160, 176), hardness, [3])
+    for rollout in range(4):
+        chosen = seeds[4 * rollout : 4 * rollout + 4]
+        assert len(set(chosen)) == 4 and max(chosen) < 160 + 4 * (rollout + 1)
+    rows = list(Tasks(LAKE, None, args).rows["seed"])
+    assert len(rows) == 48 and set(rows) <= set(range(10_000, 10_016))
+    assert not args.shuffle_dataset
+
+
+def test_several_environments_have_a_curriculum_each() -> None:
+    args = config(max_steps=8)
+    easy, hard = EnvSpec(LAKE, {"size": 4}), EnvSpec(LAKE, {"size": 8})
+    tasks = Tasks([easy, hard], None, args)
+    for index, spec in enumerate((easy, hard)):
+        alone = Tasks(spec, None, config(max_steps=8))
+        mine = [seed for seed, env in zip(tasks.rows["seed"], tasks.rows["env_index"], strict=True) if env == index]
+        hardness = difficulty_of(spec, args)
+        early = statistics.fmean(map(hardness, mine[:4]))
+        late = statistics.fmean(hardness(seed) for seed in range(10_000, 10_200))
+        assert early < late and alone.rows["seed"][0] >= 10_000
+
+
+def test_what_has_no_difficulty_or_no_order_is_refused_by_name() -> None:
+    with pytest.raises(CurriculumError, match="curriculum_rollouts is 10, but ragen/Bandit-v0 does not say how hard"):
+        Tasks("ragen/Bandit-v0", None, config())
+    with pytest.raises(ValueError, match="curriculum_rollouts is 10, but in passes over start states each comes once"):
+        config(max_steps=None, num_train_epochs=1, num_train_seeds=64)
+    with pytest.raises(ValueError, match="curriculum_rollouts is -1; it cannot be negative"):
+        config(curriculum_rollouts=-1)
+    from datasets import Dataset
+
+    rows = Dataset.from_list([{"env": LAKE, "seed": 10_000 + row} for row in range(4)])
+    with pytest.raises(StartStateError, match="curriculum_rollouts is 10, but the rows of train_dataset decide that"):
+        Tasks(None, rows, config())
