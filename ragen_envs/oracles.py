@@ -32,6 +32,7 @@ from ragen_envs.webshop.policies import (
     random_shop_action,
     random_toy_action,
 )
+from ragen_envs.webshop.recorded import RecordedShop
 from ragen_envs.webshop.shoppers import careless_shop_action
 
 TextGym = gymnasium.Env[str, str]
@@ -115,6 +116,11 @@ def _(env: TextEnv, rng: np.random.Generator) -> str:
 @random_action.register
 def _(env: Countdown, rng: np.random.Generator) -> str:
     return random_expression(env.numbers, rng)
+
+
+@best_action.register
+def _(env: RecordedShop, actions_left: int) -> str:
+    return env.next_action
 
 
 best_action.register(FrozenLake, best_lake_action)

@@ -18,6 +18,7 @@ from transformers import (
 )
 from trl import SFTTrainer
 
+from ragen_envs.webshop import RecordedShop
 from ragen_trl import StarPOConfig
 from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.imitation.fine_tuning import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
@@ -25,6 +26,7 @@ from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
 from ragen_trl.trajectory import Trajectory, Turn
+from tests.support.ragen_envs.shop_recording import recording
 
 LAKE = "ragen/FrozenLake-v0"
 FIRM: dict[str, Any] = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}}
@@ -76,6 +78,16 @@ def test_demonstrations_use_seeds_of_their_own_and_are_repeatable(chat: Chat) ->
     assert first == again
     assert [t.token_ids for t in first] != [t.token_ids for t in other]
     assert WARM_START > EVALUATION_END
+
+
+def test_people_are_demonstrated_as_they_were_recorded(chat: Chat, tmp_path: Path) -> None:
+    path = recording(tmp_path / "people.jsonl")
+    args = config(env_kwargs={}, max_turns=9, max_actions=9, max_actions_per_turn=1, max_completion_length=20_000)
+    shown = demonstrate(lambda: RecordedShop(path), args, chat, WarmStartConfig(3, 0.0))
+    recorded = [json.loads(line)["actions"] for line in path.read_text().splitlines() if line]
+    said = [[turn.reply for turn in trajectory.turns] for trajectory in shown]
+    assert sorted(said) == sorted([[f"<answer>{action}</answer>" for action in actions] for actions in recorded])
+    assert all(trajectory.success and trajectory.num_reply_tokens for trajectory in shown)
 
 
 def test_batches_do_not_change_what_is_played(chat: Chat) -> None:

@@ -1,0 +1,167 @@
+"""Episodes of people in the original WebShop, played back as an environment: for warm starts.
+
+The authors of WebShop published 1571 of them as JSON Lines (`il_trajs_finalized_images.jsonl` in the folder
+`baseline_models/data` of their repository; not part of this project). Each line has `states`, the pages in the mode
+`text_rich`, and `actions`. No store is needed: the pages are in the file. `best_action` gives what the person did, so
+that a warm start learns from it as from any oracle. Left out: the other fields (what could be clicked, pictures), and
+the score of the purchase, which is not in the file.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.webshop.any_text import AnyText
+from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
+
+_TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
+_BOUGHT = "click[buy now]"
+
+
+class RecordingError(ValueError):
+    """A file does not hold episodes in WebShop's form."""
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """What a person saw and did.
+
+    Attributes:
+        pages: The page before each action, in the mode `text_rich`.
+        actions: The actions, such as `search[red shoes]`.
+    """
+
+    pages: tuple[str, ...]
+    actions: tuple[str, ...]
+
+    @property
+    def bought(self) -> bool:
+        """Whether the last action is a purchase."""
+        return self.actions[-1].lower() == _BOUGHT
+
+
+def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
+    """Reads a file of episodes.
+
+    Args:
+        path: JSON Lines with `states` and `actions`, lists of texts.
+
+    Raises:
+        RecordingError: If a line is something else, or the file has no episode; it names the line.
+        OSError: If the file cannot be read.
+    """
+    episodes = []
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                episodes.append(_read(line, f"{os.fspath(path)}, line {number}"))
+    if not episodes:
+        raise RecordingError(f"{os.fspath(path)} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
+    return tuple(episodes)
+
+
+def _read(line: str, place: str) -> RecordedEpisode:
+    try:
+        found = json.loads(line)
+        pages, actions = found["states"], found["actions"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RecordingError(
+            f"{place} is no episode ({type(error).__name__}: {error}); it must be a JSON object with lists of texts, "
+            "'states' and 'actions'"
+        ) from error
+    lists = (pages, actions)
+    if not all(isinstance(one, list) and all(isinstance(text, str) for text in one) for one in lists):
+        raise RecordingError(f"{place}: 'states' and 'actions' must be lists of texts")
+    if not actions or len(pages) not in (len(actions), len(actions) + 1):
+        raise RecordingError(f"{place} has {len(pages)} states and {len(actions)} actions; each action needs its page")
+    old, new = _TITLES
+    shown = tuple(new + page.removeprefix(old) if page.startswith(old) else page for page in pages)
+    return RecordedEpisode(shown[: len(actions)], tuple(actions))
+
+
+class RecordedShop(TextEnv):
+    """Do what a person did in WebShop, step by step.
+
+    ## Description
+    An episode of a file is played back. It goes on with the recorded action only; any other one is invalid. It is for
+    learning by imitation: train and evaluate in `ragen/WebShop-v0` with ``parity=True`` and
+    ``observation_mode="text_rich"``, whose rules and pages are the same.
+
+    ## Action Space
+    AnyText: the recorded action, in any case.
+
+    ## Observation Space
+    AnyText: the recorded page, in the mode `text_rich`; after the last action a line that says so.
+
+    ## Starting State
+    Episode number `seed` modulo the number of episodes, so that as many seeds in a row play each once; a reset without
+    a seed draws one.
+
+    ## Rewards
+    0. The file does not tell what the purchases scored.
+
+    ## Episode End
+    Terminated by the last action.
+
+    ## Information
+    `success`: the recorded action that ended the episode is a purchase, whatever it scored.
+
+    ## Arguments
+    See `__init__`.
+
+    ## Version History
+    Not registered: it needs a file.
+    """
+
+    idle_info: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, path: str | os.PathLike[str], render_mode: str | None = None) -> None:
+        """Reads the file.
+
+        Args:
+            path: The file; see `read_recording`.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            RecordingError: If it holds no episodes in WebShop's form.
+            OSError: If it cannot be read.
+        """
+        super().__init__(render_mode=render_mode)
+        self.observation_space = AnyText(LONGEST["text_rich"], min_length=0, charset=TEXT_CHARSET)
+        self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
+        self.episodes = read_recording(path)
+        self._rules = WebShop(parity=True).instruction
+        self._seed: int | None = None
+
+    @property
+    def instruction(self) -> str:
+        """The rules of WebShop in parity mode."""
+        return self._rules
+
+    @property
+    def next_action(self) -> str:
+        """What the person did next; after the end, what they did last."""
+        return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode; see `TextEnv.reset`. The seed is the number of an episode."""
+        self._seed = seed
+        return super().reset(seed=seed, options=options)
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        drawn = int(self.np_random.integers(len(self.episodes)))
+        self._episode = self.episodes[drawn if self._seed is None else self._seed % len(self.episodes)]
+        self._taken = 0
+        return self._episode.pages[0]
+
+    def _parse_action(self, text: str) -> str | None:
+        return self.next_action if text.strip().lower() == self.next_action.lower() else None
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        self._taken += 1
+        over = self._taken == len(self._episode.actions)
+        page = "The recording ends here." if over else self._episode.pages[self._taken]
+        return page, 0.0, over, {"success": over and self._episode.bought, "action_is_effective": True}

@@ -1,0 +1,82 @@
+"""Episodes of people, played back: a file in WebShop's form, written here, and a warm start that learns from it."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragen_envs import AgentTurns, best_action
+from ragen_envs.webshop import RecordedShop, WebShop
+from ragen_envs.webshop.policies import scripted_shop_action
+from ragen_envs.webshop.recorded import RecordingError, read_recording
+from tests.support.ragen_envs.shop_recording import recording
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return recording(tmp_path / "il_trajs.jsonl")
+
+
+def test_an_episode_is_the_one_that_was_played_on_pages_as_they_are_today(path: Path) -> None:
+    env, shop = RecordedShop(path), WebShop(catalog="toy", parity=True, observation_mode="text_rich")
+    assert env.instruction == shop.instruction
+    for goal in range(3):
+        page, info = env.reset(seed=goal)
+        assert page == shop.reset(options={"goal": goal})[0]
+        over = False
+        while not over:
+            action = best_action(env, 9)
+            assert action == scripted_shop_action(shop)
+            page, reward, over, truncated, info = env.step(action)
+            shown, *_ = shop.step(action)
+            assert (reward, truncated, info["action_is_valid"]) == (0.0, False, True)
+            assert page == ("The recording ends here." if over else shown)
+        assert info["success"] and env.next_action == "click[buy now]"
+
+
+def test_seeds_are_numbers_of_episodes_and_other_actions_change_nothing(path: Path) -> None:
+    env = RecordedShop(path)
+    pages = [env.reset(seed=seed)[0] for seed in (0, 1, 2, 1_000_000_001)]
+    assert len(set(pages[:3])) == 3 and pages[3] == pages[1_000_000_001 % 3]
+    page, _ = env.reset(seed=0)
+    again, reward, over, _, info = env.step("click[buy now]")
+    assert (again, reward, over, info["action_is_valid"]) == (page, 0.0, False, False)
+    assert env.step(env.next_action.upper())[0] != page
+    assert env.reset()[0] in pages
+
+
+def test_turns_read_as_in_the_store(path: Path) -> None:
+    recorded = AgentTurns(RecordedShop(path), max_actions_per_turn=1)
+    store = AgentTurns(WebShop(catalog="toy", parity=True, observation_mode="text_rich"), max_actions_per_turn=1)
+    assert recorded.reset(seed=1)[0] == store.reset(options={"goal": 1})[0]
+    reply = store.format_reply([best_action(recorded, 9)], "x")
+    assert recorded.step(reply)[0] == store.step(reply)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 2 is no episode (JSONDecodeError"),
+        ("[]", "line 2 is no episode (TypeError"),
+        ('{"states": []}', "line 2 is no episode (KeyError: 'actions')"),
+        ('{"states": ["a"], "actions": [1]}', "line 2: 'states' and 'actions' must be lists of texts"),
+        ('{"states": ["a"], "actions": []}', "line 2 has 1 states and 0 actions; each action needs its page"),
+        ('{"states": ["a"], "actions": ["b", "c"]}', "line 2 has 1 states and 2 actions; each action needs its page"),
+    ],
+)
+def test_a_line_in_another_form_is_named(path: Path, line: str, message: str) -> None:
+    path.write_text(path.read_text().splitlines()[0] + f"\n{line}\n")
+    with pytest.raises(RecordingError, match=re.escape(message)):
+        read_recording(path)
+
+
+def test_an_empty_file_is_refused_and_a_last_page_may_be_there(path: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    with pytest.raises(RecordingError, match="has no episodes; give WebShop's il_trajs_finalized_images.jsonl"):
+        RecordedShop(empty)
+    first: dict[str, Any] = json.loads(path.read_text().splitlines()[0])
+    path.write_text(json.dumps({**first, "states": [*first["states"], "Thank you"]}))
+    assert read_recording(path)[0].pages[1:] == tuple(first["states"][1:])
