@@ -19,6 +19,7 @@ from http import HTTPStatus
 from typing import Any
 
 from ragen_envs.webshop.client import NoAnswerError, NoJsonError, ShopConnection, ShopRequestError, ShopServerError
+from ragen_envs.webshop.faults import UNTOLD
 from ragen_envs.webshop.pages import ShopPage, Target
 from ragen_envs.webshop.session import Answer, AvailableActions, ShopSession
 
@@ -331,6 +332,7 @@ class ClassicSession:
             success=score == 1.0,
             available_actions=offered,
             reward_parts=() if score is None else (("total", score),),
+            faults=() if score in (None, 1.0) else UNTOLD,
         )
 
     def _observation(self, place: _Place, offered: AvailableActions) -> str:

@@ -17,6 +17,7 @@ from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
 from ragen_envs.webshop.client import NoJsonError, ShopRequestError, server_connection
+from ragen_envs.webshop.faults import UNBOUGHT, faults
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, ShopSession
 
@@ -95,7 +96,8 @@ class WebShop(TextEnv):
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
     and the identifiers in buyable.
-    `goal_id`: number of the goal. `url`: address of the page.
+    `goal_id`: number of the goal. `url`: address of the page. `faults`: what is wrong with the episode so far, see
+    `webshop.faults`; () after the right purchase.
 
     ## Arguments
     See `__init__`.
@@ -112,6 +114,7 @@ class WebShop(TextEnv):
         "available_actions": AvailableActions(True, ()),
         "goal_id": 0,
         "url": "",
+        "faults": UNBOUGHT,
     }
 
     def __init__(
@@ -277,6 +280,7 @@ class WebShop(TextEnv):
             "available_actions": answer.available_actions,
             "goal_id": self.session.goal,
             "url": answer.url,
+            "faults": faults(answer, self.session.played),
         }
 
 

@@ -47,6 +47,7 @@ class Answer:
         success: Whether the score is 1.
         available_actions: The next possible actions.
         reward_parts: Names and values of the parts of the score; empty before the purchase.
+        faults: What is wrong with the purchase; empty before it.
     """
 
     observation: str
@@ -59,6 +60,7 @@ class Answer:
     success: bool
     available_actions: AvailableActions
     reward_parts: tuple[tuple[str, Any], ...]
+    faults: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> "Answer":
@@ -86,6 +88,7 @@ class Answer:
                 success=bool(body.get("success", False)),
                 available_actions=actions,
                 reward_parts=tuple((name, _frozen(part)) for name, part in (body.get("reward_parts") or {}).items()),
+                faults=tuple(map(str, body.get("faults", ()))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ShopServerError(

@@ -95,7 +95,8 @@ class ToyShop(WebShop):
     something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: a named tuple whose clickables, and buyable, are the ids that can be clicked and bought;
     has_filters is true after a search.
-    `goal_id`: number of the task. `url`: address of the page in the store.
+    `goal_id`: number of the task. `url`: address of the page in the store. `faults`: what is wrong with the episode so
+    far, see `webshop.faults`; () after the right purchase.
 
     ## Arguments
     See `__init__`.

@@ -58,6 +58,7 @@ class EvaluationResult:
         samples: Episodes a start state; some start states have fewer if episodes were left out.
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
+        faults: Share of the episodes with each fault, the most frequent first, where the environment names faults.
     """
 
     n: int
@@ -76,6 +77,7 @@ class EvaluationResult:
     left_out: int = 0
     samples: int = 1
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
+    faults: dict[str, float] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
@@ -100,18 +102,21 @@ class EpisodeRecord:
         limit: As `Trajectory.limit`.
         measures: As `measure` gives them.
         error: The reason if its environment or an API failed.
+        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn).
     """
 
     seed: int
     limit: str
     measures: Mapping[str, float]
     error: str = ""
+    faults: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
         """The record of a trajectory."""
         error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
-        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error)
+        faults = tuple(map(str, trajectory.turns[-1].info.get("faults", ())))
+        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults)
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
@@ -131,6 +136,7 @@ def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) ->
     returns = [fsum(row["return"] for row in start) for start in starts.values()]
     low, high = rate_interval(successes, sizes)
     turns = fsum(row["turns"] for row in rows)
+    faults = Counter(fault for record in records for fault in record.faults)
     return EvaluationResult(
         n=len(rows),
         success=means["success"],
@@ -147,6 +153,7 @@ def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) ->
         seconds=seconds,
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
+        faults={name: count / len(rows) for name, count in faults.most_common()},
     )
 
 

@@ -51,7 +51,8 @@ class StoredEpisode:
         """A line of JSON."""
         record = self.record
         row = {"policy": policy, "env": env, "seed": record.seed, "sample": self.sample, **record.measures}
-        return json.dumps({**row, "limit": record.limit, "error": record.error, "seconds": self.seconds})
+        faults = {"faults": record.faults} if record.faults else {}
+        return json.dumps({**row, "limit": record.limit, "error": record.error, **faults, "seconds": self.seconds})
 
     @classmethod
     def from_line(cls, line: str) -> "StoredEpisode":
@@ -59,7 +60,8 @@ class StoredEpisode:
         row = json.loads(line)
         del row["policy"], row["env"]
         seed, sample, seconds = row.pop("seed"), row.pop("sample"), row.pop("seconds")
-        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error")))
+        faults = tuple(row.pop("faults", ()))
+        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), faults))
 
 
 @dataclass

@@ -47,6 +47,14 @@ def rows(results: Results) -> list[list[str]]:
     return cells
 
 
+def fault_rows(results: Results) -> list[list[str]]:
+    """How often each fault was there, a row per policy, titles first; empty where nobody made a named one."""
+    made = {policy: found.get("faults", {}) for policy, found in results.items() if "not_played" not in found}
+    names = list(dict.fromkeys(name for faults in made.values() for name in faults))
+    shares = [[policy, *(f"{faults.get(name, 0.0):.3f}" for name in names)] for policy, faults in made.items()]
+    return [["share with", *names], *shares] if names else []
+
+
 def overview(environments: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Success of every policy in every environment; the first row has the titles."""
     names = list(environments)
@@ -68,6 +76,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
         limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
         made = f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}."
         parts += [f"## {name}", made, _markdown_table([header(environment["results"]), *rows(environment["results"])])]
+        if faults := fault_rows(environment["results"]):
+            parts.append(_markdown_table(faults))
     parts.append(
         f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
         "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action."
@@ -85,6 +95,8 @@ def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False
         results = environment["results"]
         better = [policy for policy in results if _beats_random(results, policy)]
         parts.append(f"{name}\n{aligned([header(results), *rows(results)], colour, better)}")
+        if faults := fault_rows(results):
+            parts.append(aligned(faults, colour))
     return "\n\n".join(parts)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from webshop_server.catalog import Catalog
 from webshop_server.catalog.product import Product
+from webshop_server.goals.faults import purchase_faults
 from webshop_server.goals.goals import Goal, Goals
 from webshop_server.goals.kinds import nearness
 from webshop_server.goals.nouns import NounTagger
@@ -218,6 +219,7 @@ class Shop:
         }
         if parts is not None:
             answer["reward_parts"] = {"total": parts.total, "price": parts.price, **parts.as_info()}
+            answer["faults"] = purchase_faults(parts, self.goal(episode.goal))
         return answer
 
     def _observation(self, episode: Episode) -> str:

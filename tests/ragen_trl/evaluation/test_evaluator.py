@@ -222,6 +222,15 @@ def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
     assert found.actions == row.mean_length
 
 
+def test_faults_are_counted_where_an_environment_names_them() -> None:
+    played = evaluate("random", "ragen/ToyShop-v0", config(), episodes=40)
+    assert played.faults["no purchase"] == pytest.approx(played.truncated)
+    assert list(played.faults.values()) == sorted(played.faults.values(), reverse=True)
+    assert {"wrong kind", "wrong color"} <= set(played.faults) and max(played.faults.values()) <= 1 - played.success
+    assert evaluate("oracle", "ragen/ToyShop-v0", config(), episodes=5).faults == {}
+    assert evaluate("random", "ragen/FrozenLake-v0", config(), episodes=5).faults == {}
+
+
 def test_an_unknown_policy_is_named() -> None:
     with pytest.raises(ValueError, match="policy is 'best'; pass 'random', 'oracle' or a policy object"):
         evaluate("best", LAKE, config(), episodes=1)

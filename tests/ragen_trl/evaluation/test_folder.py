@@ -25,6 +25,12 @@ def test_what_is_added_is_found_again_to_the_last_digit(tmp_path: Path) -> None:
     assert EvalFolder(tmp_path, SETTINGS).finished("b", "Lake") == {}
 
 
+def test_faults_are_kept(tmp_path: Path) -> None:
+    record = EpisodeRecord(4, "", {"success": 0.0}, faults=("wrong kind", "too dear"))
+    EvalFolder(tmp_path, SETTINGS).add("a", "Lake", [StoredEpisode(0, 0.5, record)])
+    assert EvalFolder(tmp_path, SETTINGS).finished("a", "Lake")[4, 0].record == record
+
+
 def test_episodes_that_failed_without_the_policy_are_due_again(tmp_path: Path) -> None:
     folder = EvalFolder(tmp_path, SETTINGS)
     folder.add("a", "Lake", [stored(0), stored(1, limit="crash", error="boom"), stored(2, limit="turns")])

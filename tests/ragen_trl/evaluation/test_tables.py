@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragen_trl.evaluation.tables import header, markdown, overview, rows, terminal
+from ragen_trl.evaluation.tables import fault_rows, header, markdown, overview, rows, terminal
 
 
 def result(success: float, low: float, high: float, **values: Any) -> dict[str, Any]:
@@ -33,6 +33,24 @@ def test_the_cells() -> None:
     assert rows(LAKE)[0][2] == ""  # no pass@2 of the random policy
     assert rows(LAKE)[2][:3] == ["oracle", LAKE["oracle"]["not_played"], ""]
     assert {len(row) for row in rows(LAKE)} == {len(header(LAKE))}
+
+
+def test_faults_have_a_table_where_there_are_some() -> None:
+    assert fault_rows(LAKE) == []
+    shop = {
+        "random": result(0.0, 0.0, 0.1, faults={"no purchase": 0.75, "wrong kind": 0.25}),
+        "model": result(0.5, 0.4, 0.6, faults={"wrong size": 0.5}),
+        "oracle": {"not_played": "no goal"},
+    }
+    assert fault_rows(shop) == [
+        ["share with", "no purchase", "wrong kind", "wrong size"],
+        ["random", "0.750", "0.250", "0.000"],
+        ["model", "0.000", "0.000", "0.500"],
+    ]
+    environment = {"env": "ragen/ToyShop-v0", "env_kwargs": {}, "options": {}, "results": shop}
+    summary = {"episodes": 4, "samples_per_start": 1, "command": "eval", "commit": "abc", "created": "now"}
+    assert "| random | 0.750 | 0.250 | 0.000 |" in markdown({**summary, "environments": {"ToyShop": environment}})
+    assert "share with  no purchase" in terminal({"ToyShop": environment})
 
 
 def test_the_overview_has_a_column_an_environment() -> None:
