@@ -41,6 +41,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
     "webshop_observations": store.observations_table,
+    "webshop_training": store.shopping_tables,
     "webshop_search": store.search_table,
     "webshop_speed": store.speed_table,
     "webshop_load": store.load_table,
