@@ -1,7 +1,7 @@
 """The shops as games of a pretrained model: settings of their runs, as data, over those of ``games.py``.
 
-WebShop has short pages, a product in one split only, and credit on the way (``tiered``) in training; what is evaluated is
-the purchase alone. ToyShop has its 256 fixed prompts, and thoughts. Left out: the consistency of a thought with what was
+WebShop has short pages, products of one split only, and credit on the way (``tiered``) in training; what is evaluated
+is the purchase alone. ToyShop has its 256 fixed prompts, and thoughts. Left out: whether a thought fits what was
 bought, which the bonus does not read.
 """
 

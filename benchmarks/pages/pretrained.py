@@ -30,7 +30,8 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_faults(content, games), *_thoughts(content), *_memory(content), *_unfinished(content), "", *_examples(content, games)]
+    lines += [*_faults(content, games), *_thoughts(content), *_memory(content)]
+    lines += [*_unfinished(content), "", *_examples(content, games)]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
