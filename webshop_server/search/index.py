@@ -3,9 +3,10 @@
     score = sum over distinct query terms of w - w / (1 + tf / (k1 (1 - b + b length / average length)))
     w = occurrences in the query * ln(1 + (N - df + 0.5) / (df + 0.5)),   k1 = 0.9, b = 0.4
 
-Everything but the sum of a query is computed when the index is built, so a query is a few array additions. The index
-is one file beside its catalogue, which all workers of a machine map into memory together. Left out: everything
-that Lucene does to look at fewer documents, which would change no result.
+What a term adds depends on few values, which are computed when the index is built, so a posting is the number of a
+document and the number of a value. `ranking` finds the best documents. The index is one file beside its catalogue,
+which all workers of a machine map into memory together. In it products of a shelf (path and search phrase) are side by
+side, so that most blocks of documents have few words of a query. Callers see the order of the catalogue.
 
 When the first keyword is one of these, the rest is no search for words:
 
@@ -31,13 +32,14 @@ from numpy.typing import NDArray
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.search.build import collect, fill
 from webshop_server.search.files import Arrays, IndexFileError, empty_arrays, new_file, open_file
+from webshop_server.search.ranking import Sums, Term, best, number_of_blocks
 from webshop_server.text.analyzer import tokens
 
 LIMIT = 50
 """Results of a search, in the original."""
 
 _LISTS = ("<a>", "<c>", "<q>")
-_VERSION = 1  # of the analyzer and of the arrays; a file of another version is built again
+_VERSION = 2  # of the analyzer and of the arrays; a file of another version is built again
 _log = logging.getLogger(__name__)
 
 
@@ -58,10 +60,15 @@ class SearchIndex:
         self._terms = _Texts(arrays["term_text"], arrays["term_starts"])
         self._term_ranges = arrays["term_ranges"]
         self._documents = arrays["documents"]
-        self._saturations = arrays["saturations"]
+        self._codes = arrays["codes"]
+        self._saturations: NDArray[np.float32] = arrays["saturations"]
+        self._block_rows = arrays["block_rows"]
+        self._block_codes = arrays["block_codes"].reshape(-1, max(1, number_of_blocks(len(self._asin_order))))
+        self._numbers = arrays["numbers"]
         self._keys = _Texts(arrays["key_text"], arrays["key_starts"])
         self._key_ranges = arrays["key_ranges"]
         self._key_documents = arrays["key_documents"]
+        self._scratch: list[Sums] = []  # as many as there were searches at a time
 
     @classmethod
     def build(cls, catalog: Catalog) -> "SearchIndex":
@@ -155,21 +162,25 @@ class SearchIndex:
         Returns:
             Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
         """
-        totals = np.zeros(len(self), np.float64)  # as Lucene: parts in float32, their sum in float64
+        terms = []
         for term, occurrences in Counter(tokens(query)).items():
             number = self._terms.find(term)
             if number is not None:
-                start, stop = self._term_ranges[number], self._term_ranges[number + 1]
-                weight = np.float32(occurrences) * self._inverse_frequency(int(stop - start))
-                # One posting per document, so adding by index is right.
-                totals[self._documents[start:stop]] += weight - weight / self._saturations[start:stop]
-        matches = np.flatnonzero(totals)
-        scores = totals[matches].astype(np.float32)
-        if len(matches) > limit:
-            good = scores >= np.partition(scores, -limit)[-limit]  # with all that are equal to the last
-            matches, scores = matches[good], scores[good]
-        best = np.lexsort((self._asin_order[matches], -scores))[:limit]
-        return [(self._asins[matches[i]], float(scores[i])) for i in best.tolist()]
+                terms.append(self._term(number, occurrences))
+        scratch = self._scratch.pop() if self._scratch else np.zeros(len(self))
+        matches, scores = best(terms, limit, scratch)
+        self._scratch.append(scratch)
+        numbers = self._numbers[matches]
+        order = np.lexsort((self._asin_order[numbers], -scores))[:limit]
+        return [(self._asins[numbers[i]], float(scores[i])) for i in order.tolist()]
+
+    def _term(self, number: int, occurrences: int) -> Term:
+        start, stop = self._term_ranges[number], self._term_ranges[number + 1]
+        weight = np.float32(occurrences) * self._inverse_frequency(int(stop - start))
+        gains: NDArray[np.float32] = weight - weight / self._saturations
+        row = self._block_rows[number]
+        block_codes = None if row < 0 else self._block_codes[row]
+        return Term(self._documents[start:stop], self._codes[start:stop], gains, block_codes)
 
     def _answers(self, keywords: Sequence[str]) -> list[int]:
         """Products that a special query other than `<r>` names. A category is one word, as in the original."""
