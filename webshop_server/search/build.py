@@ -18,8 +18,8 @@ from typing import IO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from webshop_server.catalog.array_file import Arrays, Shapes
 from webshop_server.catalog.product import Product
-from webshop_server.search.files import Arrays, Shapes
 from webshop_server.search.ranking import largest_of_blocks, number_of_blocks
 from webshop_server.text.analyzer import tokens
 

@@ -23,15 +23,17 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webshop_server.catalog.array_file import ArrayFileError, Arrays, empty_arrays, new_file, open_file
 from webshop_server.catalog.catalog import Catalog
+from webshop_server.catalog.progress import counted
 from webshop_server.search.build import collect, fill
-from webshop_server.search.files import Arrays, IndexFileError, empty_arrays, new_file, open_file
 from webshop_server.search.ranking import Sums, Term, best, number_of_blocks
 from webshop_server.text.analyzer import tokens
 
@@ -96,14 +98,18 @@ class SearchIndex:
             return cls._read(path, catalog.hash)
         except (FileNotFoundError, NotADirectoryError):
             _log.info("building the search index %s", path)
-        except IndexFileError as error:
+        except ArrayFileError as error:
             _log.warning("%s; building it again", error)
-        return cls._new(catalog, path)
+        with catalog.one_builder():
+            # Another process may have built it meanwhile.
+            with suppress(OSError, ArrayFileError):
+                return cls._read(path, catalog.hash)
+            return cls._new(catalog, path)
 
     @classmethod
     def _new(cls, catalog: Catalog, path: Path | None) -> "SearchIndex":
         """Builds an index, in a file if that is possible and wanted."""
-        with collect(catalog.products()) as found:
+        with collect(counted(catalog.products(), "indexing", len(catalog))) as found:
             facts = {"version": _VERSION, "catalog": catalog.hash, "counted": found.counted}
             if path is not None:
                 try:
@@ -120,7 +126,7 @@ class SearchIndex:
     def _read(cls, path: Path, catalog_hash: str) -> "SearchIndex":
         facts, arrays = open_file(path)
         if (facts["version"], facts["catalog"]) != (_VERSION, catalog_hash):
-            raise IndexFileError(f"{path} is the index of another catalogue or version")
+            raise ArrayFileError(f"{path} is the index of another catalogue or version")
         return cls(facts, arrays)
 
     def __len__(self) -> int:

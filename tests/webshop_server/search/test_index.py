@@ -29,6 +29,9 @@ class Shelf:
     def products(self) -> Iterator[Product]:
         yield from self.listed
 
+    def __len__(self) -> int:
+        return len(self.listed)
+
 
 def product(asin: str, title: str, category: str = "fashion", query: str = "shoes", attributes: str = "") -> Product:
     words = tuple(attributes.split(", ")) if attributes else ()

@@ -32,6 +32,9 @@ class Shelf:
     def products(self) -> Sequence[Product]:
         return self.listed
 
+    def __len__(self) -> int:
+        return len(self.listed)
+
 
 class PlainSum:
     """Every document's score from its words: one row of counts a document, one column a term."""
