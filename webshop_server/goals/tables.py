@@ -61,7 +61,7 @@ def make_tables(catalog: Catalog, human: bool, seed: int) -> Tables:
         "order": np.asarray(order),
     }
     source_of = np.searchsorted(tables["ends"], tables["order"], side="right")
-    by_product = split_by_product(tables["rows"][source_of].tolist())
+    by_product = split_by_product(tables["rows"][source_of].data)
     tables |= {f"numbers/{part}{BY_PRODUCT}": np.asarray(by_product[part]) for part in PARTS}
     weights = tables["weights"][source_of]
     del source_of

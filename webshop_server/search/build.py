@@ -27,6 +27,7 @@ K1, B = np.float32(0.9), np.float32(0.4)
 """BM25's parameters, pyserini's defaults: how soon repetition stops counting, and how much length counts."""
 
 Integers: TypeAlias = "array[int]"  # array takes a parameter only in a type checker's eyes before Python 3.12
+Numbers: TypeAlias = "Integers | NDArray[np.int32]"
 
 _BLOCK = 1 << 20  # postings sorted at a time
 _IN_MEMORY = 32 << 20  # bytes of postings before a temporary file is used
@@ -131,6 +132,23 @@ class Postings:
             "key_documents": ("<i4", sum(map(len, self.keys.values()))),
         }
 
+    def put_aside(self, distinct: Numbers, terms: Numbers, counts: Numbers) -> None:
+        """Puts a block of postings aside and counts the documents of its terms.
+
+        Args:
+            distinct: Number of different terms of each of the last documents in `lengths`, int32 as the others.
+            terms: Numbers of these terms.
+            counts: How often each occurs.
+        """
+        for part in (distinct, terms, counts):
+            self.spool.write(part.tobytes())
+        self.blocks.append((len(distinct), len(terms)))
+        lengths = coarse_lengths(np.asarray(self.lengths, np.int64)[len(self.lengths) - len(distinct) :])
+        self.kinds.update(np.unique((np.asarray(counts, np.int64) << 32) + np.repeat(lengths, distinct)).tolist())
+        frequencies = np.bincount(np.asarray(terms), minlength=len(self.vocabulary))
+        frequencies[: len(self.frequencies)] += self.frequencies
+        self.frequencies = frequencies
+
 
 @contextmanager
 def collect(products: Iterable[Product]) -> Iterator[Postings]:
@@ -155,21 +173,9 @@ def _analyze(products: Iterable[Product], found: Postings) -> None:
         counts.extend(frequency.values())
         distinct.append(len(frequency))
         if len(terms) >= _BLOCK:
-            _spool(found, distinct, terms, counts)
+            found.put_aside(distinct, terms, counts)
             distinct, terms, counts = array("i"), array("i"), array("i")
-    _spool(found, distinct, terms, counts)
-
-
-def _spool(found: Postings, distinct: Integers, terms: Integers, counts: Integers) -> None:
-    """Puts a block of postings aside and counts the documents of its terms."""
-    for part in (distinct, terms, counts):
-        found.spool.write(part.tobytes())
-    found.blocks.append((len(distinct), len(terms)))
-    lengths = coarse_lengths(np.asarray(found.lengths, np.int64)[len(found.lengths) - len(distinct) :])
-    found.kinds.update(np.unique((np.asarray(counts, np.int64) << 32) + np.repeat(lengths, distinct)).tolist())
-    frequencies = np.bincount(np.asarray(terms), minlength=len(found.vocabulary))
-    frequencies[: len(found.frequencies)] += found.frequencies
-    found.frequencies = frequencies
+    found.put_aside(distinct, terms, counts)
 
 
 def fill(found: Postings, arrays: Arrays) -> None:

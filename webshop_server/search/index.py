@@ -34,7 +34,7 @@ from webshop_server.catalog.array_file import ArrayFileError, Arrays, empty_arra
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.progress import counted
 from webshop_server.search.build import collect, fill
-from webshop_server.search.ranking import Sums, Term, best, number_of_blocks
+from webshop_server.search.ranking import Term, Totals, best, number_of_blocks
 from webshop_server.text.analyzer import tokens
 
 LIMIT = 50
@@ -70,7 +70,7 @@ class SearchIndex:
         self._keys = _Texts(arrays["key_text"], arrays["key_starts"])
         self._key_ranges = arrays["key_ranges"]
         self._key_documents = arrays["key_documents"]
-        self._scratch: list[Sums] = []  # as many as there were searches at a time
+        self._scratch: list[Totals] = []  # as many as there were searches at a time
 
     @classmethod
     def build(cls, catalog: Catalog) -> "SearchIndex":
@@ -168,17 +168,18 @@ class SearchIndex:
         Returns:
             Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
         """
-        terms = []
-        for term, occurrences in Counter(tokens(query)).items():
-            number = self._terms.find(term)
-            if number is not None:
-                terms.append(self._term(number, occurrences))
-        scratch = self._scratch.pop() if self._scratch else np.zeros(len(self))
+        terms = self.terms(query)
+        scratch = self._scratch.pop() if self._scratch else np.zeros(len(self), np.float32)
         matches, scores = best(terms, limit, scratch)
         self._scratch.append(scratch)
         numbers = self._numbers[matches]
         order = np.lexsort((self._asin_order[numbers], -scores))[:limit]
         return [(self._asins[numbers[i]], float(scores[i])) for i in order.tolist()]
+
+    def terms(self, query: str) -> list[Term]:
+        """The terms of a query that occur in the catalogue, in the order of the query."""
+        found = ((self._terms.find(term), occurrences) for term, occurrences in Counter(tokens(query)).items())
+        return [self._term(number, occurrences) for number, occurrences in found if number is not None]
 
     def _term(self, number: int, occurrences: int) -> Term:
         start, stop = self._term_ranges[number], self._term_ranges[number + 1]

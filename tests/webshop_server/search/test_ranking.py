@@ -161,7 +161,7 @@ def plain_best(terms: Sequence[Term], size: int, limit: int) -> dict[int, float]
 def test_sums_of_any_parts_equal_the_plain_sum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for size in (1, 9, 300, 20_000):
-        scratch = np.zeros(size)
+        scratch = np.zeros(size, np.float32)
         for limit in (1, 3, 50):
             terms = drawn_terms(rng, size, int(rng.integers(1, 9)))
             documents, scores = best(terms, limit, scratch)
@@ -181,9 +181,9 @@ def test_few_postings_are_read_where_few_decide(monkeypatch: pytest.MonkeyPatch)
         Term(rare, code[: len(rare)], gains[0], None),
     ]
     added: list[int] = []
-    add = ranking._Totals.add
-    monkeypatch.setattr(ranking._Totals, "add", lambda self, term: added.append(len(term.documents)) or add(self, term))
-    documents, scores = best(terms, 50, np.zeros(size))
+    add = ranking._add
+    monkeypatch.setattr(ranking, "_add", lambda term, totals: added.append(len(term.documents)) or add(term, totals))
+    documents, scores = best(terms, 50, np.zeros(size, np.float32))
     assert sorted(documents.tolist()) == rare.tolist()
     assert set(scores.tolist()) == {float(np.float32(np.float64(np.float32(0.1)) + 5.0))}
     assert sum(added) < size / 5
