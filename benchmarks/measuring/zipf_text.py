@@ -59,9 +59,8 @@ def build_index(path: Path, count: int, seed: int) -> SearchIndex:
             documents, ranks = np.divmod(keys, RANKS)
             new = np.unique(ranks[numbers[ranks] < 0])
             numbers[new] = np.arange(len(found.vocabulary), len(found.vocabulary) + len(new))
-            found.vocabulary |= {
-                f"t{rank}": number for rank, number in zip(new.tolist(), numbers[new].tolist(), strict=True)
-            }
+            new_terms = zip(new.tolist(), numbers[new].tolist(), strict=True)
+            found.vocabulary |= {f"t{rank}": number for rank, number in new_terms}
             distinct = np.bincount(documents, minlength=len(lengths))
             found.put_aside(*(part.astype(np.int32) for part in (distinct, numbers[ranks], counts)))
         found.shelf_numbers["", ""] = 0

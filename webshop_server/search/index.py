@@ -169,7 +169,10 @@ class SearchIndex:
             Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
         """
         terms = self.terms(query)
-        scratch = self._scratch.pop() if self._scratch else np.zeros(len(self), np.float32)
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:  # other threads have them all
+            scratch = np.zeros(len(self), np.float32)
         matches, scores = best(terms, limit, scratch)
         self._scratch.append(scratch)
         numbers = self._numbers[matches]

@@ -23,6 +23,7 @@ Totals = NDArray[np.float32]
 Codes = NDArray[np.unsignedinteger]
 
 BLOCK = 512  # documents
+SMALL = 1 << 14  # documents that are no trouble
 FEW = 1 << 15  # postings a term that are quicker added up than thought about
 _FIRST = 16  # blocks that are added up to learn what a document must have
 _MOST = 0.5  # of the blocks; more are not worth a copy
@@ -94,22 +95,37 @@ def best(terms: Sequence[Term], limit: int, scratch: Totals) -> tuple[Documents,
         The documents whose score is above 0 and not below the one at place `limit`, ascending, and their scores: parts
         in float32, the sum in float64, rounded to float32. More than `limit` only where scores tie.
     """
+    if len(scratch) <= SMALL:
+        documents, sums = _plain_sums(terms, len(scratch))
+    else:
+        documents = _candidates(terms, limit, scratch)
+        sums = np.zeros(len(documents))
+        for term in terms:
+            sums += _looked_up(term, documents)
+    scores = sums.astype(np.float32)
+    good = scores >= _place(scores, limit) if len(scores) > limit else scores > 0
+    return documents[good], scores[good]
+
+
+def _plain_sums(terms: Sequence[Term], size: int) -> tuple[Documents, NDArray[np.float64]]:
+    """All documents of `size` that have gained anything, and their sums."""
+    sums = np.zeros(size)
+    for term in terms:
+        sums[term.documents] += term.gains[term.codes]
+    documents = np.flatnonzero(sums).astype(np.int32)
+    return documents, sums[documents]
+
+
+def _candidates(terms: Sequence[Term], limit: int, scratch: Totals) -> Documents:
+    """All documents that may be at place `limit` or above, ascending, and few others."""
     slack = 1 - 4 * (len(terms) + 2) * _ULP
     if sum(len(term.documents) for term in terms) <= FEW * len(terms):
         documents = _all(terms, scratch)
         totals = scratch[documents]
         _clear(scratch, terms)
-        if len(documents) > limit:
-            documents = documents[totals >= _place(totals, limit) * slack]
-    else:
-        terms, floor = _in_good_blocks(terms, limit, slack, scratch)
-        documents = _contenders(terms, limit, floor, slack, scratch)
-    sums = np.zeros(len(documents))
-    for term in terms:
-        sums += _looked_up(term, documents)
-    scores = sums.astype(np.float32)
-    good = scores >= _place(scores, limit) if len(scores) > limit else scores > 0
-    return documents[good], scores[good]
+        return documents if len(documents) <= limit else documents[totals >= _place(totals, limit) * slack]
+    terms, floor = _in_good_blocks(terms, limit, slack, scratch)
+    return _contenders(terms, limit, floor, slack, scratch)
 
 
 def _add(term: Term, totals: Totals) -> Totals:

@@ -95,11 +95,13 @@ def queries(products: Sequence[Product], count: int, seed: int) -> list[str]:
     return made
 
 
-@pytest.fixture(params=["as it is", "small blocks"])
+@pytest.fixture(params=["as it is", "not small", "small blocks"])
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which a catalogue of a test is a large one: many blocks, and no query is short."""
+    if request.param != "as it is":
+        monkeypatch.setattr(ranking, "SMALL", 0)
     if request.param == "small blocks":
-        for name, value in {"BLOCK": 8, "FEW": 0, "_FIRST": 4}.items():
+        for name, value in {"BLOCK": 8, "FEW": 0, "_FIRST": 4, "_AT_ONCE": 32}.items():
             monkeypatch.setattr(ranking, name, value)
 
 
