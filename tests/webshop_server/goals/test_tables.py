@@ -71,6 +71,22 @@ def test_what_is_not_of_these_goals_is_made_again(
     assert caplog.text.count("making it again") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a file that is in use cannot be deleted there")
+def test_a_process_that_is_killed_leaves_nothing_that_is_read(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from webshop_server.catalog import open_catalog, array_file\n"
+        "from webshop_server.goals.goals import make_goals\n"
+        "catalog = open_catalog('synthetic:400', cache_dir=sys.argv[1], max_in_memory=0)\n"
+        "array_file.os.fsync = lambda *_: os._exit(9)\n"  # when all is written and nothing has its name
+        "make_goals(catalog, human=False)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60).returncode == 9
+    (left,) = tmp_path.glob("goals-*")
+    assert left.suffix == ".partial"
+    wanted = everything(make_goals(open_catalog("synthetic:400"), human=False))
+    assert everything(make_goals(opened(tmp_path), human=False)) == wanted
+
+
 def test_where_nothing_can_be_written_they_are_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
