@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,7 @@ class SearchIndex:
         """Number of products."""
         return len(self._asins)
 
-    def search(self, keywords: Sequence[str], limit: int = LIMIT) -> list[str]:
+    def search(self, keywords: Sequence[str], limit: int = LIMIT) -> Sequence[str]:
         """Finds products.
 
         Args:
@@ -155,7 +155,7 @@ class SearchIndex:
             sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
             return [self._asins[document] for document in sample]
         if keywords and keywords[0] in _LISTS:
-            return [self._asins[document] for document in self._answers(keywords)]
+            return _Named(self._answers(keywords), self._asins)
         return [asin for asin, _ in self.scores(query, limit)]
 
     def scores(self, query: str, limit: int = LIMIT) -> list[tuple[str, float]]:
@@ -192,13 +192,13 @@ class SearchIndex:
         block_codes = None if row < 0 else self._block_codes[row]
         return Term(self._documents[start:stop], self._codes[start:stop], gains, block_codes)
 
-    def _answers(self, keywords: Sequence[str]) -> list[int]:
+    def _answers(self, keywords: Sequence[str]) -> Sequence[int]:
         """Products that a special query other than `<r>` names. A category is one word, as in the original."""
         rest = keywords[1:2] if keywords[0] == "<c>" else keywords[1:]
         number = self._keys.find(f"{keywords[0]} {' '.join(rest).lower().strip()}")
         if number is None:
-            return []
-        answers: list[int] = self._key_documents[self._key_ranges[number] : self._key_ranges[number + 1]].tolist()
+            return ()
+        answers: Sequence[int] = self._key_documents[self._key_ranges[number] : self._key_ranges[number + 1]].data
         return answers
 
     def _inverse_frequency(self, documents: int) -> np.float32:
@@ -238,3 +238,24 @@ class _Texts:
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._text[self._starts[number] : self._starts[number + 1]])
+
+
+class _Named(Sequence[str]):
+    """The identifiers of many documents, each read when it is looked at: a category has hundreds of thousands."""
+
+    def __init__(self, documents: Sequence[int], asins: _Texts) -> None:
+        self._documents, self._asins = documents, asins
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return [self._asins[document] for document in self._documents[place]]
+        return self._asins[self._documents[place]]

@@ -130,7 +130,7 @@ def test_rankings_of_a_generated_shop_equal_the_plain_sum(count: int) -> None:
         whole = [product.asin for product in products if f"<q> {product.query}" == special]
         whole = whole or [product.asin for product in products if f"<c> {product.category}" == special]
         if whole:
-            assert index.search(special.split(" ")) == whole  # in the order of the catalogue, not of the index
+            assert list(index.search(special.split(" "))) == whole  # in the order of the catalogue, not of the index
 
 
 def drawn_terms(rng: np.random.Generator, size: int, count: int) -> list[Term]:
