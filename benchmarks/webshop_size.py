@@ -53,11 +53,15 @@ def main() -> int:
     options.folder = options.folder.resolve()
     options.folder.mkdir(parents=True, exist_ok=True)
     os.environ["XDG_CACHE_HOME"] = str(options.folder)
+    fresh = [name for name in PARTS if name in options.only or not part_file(name, options).exists()]
     found = {name: finished(name, part, options) for name, part in PARTS.items()}
     # Loads torch, which processes that are measured must not.
     from ragen_trl.system.atomic import write_atomically
     from ragen_trl.system.provenance import provenance
 
+    for name in fresh:
+        found[name]["commit"] = provenance()["commit"]
+        part_file(name, options).write_text(json.dumps(found[name], indent=1), encoding="utf-8")
     command = {"command": "python benchmarks/webshop_size.py", "products": options.products, "seeds": [0]}
     write_atomically(options.output, json.dumps({**provenance(), **command, "parts": found}, indent=1))
     print(f"written: {options.output}")
@@ -67,12 +71,17 @@ def main() -> int:
 
 def finished(name: str, part: Callable[[argparse.Namespace], dict[str, Any]], options: argparse.Namespace) -> Any:
     """A part's figures: those of an earlier run, or new ones."""
-    path = options.folder / f"{name}.json"
+    path = part_file(name, options)
     if name in options.only or not path.exists():
         began = time.perf_counter()
         path.write_text(json.dumps(part(options), indent=1), encoding="utf-8")
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def part_file(name: str, options: argparse.Namespace) -> Path:
+    """Where the figures of a part are kept."""
+    return Path(options.folder / f"{name}.json")
 
 
 def spec_of(options: argparse.Namespace) -> str:

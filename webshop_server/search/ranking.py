@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 Documents = NDArray[np.int32]
 Totals = NDArray[np.float32]
 Codes = NDArray[np.unsignedinteger]
+Blocks = NDArray[np.intp]
 
 BLOCK = 512  # documents
 SMALL = 1 << 14  # documents that are no trouble
@@ -54,15 +55,24 @@ class Term:
         """The most that the term adds to a document."""
         return float(self.gains[(self.codes if self.block_codes is None else self.block_codes).max()])
 
-    def within(self, blocks: NDArray[np.intp], edges: Documents) -> "Term":
-        """The same for the documents of some blocks, which are those between each pair of `edges`."""
-        ranges = [slice(*places) for places in self.documents.searchsorted(edges).tolist()]
-        documents, codes = (np.concatenate([part[at] for at in ranges]) for part in (self.documents, self.codes))
-        return Term(documents, codes, self.gains, None if self.block_codes is None else self.block_codes[blocks])
+    def within(self, blocks: Blocks, edges: Documents) -> "Term":
+        """The same in some blocks alone, whose documents are numbered from 0 on; see `_within`."""
+        documents, codes, start = [], [], 0
+        for (first, last), (begin, end) in zip(
+            edges.tolist(), self.documents.searchsorted(edges).tolist(), strict=True
+        ):
+            documents.append(self.documents[begin:end] - np.int32(first - start))
+            codes.append(self.codes[begin:end])
+            start += last - first
+        block_codes = None if self.block_codes is None else self.block_codes[blocks]
+        return Term(np.concatenate(documents), np.concatenate(codes), self.gains, block_codes)
 
 
-def _within(terms: Sequence[Term], blocks: NDArray[np.intp]) -> list[Term]:
-    """The terms in some blocks, ascending; those that are in none are left out."""
+def _within(terms: Sequence[Term], blocks: Blocks) -> list[Term]:
+    """The terms in some blocks, ascending, with their documents renumbered as if there were no others.
+
+    Terms that are in none of the blocks are left out.
+    """
     begins = np.flatnonzero(np.diff(blocks, prepend=-2) > 1)
     ends = np.append(begins[1:], len(blocks)) - 1
     edges = np.stack([blocks[begins], blocks[ends] + 1], 1).astype(np.int32) * np.int32(BLOCK)
@@ -124,8 +134,11 @@ def _candidates(terms: Sequence[Term], limit: int, scratch: Totals) -> Documents
         totals = scratch[documents]
         _clear(scratch, terms)
         return documents if len(documents) <= limit else documents[totals >= _place(totals, limit) * slack]
-    terms, floor = _in_good_blocks(terms, limit, slack, scratch)
-    return _contenders(terms, limit, floor, slack, scratch)
+    blocks, floor = _good_blocks(terms, limit, slack, scratch)
+    if len(blocks) * BLOCK > _MOST * len(scratch):
+        return _contenders(terms, limit, floor, slack, scratch)
+    found = _contenders(_within(terms, blocks), limit, floor, slack, scratch[: len(blocks) * BLOCK])
+    return (blocks[found // BLOCK] * BLOCK + found % BLOCK).astype(np.int32)
 
 
 def _add(term: Term, totals: Totals) -> Totals:
@@ -156,8 +169,8 @@ def _clear(totals: Totals, terms: Sequence[Term]) -> None:
             totals[term.documents] = 0
 
 
-def _in_good_blocks(terms: Sequence[Term], limit: int, slack: float, scratch: Totals) -> tuple[Sequence[Term], float]:
-    """The terms in the blocks that may have one of the best documents, and what such a document has at least."""
+def _good_blocks(terms: Sequence[Term], limit: int, slack: float, scratch: Totals) -> tuple[Blocks, float]:
+    """The blocks that may have one of the best documents, ascending, and what such a document has at least."""
     bounds = np.zeros(number_of_blocks(len(scratch)))
     for term in terms:
         codes = term.block_codes
@@ -166,13 +179,11 @@ def _in_good_blocks(terms: Sequence[Term], limit: int, slack: float, scratch: To
         bounds += term.gains[codes]
     first = min(_FIRST, len(bounds))
     promising = _within(terms, np.sort(np.argpartition(bounds, -first)[-first:]))
-    totals = scratch[_all(promising, scratch)]
-    _clear(scratch, promising)
+    few = scratch[: first * BLOCK]
+    totals = few[_all(promising, few)]
+    _clear(few, promising)
     floor = float(_place(totals, limit)) * slack if len(totals) >= limit else 0.0
-    blocks = np.flatnonzero(bounds >= floor)
-    if len(blocks) > _MOST * len(bounds):
-        return terms, floor
-    return _within(terms, blocks), floor
+    return np.flatnonzero(bounds >= floor), floor
 
 
 def _place(totals: NDArray[np.float32], limit: int) -> np.float32:
