@@ -96,7 +96,7 @@ def size_table(content: dict[str, Any]) -> str:
         f"{content['products']:,} products. CPU: seconds or milliseconds of processor time, which other work on the "
         f"machine changes less than the time on the clock. Drawn texts: {zipf['terms']:,} different terms, "
         f"{zipf['all_postings']:,} postings, an index of {zipf['index_mib']:,.0f} MiB. "
-        f"Commit {commit(content['commit'])}."
+        f"Commit {commit(content['commit'])}; the official files {commit(parts['official']['commit'])}."
     )
     return text([*lines, "", foot])
 
