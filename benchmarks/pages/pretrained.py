@@ -30,7 +30,8 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_thoughts(content), *_memory(content), *_unfinished(content), "", *_examples(content, games)]
+    lines += [*_by_difficulty(content, games), *_thoughts(content), *_memory(content), *_unfinished(content), ""]
+    lines += _examples(content, games)
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
@@ -109,6 +110,20 @@ def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     if after["success_high"] < before["success_low"]:
         return f"below, by {before['success'] - after['success']:.2f}"
     return "overlap"
+
+
+def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    """Success by the difficulty of the start state (``ragen_envs.difficulty``): a table a game, a row a run."""
+    lines: list[str] = []
+    for game in games:
+        runs = {run["name"].partition("/")[2]: run.get("by_difficulty", {}) for run in _runs(content, game)}
+        found = {name: next(iter(each.values())) for name, each in runs.items() if each}
+        if found:
+            first = next(iter(found.values()))
+            lines += head([f"{game}: success by difficulty", *(f"{hard} (n = {n})" for hard, (_, n) in first.items())])
+            lines += [row([name, *(f"{share:.2f}" for share, _ in each.values())]) for name, each in found.items()]
+            lines.append("")
+    return lines
 
 
 def _thoughts(content: Mapping[str, Any]) -> list[str]:
