@@ -45,6 +45,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_search": store.search_table,
     "webshop_speed": store.speed_table,
     "webshop_load": store.load_table,
+    "webshop_size": store.size_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
 UNANSWERED: frozenset[str] = frozenset()

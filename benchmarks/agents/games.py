@@ -68,6 +68,7 @@ TRAINING: dict[str, Any] = {
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s": {"algo": "starpo-s"},
     "starpo_s_constant_rate": {"algo": "starpo-s"},
+    "starpo_s_60_updates": {"algo": "starpo-s"},
     "starpo_s_lower_rate": {"algo": "starpo-s", "learning_rate": 1e-4},
     "starpo_s_more_entropy": {"algo": "starpo-s", "learning_rate": 3e-5, "entropy_coef": 0.03, "max_steps": 80},
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
@@ -90,6 +91,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
     "starpo_s_constant_rate": "StarPO-S, LoRA, constant rate",
+    "starpo_s_60_updates": "StarPO-S, LoRA, constant rate, 60 updates",
     "starpo_s_lower_rate": "StarPO-S, LoRA, lower rate",
     "starpo_s_more_entropy": "StarPO-S, LoRA, more entropy",
     "starpo_s_all_weights": "StarPO-S, all weights",
@@ -159,12 +161,13 @@ GAMES: dict[str, Game] = {
         algorithms={
             "starpo_s": _SETTLING,
             "starpo_s_constant_rate": {},
+            "starpo_s_60_updates": {"max_steps": 60},
             "starpo_s_lower_rate": {"max_steps": 60},
             "starpo_s_all_weights": {},
             "astar_po": {},
         },
         seeds=(0, 1, 2),
-        seeds_of={"starpo_s_constant_rate": (1,), "starpo_s_lower_rate": (0,)},
+        seeds_of={"starpo_s_constant_rate": (1,), "starpo_s_60_updates": (0,), "starpo_s_lower_rate": (0,)},
     ),
     "bandit": Game(
         env="ragen/Bandit-v0",

@@ -1,12 +1,16 @@
 """What is kept of a run, and of all runs together: from the files that the commands wrote to JSON."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
+
+import gymnasium
 
 from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
+from ragen_envs import NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
 from ragen_trl.system.provenance import provenance
 
@@ -28,8 +32,9 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
         seconds: Of each step.
 
     Returns:
-        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; with training also ``curve`` (success on
-        the way), ``training`` (what an update logged, and times) and ``examples`` (trajectories before and after).
+        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; ``by_difficulty`` the sampled ones of the
+        model; with training also ``curve`` (success on the way), ``training`` (what an update logged, and times) and
+        ``examples`` (trajectories before and after).
     """
     folder = run.folder(root)
     found = provenance()
@@ -47,6 +52,8 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
     for step in run.steps:
         if step.command == "eval":
             content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
+            if step.name == "sampled":
+                content["by_difficulty"] = by_difficulty(step, folder / step.name)
         elif step.command == "warm-start":
             content["warm_start"] = _read(folder / step.name / "warm_start.json")
         else:
@@ -63,6 +70,32 @@ def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
         policies = {"random": rows["random"], "model": rows[player], "oracle": rows["oracle"]}
         found[name] = {policy: {key: row[key] for key in _KEPT if key in row} for policy, row in policies.items()}
     return found
+
+
+def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Of each evaluation with difficulties, by difficulty: the model's share of successes, and how many were played."""
+    found = {}
+    for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
+        env_id, _, kwargs = described.partition(":")
+        env = gymnasium.make(env_id, disable_env_checker=True, **json.loads(kwargs or "{}"))
+        played: dict[float, list[float]] = {}
+        try:
+            for row in _episodes(folder, env_id):
+                env.reset(seed=row["seed"])
+                played.setdefault(difficulty(env), []).append(row["success"])
+        except NoOracleError:
+            continue
+        if played:
+            found[name] = {f"{hard:g}": [fmean(rows), len(rows)] for hard, rows in sorted(played.items())}
+    return found
+
+
+def _episodes(folder: Path, env_id: str) -> Iterator[dict[str, Any]]:
+    """The model's episodes in an environment of an evaluation; none where two evaluations have the same one."""
+    paths = [path for path in (folder / "episodes").glob("*.jsonl") if f"on-{env_id.partition('/')[2]}" in path.name]
+    mine = [path for path in paths if not path.name.startswith(("random-", "oracle-"))]
+    for line in mine[0].read_text(encoding="utf-8").splitlines() if len(mine) == 1 else ():
+        yield json.loads(line)
 
 
 def _training(folder: Path, step: Step) -> dict[str, Any]:

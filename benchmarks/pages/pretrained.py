@@ -30,7 +30,7 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_faults(content, games), *_thoughts(content), *_memory(content)]
+    lines += [*_faults(content, games), *_by_difficulty(content, games), *_thoughts(content), *_memory(content)]
     lines += [*_unfinished(content), "", *_examples(content, games)]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
@@ -129,6 +129,20 @@ def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
         if names:
             lines += head([f"{game}: episodes with", *names])
             lines += [row([who, *(f"{faults.get(name, 0):.2f}" for name in names)]) for who, faults in found.items()]
+            lines.append("")
+    return lines
+
+
+def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    """Success by the difficulty of the start state (``ragen_envs.difficulty``): a table a game, a row a run."""
+    lines: list[str] = []
+    for game in games:
+        runs = {run["name"].partition("/")[2]: run.get("by_difficulty", {}) for run in _runs(content, game)}
+        found = {name: next(iter(each.values())) for name, each in runs.items() if each}
+        if found:
+            first = next(iter(found.values()))
+            lines += head([f"{game}: success by difficulty", *(f"{hard} (n = {n})" for hard, (_, n) in first.items())])
+            lines += [row([name, *(f"{share:.2f}" for share, _ in each.values())]) for name, each in found.items()]
             lines.append("")
     return lines
 

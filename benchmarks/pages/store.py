@@ -96,9 +96,7 @@ def speed_table(content: dict[str, Any]) -> str:
 
 def load_table(content: dict[str, Any]) -> str:
     """One row a phase of each round: rate, latency, what was wrong."""
-    lines = head(
-        ["phase", "visits", "steps/s", "ms: p50", "p95", "p99", "as in the serial run", "5xx", "lost answers"]
-    )
+    lines = head(["phase", "visits", "steps/s", "ms: p50", "p95", "p99", "as in the serial run", "5xx", "lost answers"])
     for phase, rounds in content["phases"].items():
         for found in rounds:
             times = [f"{found[name]:.0f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
@@ -113,3 +111,61 @@ def load_table(content: dict[str, Any]) -> str:
         f"workers, together, by sessions made: {sizes}. Commit {commit(content['commit'])}."
     )
     return text([*lines, "", foot])
+
+
+def size_table(content: dict[str, Any]) -> str:
+    """What a store of the official size costs: to build, to open, to search, to step and to serve."""
+    parts = content["parts"]
+    lines = [*_built(parts), "", *_opened(parts), "", *_searched(parts), "", *_played(parts)]
+    zipf = parts["zipf"]
+    foot = (
+        f"{content['products']:,} products. CPU: seconds or milliseconds of processor time, which other work on the "
+        f"machine changes less than the time on the clock. Drawn texts: {zipf['terms']:,} different terms, "
+        f"{zipf['all_postings']:,} postings, an index of {zipf['index_mib']:,.0f} MiB. "
+        f"Commit {commit(content['commit'])}; the official files {commit(parts['official']['commit'])}."
+    )
+    return text([*lines, "", foot])
+
+
+def _built(parts: dict[str, Any]) -> list[str]:
+    stages = ("catalogue", "index", "goals")
+    lines = head(["first build", "s", "CPU s", *(f"{stage}: CPU s" for stage in stages), "peak MiB", "disk MiB"])
+    for name, found in (("generated", parts["build"]), ("official files", parts["official"]["build"])):
+        cpu = [f"{found['stages'][stage]['cpu_s']:.0f}" for stage in stages]
+        sizes = [f"{found['peak_mib']:,.0f}", f"{sum(found['disk_mib'].values()):,.0f}"]
+        lines.append(row([name, f"{found['seconds']:.0f}", f"{found['cpu_s']:.0f}", *cpu, *sizes]))
+    return lines
+
+
+def _opened(parts: dict[str, Any]) -> list[str]:
+    found = parts["open"]
+    lines = head(["then", "opened after", "resident MiB", "after play"])
+    environment = [f"{found['env_open_s']:.2f} s", f"{found['env_rss_mib']:.0f}", f"{parts['steps']['rss_mib']:.0f}"]
+    lines.append(row(["environment", *environment]))
+    after = " and ".join(f"{mib:.0f}" for mib in parts["load"]["mib_after"])
+    lines.append(
+        row(["server", f"{found['server_start_s']:.2f} s", f"{found['server_rss_mib']:.0f}", f"{after} (two workers)"])
+    )
+    return lines
+
+
+def _searched(parts: dict[str, Any]) -> list[str]:
+    sums = ("plain sum, CPU ms: median", "p95", "same results")
+    lines = head(["queries", "postings", "ms: median", "p95", "CPU ms: median", "p95", *sums])
+    for kind, found in {**parts["search"]["rows"], "drawn texts, as long as instructions": parts["zipf"]}.items():
+        times = [f"{found[who][at]:.1f}" for who in ("search", "cpu", "plain_cpu") for at in ("median_ms", "p95_ms")]
+        same = f"{found['same']:,} of {found['queries']:,}"
+        lines.append(row([kind, f"{found['postings']:,.0f}", *times, same]))
+    return lines
+
+
+def _played(parts: dict[str, Any]) -> list[str]:
+    lines = head(["steps", "a second", "ms of a search: median", "p95", "ms of another step: median", "p95"])
+    for policy in ("scripted", "random"):
+        found = parts["steps"][policy]
+        times = [f"{found[kind][at]:.1f}" for kind in ("search_step", "other_step") for at in ("median_ms", "p95_ms")]
+        lines.append(row([policy, f"{found['steps_per_s']:,.0f}", *times]))
+    load = parts["load"]
+    name = f"{load['clients']} clients over HTTP, {load['workers']} workers"
+    every = f"all steps: median {load['p50_ms']:.0f}, p95 {load['p95_ms']:.0f} ms"
+    return [*lines, row([name, f"{load['steps_per_s']:,.0f}", every, "", "", ""])]

@@ -74,8 +74,8 @@ class WebShop(TextEnv):
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
-    page, but not in addresses. Or in a mode of its own, `short`: a third of the tokens of `text`. The task is on the
-    first page only, and products among results have numbers, so that `click[2]` opens and `buy[2]` buys the second one.
+    page, but not in addresses. Or in a mode of its own, `short`, of about half the tokens: the task is on the first
+    page only, and products among results have numbers, so that `click[2]` opens and `buy[2]` buys the second one.
     Texts of products may have any characters, so that the space checks only the length (see `any_text`).
 
     ## Starting State

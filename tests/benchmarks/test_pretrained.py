@@ -367,3 +367,18 @@ def test_the_sizes_are_those_of_the_models() -> None:
     held = found["Qwen2.5-0.5B-Instruct"]["gib"]
     assert held["held"] == pytest.approx(494_032_768 * 12 / 2**30)  # weights and two moments in float32
     assert held["peak"] == pytest.approx(held["held"] + max(held["rollout"], held["update"]))
+
+
+def test_success_is_told_by_difficulty(tmp_path: Path) -> None:
+    env = 'ragen/FrozenLake-v0:{"is_slippery": false, "frozen_prob": 0.9}'
+    step = runs.Step("sampled", "eval", {"env": [env, "ragen/Bandit-v0:{}"]}, evaluations=("held out", "Bandit"))
+    (tmp_path / "episodes").mkdir()
+    for policy, success in (("model", 1.0), ("random", 0.0), ("oracle", 0.0)):
+        lines = [json.dumps({"seed": seed, "success": success * (seed % 2)}) for seed in range(8)]
+        (tmp_path / "episodes" / f"{policy}-on-FrozenLake-v0-abc.jsonl").write_text("\n".join(lines))
+    found = results.by_difficulty(step, tmp_path)
+    assert list(found) == ["held out"]  # all bandits are equally hard
+    assert sum(n for _, n in found["held out"].values()) == 8
+    assert sum(share * n for share, n in found["held out"].values()) == 4
+    text, _ = page(finished("frozenlake/warm_start", 0.3, by_difficulty=found))
+    assert "| frozenlake: success by difficulty | " in text

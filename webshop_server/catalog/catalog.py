@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,6 +63,13 @@ class Catalog(Mapping[str, Product], abc.ABC):
     @abc.abstractmethod
     def products(self) -> Iterator[Product]:
         """All products in the order of the source, one at a time."""
+
+    def one_builder(self) -> AbstractContextManager[None]:
+        """A block that one process at a time is in, to make files that belong to the catalogue.
+
+        A small catalogue lets all of them in: that is quicker than waiting.
+        """
+        return nullcontext()
 
     def __getitem__(self, asin: str) -> Product:
         return self.product(asin)

@@ -16,6 +16,7 @@ from pathlib import Path
 from webshop_server.catalog.fields import Record, read_record
 from webshop_server.catalog.json_stream import CatalogError, array_elements, json_lines, object_members
 from webshop_server.catalog.product import Product
+from webshop_server.catalog.progress import counted
 
 ARRAYS, LINES = "items_shuffle*.json", "*products*.jsonl"
 HIDDEN, HUMAN = "items_ins_v2", "items_human_ins"
@@ -108,7 +109,8 @@ class _Lookup:
     def fill(self) -> None:
         """Reads the file, if there is one. As in Python's own reader, the last of two equal keys counts."""
         if self._path is not None:
-            members = ((key, json.dumps(value)) for key, value in object_members(self._path))
+            read = counted(object_members(self._path), f"reading {self._path.name}")
+            members = ((key, json.dumps(value)) for key, value in read)
             self._database.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", members)
 
     def get(self, key: str) -> tuple[object, str] | None:

@@ -76,7 +76,7 @@ def _open_synthetic(size: int, seed: int, cache: Path | None, max_in_memory: int
         return MemoryCatalog(name, products, seed, cache)
     path = _made(cache or user_cache()) / f"synthetic-{size}-{seed}.catalog.sqlite"
     key = sqlite.key_of({"made": name, "seed": seed, "by": _code()})
-    return sqlite.open_or_build(path, key, name, seed, products)
+    return sqlite.open_or_build(path, key, name, seed, products, size)
 
 
 def _open_files(source: Source, seed: int, cache: Path | None, max_in_memory: int) -> Catalog:

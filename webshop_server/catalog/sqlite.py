@@ -11,16 +11,19 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import overload
 
 from webshop_server.catalog.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.json_stream import CatalogError
 from webshop_server.catalog.product import Product
+from webshop_server.catalog.progress import counted, say
 from webshop_server.catalog.records import ContentHash, read_product, write_product
 
 KEPT = 2048  # products that each process keeps decoded, about 10 MB
 PATIENCE = 3600.0  # seconds to wait for another process that is building the same file
+IMPATIENCE = 2.0  # seconds after which it says so
 PAGE_CACHE = 4 * 1024  # KiB of pages per connection, that is, per thread; the system keeps the rest
 _SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -68,10 +71,24 @@ class SqliteCatalog(Catalog):
             self._local.opened = os.getpid(), connection
         return connection
 
-    @functools.cached_property
+    @property
     def asins(self) -> Sequence[str]:
-        """The ASINs in the order of the source; read on first use, some 70 bytes each."""
-        return tuple(asin for (asin,) in self._database.execute("SELECT asin FROM products ORDER BY number"))
+        """The ASINs in the order of the source, read one by one: a million would take 100 MB."""
+        return _Asins(self)
+
+    def asins_from(self, first: int, count: int) -> Iterator[str]:
+        """So many ASINs in the order of the source, from the one with this number, which begins at 0."""
+        query = "SELECT asin FROM products WHERE number > ? ORDER BY number LIMIT ?"
+        return (asin for (asin,) in self._database.execute(query, (first, count)))
+
+    @contextmanager
+    def one_builder(self) -> Iterator[None]:
+        """Lets one process at a time build files beside this one; see `Catalog`."""
+        if not os.access(self.path.parent, os.W_OK):  # then nobody will
+            yield
+            return
+        with one_builder(self.path):
+            yield
 
     def _read(self, asin: str) -> Product:
         row = self._database.execute("SELECT record FROM products WHERE asin = ?", (asin,)).fetchone()
@@ -102,6 +119,30 @@ class SqliteCatalog(Catalog):
         self._local = threading.local()
         if connection is not None and owner == os.getpid():
             connection.close()
+
+
+class _Asins(Sequence[str]):
+    """The ASINs of a catalogue, which stay in its file."""
+
+    def __init__(self, catalog: SqliteCatalog) -> None:
+        self._catalog = catalog
+
+    def __len__(self) -> int:
+        return len(self._catalog)
+
+    def __iter__(self) -> Iterator[str]:
+        return self._catalog.asins_from(0, len(self))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(len(self))[place]]
+        return next(self._catalog.asins_from(range(len(self))[place], 1))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -182,7 +223,9 @@ def _fill(database: sqlite3.Connection, key: str, products: Iterable[Product]) -
     database.commit()
 
 
-def open_or_build(path: Path, key: str, name: str, seed: int, products: Iterable[Product]) -> SqliteCatalog:
+def open_or_build(
+    path: Path, key: str, name: str, seed: int, products: Iterable[Product], total: int | None = None
+) -> SqliteCatalog:
     """Opens a catalogue file, building it first unless it is there and made from the same.
 
     Of several processes that find it missing one builds it and the others wait.
@@ -193,6 +236,7 @@ def open_or_build(path: Path, key: str, name: str, seed: int, products: Iterable
         name: What to call the catalogue.
         seed: Seed of the prices.
         products: Read only if the file has to be built.
+        total: Number of the products, if it is known.
 
     Returns:
         The catalogue.
@@ -201,16 +245,45 @@ def open_or_build(path: Path, key: str, name: str, seed: int, products: Iterable
         CatalogError: If the file cannot be written, or another process has been building it for an hour.
     """
     if not is_fresh(path, key):
-        # SQLite's own lock: it works on every system and ends with the process that holds it, however that ends.
-        lock = path.with_name(f"{path.name}.lock")
-        try:
-            with closing(sqlite3.connect(lock, timeout=PATIENCE, isolation_level=None)) as waiting:
-                waiting.execute("BEGIN EXCLUSIVE")
-                if not is_fresh(path, key):
-                    build(path, key, products)
-        except sqlite3.Error as error:
-            raise CatalogError(f"{lock} cannot be locked ({error}); delete it, or give another cache_dir") from error
+        with one_builder(path):
+            if not is_fresh(path, key):
+                build(path, key, counted(products, f"reading {name}", total))
     return SqliteCatalog(path, name, seed)
+
+
+@contextmanager
+def one_builder(path: Path) -> Iterator[None]:
+    """Lets one process at a time into the block.
+
+    Args:
+        path: What is built there.
+
+    Raises:
+        CatalogError: If the lock cannot be made, or another process has held it for an hour.
+    """
+    # SQLite's own lock: it works on every system and ends with the process that holds it, however that ends.
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        waiting = sqlite3.connect(lock, timeout=IMPATIENCE, isolation_level=None)
+    except sqlite3.Error as error:
+        raise _locked(lock, error) from error
+    with closing(waiting):
+        try:
+            try:
+                waiting.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                say(f"another process makes the files of {path.name}; waiting for it")
+                waiting.execute(f"PRAGMA busy_timeout = {int(1000 * PATIENCE)}")
+                waiting.execute("BEGIN EXCLUSIVE")
+        except sqlite3.Error as error:
+            raise _locked(lock, error) from error
+        yield
+
+
+def _locked(lock: Path, error: sqlite3.Error) -> CatalogError:
+    return CatalogError(f"{lock} cannot be locked ({error}); delete it, or give another cache_dir")
 
 
 def is_fresh(path: Path, key: str) -> bool:

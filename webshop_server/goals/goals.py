@@ -4,28 +4,25 @@ A human goal is a request somebody wrote. A synthetic goal is a product's genera
 its options, so a product with 3 colours and 4 sizes makes 12. The order is the original's: as in the catalogue, then
 shuffled with `random.Random(233)`. The original draws price bounds from an unseeded generator, so that goal 17 asks for
 another price in each process; here the bound follows from the hash of the catalogue, its seed and the goal.
-A large catalogue has millions of goals: `Goals` keeps a few bytes of each and makes the rest when it is asked.
+A large catalogue has millions of goals: `tables` keeps a few bytes of each and `Goals` makes the rest when it is asked.
 Left out: the original's draw never returns its last goal; `sample` does.
 """
 
 import hashlib
 import itertools
 import operator
-import random
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
-from webshop_server.goals.sources import GoalError, Sources, read_sources
-from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index, split_by_product
+from webshop_server.goals.sources import GoalError
+from webshop_server.goals.splits import BY_PRODUCT, SPLITS, split_by_index
+from webshop_server.goals.tables import Tables, open_tables
 
 SHUFFLE_SEED = 233
 PRICE_BOUNDS = tuple(10.0 * tens for tens in range(1, 100))
@@ -131,7 +128,7 @@ def make_goals(
     Raises:
         GoalError: If there are none, or a generated request names no attributes.
     """
-    return Goals(catalog, human, read_sources(catalog, human), seed, is_winnable)
+    return Goals(catalog, human, open_tables(catalog, human, seed), is_winnable)
 
 
 def _choice(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
@@ -150,18 +147,15 @@ class Goals:
         human: Whether people wrote them.
     """
 
-    def __init__(
-        self, catalog: Catalog, human: bool, sources: Sources, seed: int, is_winnable: WinnableCheck | None
-    ) -> None:
+    def __init__(self, catalog: Catalog, human: bool, tables: Tables, is_winnable: WinnableCheck | None) -> None:
         self.human = human
         self._catalog = catalog
-        self._sources = sources
+        self._tables = tables
         self._is_winnable = is_winnable
-        # Shuffling numbers gives the same permutation as shuffling the goals.
-        self._order = array("i", range(sources.ends[-1]))
-        random.Random(seed).shuffle(self._order)
-        self._by_product: dict[str, Sequence[int]] = {}
-        self._cumulative: dict[str, NDArray[np.float64]] = {}
+        # Their elements are plain numbers, and they find them faster than arrays do.
+        self._order = tables["order"].data
+        self._rows, self._parts, self._ends = (tables[name].data for name in ("rows", "parts", "ends"))
+        self._weights = tables["weights"].data
 
     def __len__(self) -> int:
         """Number of goals."""
@@ -183,20 +177,20 @@ class Goals:
         number = operator.index(number)
         if not 0 <= number < len(self):
             raise UnknownGoalError(f"there is no goal {number}; the goals are 0 to {len(self) - 1}")
-        source = bisect_right(self._sources.ends, self._order[number])
-        product = self._catalog.product(self._catalog.asins[self._sources.rows[source]])
+        source = bisect_right(self._ends, self._order[number])
+        product = self._catalog.product(self._catalog.asins[self._rows[source]])
         goal = self._made(number, source, product)
         return goal if self._is_winnable is None else replace(goal, winnable=self._is_winnable(product, goal))
 
     def _made(self, number: int, source: int, product: Product) -> Goal:
-        part = self._sources.parts[source]
+        part = self._parts[source]
         options: Mapping[str, str] | tuple[str, ...]
         if self.human:
             request = product.human_instructions[part]
             text, attributes, options = request.text.strip("."), request.attributes, request.options
             values: Iterable[str] = options
         else:
-            before = self._sources.ends[source - 1] if source else 0
+            before = self._ends[source - 1] if source else 0
             options = _choice(product.options, self._order[number] - before)
             named = ", and ".join(f"{name}: {value}" for name, value in options.items())
             text = (product.instruction or "") + (f" with {named}" if named else "")
@@ -216,7 +210,7 @@ class Goals:
             attributes=attributes,
             price_upper=bound,
             options=options,
-            weight=self._sources.weights[source],
+            weight=self._weights[source],
             nouns=product.nouns,
         )
 
@@ -245,10 +239,8 @@ class Goals:
             return range(len(self))
         if not name.endswith(BY_PRODUCT):
             return split_by_index(len(self))[name]
-        if not self._by_product:
-            rows = np.array(self._sources.rows, dtype=np.int32)[self._source_of]
-            self._by_product = split_by_product(rows.tolist())
-        return self._by_product[name.removesuffix(BY_PRODUCT)]
+        numbers: Sequence[int] = self._tables[f"numbers/{name}"].data
+        return numbers
 
     def sample(self, rng: Uniform, split: str = "all") -> int:
         """Draws a goal by weight.
@@ -266,14 +258,6 @@ class Goals:
         numbers = self.split(split)
         if not numbers:
             raise GoalError(f"split {split!r} of {len(self)} goals is empty; use 'all' or a larger catalogue")
-        if split not in self._cumulative:
-            weights = np.array(self._sources.weights)[self._source_of]
-            self._cumulative[split] = np.cumsum(weights[np.asarray(numbers)])
-        cumulative = self._cumulative[split]
+        cumulative = self._tables[f"cumulative/{split}"]
         position = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
         return int(numbers[min(position, len(numbers) - 1)])
-
-    @cached_property
-    def _source_of(self) -> NDArray[np.intp]:
-        """For each goal in shuffled order, the number of the request it is made from."""
-        return np.searchsorted(np.array(self._sources.ends), np.array(self._order), side="right")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from webshop_server.catalog.catalog import Catalog
 from webshop_server.catalog.product import Product
+from webshop_server.catalog.progress import counted
 
 
 class GoalError(ValueError):
@@ -52,7 +53,7 @@ def read_sources(catalog: Catalog, human: bool) -> Sources:
     counts: Counter[str] = Counter()
     known: dict[str, str] = {}  # one string for equal ones: large catalogues repeat a few thousand
     total = 0
-    for row, product in enumerate(catalog.products()):
+    for row, product in enumerate(counted(catalog.products(), "reading requests", len(catalog.asins))):
         for part, attributes, goals in _requests(product, human):
             total += goals
             rows.append(row)

@@ -3,9 +3,10 @@
     score = sum over distinct query terms of w - w / (1 + tf / (k1 (1 - b + b length / average length)))
     w = occurrences in the query * ln(1 + (N - df + 0.5) / (df + 0.5)),   k1 = 0.9, b = 0.4
 
-Everything but the sum of a query is computed when the index is built, so a query is a few array additions. The index
-is one file beside its catalogue, which all workers of a machine map into memory together. Left out: everything
-that Lucene does to look at fewer documents, which would change no result.
+What a term adds depends on few values, which are computed when the index is built, so a posting is the number of a
+document and the number of a value. `ranking` finds the best documents. The index is one file beside its catalogue,
+which all workers of a machine map into memory together. In it products of a shelf (path and search phrase) are side by
+side, so that most blocks of documents have few words of a query. Callers see the order of the catalogue.
 
 When the first keyword is one of these, the rest is no search for words:
 
@@ -22,22 +23,25 @@ import math
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webshop_server.catalog.array_file import ArrayFileError, Arrays, empty_arrays, new_file, open_file
 from webshop_server.catalog.catalog import Catalog
+from webshop_server.catalog.progress import counted
 from webshop_server.search.build import collect, fill
-from webshop_server.search.files import Arrays, IndexFileError, empty_arrays, new_file, open_file
+from webshop_server.search.ranking import Term, Totals, best, number_of_blocks
 from webshop_server.text.analyzer import tokens
 
 LIMIT = 50
 """Results of a search, in the original."""
 
 _LISTS = ("<a>", "<c>", "<q>")
-_VERSION = 1  # of the analyzer and of the arrays; a file of another version is built again
+_VERSION = 2  # of the analyzer and of the arrays; a file of another version is built again
 _log = logging.getLogger(__name__)
 
 
@@ -58,10 +62,15 @@ class SearchIndex:
         self._terms = _Texts(arrays["term_text"], arrays["term_starts"])
         self._term_ranges = arrays["term_ranges"]
         self._documents = arrays["documents"]
-        self._saturations = arrays["saturations"]
+        self._codes = arrays["codes"]
+        self._saturations: NDArray[np.float32] = arrays["saturations"]
+        self._block_rows = arrays["block_rows"]
+        self._block_codes = arrays["block_codes"].reshape(-1, max(1, number_of_blocks(len(self._asin_order))))
+        self._numbers = arrays["numbers"]
         self._keys = _Texts(arrays["key_text"], arrays["key_starts"])
         self._key_ranges = arrays["key_ranges"]
         self._key_documents = arrays["key_documents"]
+        self._scratch: list[Totals] = []  # as many as there were searches at a time
 
     @classmethod
     def build(cls, catalog: Catalog) -> "SearchIndex":
@@ -89,14 +98,18 @@ class SearchIndex:
             return cls._read(path, catalog.hash)
         except (FileNotFoundError, NotADirectoryError):
             _log.info("building the search index %s", path)
-        except IndexFileError as error:
+        except ArrayFileError as error:
             _log.warning("%s; building it again", error)
-        return cls._new(catalog, path)
+        with catalog.one_builder():
+            # Another process may have built it meanwhile.
+            with suppress(OSError, ArrayFileError):
+                return cls._read(path, catalog.hash)
+            return cls._new(catalog, path)
 
     @classmethod
     def _new(cls, catalog: Catalog, path: Path | None) -> "SearchIndex":
         """Builds an index, in a file if that is possible and wanted."""
-        with collect(catalog.products()) as found:
+        with collect(counted(catalog.products(), "indexing", len(catalog))) as found:
             facts = {"version": _VERSION, "catalog": catalog.hash, "counted": found.counted}
             if path is not None:
                 try:
@@ -113,14 +126,14 @@ class SearchIndex:
     def _read(cls, path: Path, catalog_hash: str) -> "SearchIndex":
         facts, arrays = open_file(path)
         if (facts["version"], facts["catalog"]) != (_VERSION, catalog_hash):
-            raise IndexFileError(f"{path} is the index of another catalogue or version")
+            raise ArrayFileError(f"{path} is the index of another catalogue or version")
         return cls(facts, arrays)
 
     def __len__(self) -> int:
         """Number of products."""
         return len(self._asins)
 
-    def search(self, keywords: Sequence[str], limit: int = LIMIT) -> list[str]:
+    def search(self, keywords: Sequence[str], limit: int = LIMIT) -> Sequence[str]:
         """Finds products.
 
         Args:
@@ -142,7 +155,7 @@ class SearchIndex:
             sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
             return [self._asins[document] for document in sample]
         if keywords and keywords[0] in _LISTS:
-            return [self._asins[document] for document in self._answers(keywords)]
+            return _Named(self._answers(keywords), self._asins)
         return [asin for asin, _ in self.scores(query, limit)]
 
     def scores(self, query: str, limit: int = LIMIT) -> list[tuple[str, float]]:
@@ -155,29 +168,37 @@ class SearchIndex:
         Returns:
             Identifiers with scores above 0, best first; equal scores in the order of the identifiers.
         """
-        totals = np.zeros(len(self), np.float64)  # as Lucene: parts in float32, their sum in float64
-        for term, occurrences in Counter(tokens(query)).items():
-            number = self._terms.find(term)
-            if number is not None:
-                start, stop = self._term_ranges[number], self._term_ranges[number + 1]
-                weight = np.float32(occurrences) * self._inverse_frequency(int(stop - start))
-                # One posting per document, so adding by index is right.
-                totals[self._documents[start:stop]] += weight - weight / self._saturations[start:stop]
-        matches = np.flatnonzero(totals)
-        scores = totals[matches].astype(np.float32)
-        if len(matches) > limit:
-            good = scores >= np.partition(scores, -limit)[-limit]  # with all that are equal to the last
-            matches, scores = matches[good], scores[good]
-        best = np.lexsort((self._asin_order[matches], -scores))[:limit]
-        return [(self._asins[matches[i]], float(scores[i])) for i in best.tolist()]
+        terms = self.terms(query)
+        try:
+            scratch = self._scratch.pop()
+        except IndexError:  # other threads have them all
+            scratch = np.zeros(len(self), np.float32)
+        matches, scores = best(terms, limit, scratch)
+        self._scratch.append(scratch)
+        numbers = self._numbers[matches]
+        order = np.lexsort((self._asin_order[numbers], -scores))[:limit]
+        return [(self._asins[numbers[i]], float(scores[i])) for i in order.tolist()]
 
-    def _answers(self, keywords: Sequence[str]) -> list[int]:
+    def terms(self, query: str) -> list[Term]:
+        """The terms of a query that occur in the catalogue, in the order of the query."""
+        found = ((self._terms.find(term), occurrences) for term, occurrences in Counter(tokens(query)).items())
+        return [self._term(number, occurrences) for number, occurrences in found if number is not None]
+
+    def _term(self, number: int, occurrences: int) -> Term:
+        start, stop = self._term_ranges[number], self._term_ranges[number + 1]
+        weight = np.float32(occurrences) * self._inverse_frequency(int(stop - start))
+        gains: NDArray[np.float32] = weight - weight / self._saturations
+        row = self._block_rows[number]
+        block_codes = None if row < 0 else self._block_codes[row]
+        return Term(self._documents[start:stop], self._codes[start:stop], gains, block_codes)
+
+    def _answers(self, keywords: Sequence[str]) -> Sequence[int]:
         """Products that a special query other than `<r>` names. A category is one word, as in the original."""
         rest = keywords[1:2] if keywords[0] == "<c>" else keywords[1:]
         number = self._keys.find(f"{keywords[0]} {' '.join(rest).lower().strip()}")
         if number is None:
-            return []
-        answers: list[int] = self._key_documents[self._key_ranges[number] : self._key_ranges[number + 1]].tolist()
+            return ()
+        answers: Sequence[int] = self._key_documents[self._key_ranges[number] : self._key_ranges[number + 1]].data
         return answers
 
     def _inverse_frequency(self, documents: int) -> np.float32:
@@ -217,3 +238,24 @@ class _Texts:
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._text[self._starts[number] : self._starts[number + 1]])
+
+
+class _Named(Sequence[str]):
+    """The identifiers of many documents, each read when it is looked at: a category has hundreds of thousands."""
+
+    def __init__(self, documents: Sequence[int], asins: _Texts) -> None:
+        self._documents, self._asins = documents, asins
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
+        if isinstance(place, slice):
+            return [self._asins[document] for document in self._documents[place]]
+        return self._asins[self._documents[place]]

@@ -11,6 +11,7 @@ that searching for "search_results" makes "< prev" on a product go to another pa
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from typing import Literal, Protocol
 
 from webshop_server.catalog.product import Product
@@ -134,13 +135,14 @@ class Store:
         remembered = self._remembered_lists if is_special(state.keywords) else self._remembered
         return remembered(state.keywords, state.filters)
 
-    def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> tuple[str, ...]:
+    def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> Sequence[str]:
         if not filters:
-            return tuple(self._index.search(keywords, limit=RESULTS_LIMIT))
+            found = self._index.search(keywords, limit=RESULTS_LIMIT)
+            return found if is_special(keywords) else tuple(found)  # a list of a category reads what is looked at
         deep = self._index.search(keywords, limit=SEARCH_DEPTH)
         products = ((asin, self.catalog.product(asin)) for asin in deep)
-        passed = [asin for asin, product in products if all(one.accepts(product) for one in filters)]
-        return tuple(passed[:RESULTS_LIMIT])
+        passed = (asin for asin, product in products if all(one.accepts(product) for one in filters))
+        return tuple(islice(passed, RESULTS_LIMIT))
 
     def shown(self, state: PageState) -> Sequence[str]:
         """Identifiers of the products on a results page."""

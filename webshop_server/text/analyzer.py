@@ -13,6 +13,7 @@ STOP_WORDS = frozenset(
     """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
     this to was will with""".split()
 )
+_REMEMBERED = 40  # characters; longer parts hardly come twice
 _APOSTROPHES = "'\u2019\uff07"
 
 
@@ -25,10 +26,20 @@ def tokens(text: str) -> list[str]:
     Returns:
         The terms in order, repeated as often as they occur.
     """
-    return [term for term in map(_term, words(text)) if term]
+    # No word has a blank in it, so the parts between blanks can be cut and remembered one by one.
+    parts = text.split(" ")
+    return [term for part in parts for term in (_terms(part) if len(part) <= _REMEMBERED else _cut(part))]
 
 
-# Words follow Zipf's law: a cache of this size answers all but the rare ones, and stays below some 15 MB.
+def _cut(text: str) -> tuple[str, ...]:
+    """The terms of a text, one word after the other."""
+    return tuple(term for term in map(_term, words(text)) if term)
+
+
+# Parts of texts follow Zipf's law, as words do: these two answer all but the rare ones, and stay below some 30 MB.
+_terms = lru_cache(maxsize=1 << 16)(_cut)
+
+
 @lru_cache(maxsize=1 << 16)
 def _term(word: str) -> str:
     """The term of one word, or "" if it is a stop word."""

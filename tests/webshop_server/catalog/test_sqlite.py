@@ -35,7 +35,7 @@ def test_a_fresh_file_is_opened_without_its_source(tmp_path: Path) -> None:
 def test_a_file_of_another_source_is_rebuilt_under_open_readers(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     old = open_or_build(path, "old", "shop", 0, PRODUCTS)
-    assert len(old.asins) == 50
+    assert len(list(old.asins)) == 50
     new = open_or_build(path, "new", "shop", 0, PRODUCTS[:20])
     assert (len(old), len(new)) == (50, 20)
     assert old[PRODUCTS[40].asin].title == PRODUCTS[40].title

@@ -226,3 +226,22 @@ def test_special_queries_do_not_fill_the_memory() -> None:
         assert len(store.results(state)) > 10
     held = [query for query in (store._remembered, store._remembered_lists) if query.cache_info().currsize > 10]
     assert held == []
+
+
+def test_a_filter_on_a_long_list_stops_when_a_page_of_results_is_full() -> None:
+    """Regression: `filter[…]` after `search[<c> fashion]` read every product of the category."""
+    read: list[str] = []
+
+    class Shelf:
+        def product(self, asin: str) -> Product:
+            read.append(asin)
+            return SHIRT
+
+    class Category:
+        def search(self, keywords: Sequence[str], limit: int = 50) -> Sequence[str]:
+            return [f"B{number:09d}" for number in range(5000)]
+
+    store = Store(Shelf(), Category())
+    state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", "<", "50"),))
+    assert store.results(state) == tuple(f"B{number:09d}" for number in range(50))
+    assert len(read) == 50

@@ -1,12 +1,14 @@
 """From text to terms: possessives, case, stop words and stems together, and the thousand real documents."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from webshop_server.catalog.product import Product
 from webshop_server.search.build import document_text
+from webshop_server.text import analyzer
 from webshop_server.text.analyzer import STOP_WORDS, tokens
 
 
@@ -24,6 +26,16 @@ from webshop_server.text.analyzer import STOP_WORDS, tokens
 )
 def test_tokens(text: str, expected: list[str]) -> None:
     assert tokens(text) == expected
+
+
+def test_parts_between_blanks_have_the_terms_of_the_whole() -> None:
+    """Also where a blank is beside what ties characters together: marks, joiners, connectors, a long word."""
+    draw = random.Random(0)
+    pieces = [*" \n\t\u202f\u00a0_.,:'\"#*1a", "shoes", "\u05d0", "\u0301", "\u200d", "\ufe0f", "\u20e3", "\U0001f469"]
+    pieces += ["\U0001f1e9", "\u0e01", "\u30ab", "\u4e00", "x" * 300, " ", " ", "\u2139", "\ud800"]
+    for _ in range(3000):
+        text = "".join(draw.choice(pieces) for _ in range(draw.randint(1, 12)))
+        assert tokens(text) == list(analyzer._cut(text)), ascii(text)
 
 
 def test_the_stop_words_are_lucenes_thirty_three() -> None:

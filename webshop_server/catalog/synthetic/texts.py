@@ -6,6 +6,7 @@ the title, the description and the first bullet point only, so some properties h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from webshop_server.catalog.synthetic.draws import Draws
 from webshop_server.catalog.synthetic.vocabulary import Kind, Trait, shared
@@ -53,6 +54,7 @@ class Design:
         return self.titled + self.listed + self.described
 
 
+@lru_cache(maxsize=1 << 12)
 def heading(text: str) -> str:
     """Text as in a title: capital first letters except in small words, marks kept.
 

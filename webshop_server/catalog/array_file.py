@@ -1,6 +1,6 @@
-"""One file for the arrays of a search index, mapped into memory by all processes that read it.
+"""One file for many arrays, mapped into memory by all processes that read it: a search index, the goals.
 
-Layout: 8 bytes of magic, length and CRC-32 of a header, the header in JSON (what the index is of; type, place and
+Layout: 8 bytes of magic, length and CRC-32 of a header, the header in JSON (what the arrays are; type, place and
 length of each array; size of the file), then the arrays at multiples of 64 bytes. A file is written under a temporary
 name and gets its own only when it is complete and on the disk, so a reader sees a whole file or none. Left
 out: checksums of the arrays, because reading them would load every page of the file at each start.
@@ -31,8 +31,8 @@ _MAX_HEADER = 1 << 20
 _ABANDONED = 3600.0  # seconds without a change after which an unfinished file has no writer any more
 
 
-class IndexFileError(ValueError):
-    """A file is not a whole search index of this version."""
+class ArrayFileError(ValueError):
+    """A file of arrays is damaged, or of another version."""
 
 
 def empty_arrays(shapes: Shapes) -> dict[str, NDArray[Any]]:
@@ -42,7 +42,7 @@ def empty_arrays(shapes: Shapes) -> dict[str, NDArray[Any]]:
 
 @contextmanager
 def new_file(path: Path, facts: Mapping[str, Any], shapes: Shapes) -> Iterator[dict[str, NDArray[Any]]]:
-    """Writes an index file; it appears, or replaces an older one, when the block ends without an exception.
+    """Writes a file; it appears, or replaces an older one, when the block ends without an exception.
 
     Args:
         path: Where.
@@ -58,7 +58,7 @@ def new_file(path: Path, facts: Mapping[str, Any], shapes: Shapes) -> Iterator[d
     header, places, size = _layout(facts, shapes)
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
-    # A separate name: two processes may build the same index at the same time, and the last one wins.
+    # A separate name: two processes may build the same file at the same time, and the last one wins.
     descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".partial")
     try:
         with os.fdopen(descriptor, "r+b") as file:
@@ -75,7 +75,7 @@ def new_file(path: Path, facts: Mapping[str, Any], shapes: Shapes) -> Iterator[d
 
 
 def open_file(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Maps an index file into memory, read-only. Takes milliseconds whatever its size.
+    """Maps a file into memory, read-only. Takes milliseconds whatever its size.
 
     Args:
         path: Where it is.
@@ -85,20 +85,20 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
     Raises:
         FileNotFoundError: If there is none.
-        IndexFileError: If it is truncated, or no index file of this version.
+        ArrayFileError: If it is truncated, or no file of this version.
     """
     with path.open("rb") as file:
         start = file.read(_PREFIX)
         length, checksum = np.frombuffer(start[len(_MAGIC) :].ljust(8, b"\0"), "<u4").tolist()
         if start[: len(_MAGIC)] != _MAGIC or length > _MAX_HEADER:
-            raise IndexFileError(f"{path} is no search index of this version; delete it")
+            raise ArrayFileError(f"{path} is no file of arrays of this version; delete it")
         text = file.read(length)
         if len(text) < length or zlib.crc32(text) != checksum:
-            raise IndexFileError(f"the header of the search index {path} is damaged; delete it")
+            raise ArrayFileError(f"the header of {path} is damaged; delete it")
         header = json.loads(text)
         size = os.fstat(file.fileno()).st_size
         if size != header["size"]:
-            raise IndexFileError(f"the search index {path} has {size} bytes instead of {header['size']}; delete it")
+            raise ArrayFileError(f"{path} has {size} bytes instead of {header['size']}; delete it")
         shapes = {name: (dtype, count) for name, (dtype, count, _) in header["arrays"].items()}
         places = {name: place for name, (_, _, place) in header["arrays"].items()}
         # As a plain array: numpy.memmap makes every slice an object of its slow class.
