@@ -98,17 +98,27 @@ def best_shop_action(env: WebShop, actions_left: int) -> str:
     if state.asin == goal.asin and state.kind == "sub_page":
         return "click[< prev]"
     if state.kind == "results" and goal.asin in shop.store.results(state):
-        if goal.asin in shop.store.shown(state):
-            at_once = not env.parity and not local.options_for(goal)
-            return f"{'buy' if at_once else 'click'}[{hit_label(env, shop.store.results(state), goal.asin)}]"
-        at = list(shop.store.results(state)).index(goal.asin)
-        return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
+        at_once = not env.parity and not local.options_for(goal)
+        return way_to(env, shop.store, state, goal.asin, "buy" if at_once else "click")
     return search_for(_best_query(local, goal))
 
 
-def hit_label(env: WebShop, results: Sequence[str], asin: str) -> str:
-    """How a page of results names a product: by its number in the mode `short`, else by its identifier."""
-    return str(list(results).index(asin) + 1) if env.observation_mode == "short" else asin.lower()
+def way_to(env: WebShop, store: Any, state: Any, asin: str, verb: str = "click") -> str:
+    """Opens (or buys) one of the results, or turns to the page on which it is.
+
+    A page names a product by its number in the mode `short`, else by its identifier.
+
+    Args:
+        env: The environment.
+        store: Its `webshop_server.store.state.Store`.
+        state: The page of results, a `webshop_server.store.state.PageState`.
+        asin: A product among all the results of the search.
+        verb: "click" or "buy".
+    """
+    at = list(store.results(state)).index(asin)
+    if asin in store.shown(state):
+        return f"{verb}[{at + 1 if env.observation_mode == 'short' else asin.lower()}]"
+    return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
 
 
 def _best_query(local: LocalStore, goal: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import LocalStore, store_behind
-from ragen_envs.webshop.policies import PAGE_SIZE, hit_label
+from ragen_envs.webshop.policies import way_to
 
 _LIMIT = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
 _OPTION = re.compile(r"\b(?:with|and) ([^,:]{1,30}): ")
@@ -73,14 +73,8 @@ def _needed(local: LocalStore, goal: Any) -> int:
 def _from_results(env: WebShop, local: LocalStore, goal: Any, state: Any, errs: bool) -> str:
     """Opens the product, or another one first, or turns the page on which it is."""
     store = local.shop().store
-    results, shown = store.results(state), store.shown(state)
-    others = [asin for asin in shown if asin not in (goal.asin, *state.seen)]
-    if errs and others:
-        return f"click[{hit_label(env, results, others[0])}]"
-    if goal.asin in shown:
-        return f"click[{hit_label(env, results, goal.asin)}]"
-    at = list(results).index(goal.asin)
-    return "click[next >]" if at >= (state.page - 1) * PAGE_SIZE else "click[< prev]"
+    others = [asin for asin in store.shown(state) if asin not in (goal.asin, *state.seen)]
+    return way_to(env, store, state, others[0] if errs and others else goal.asin)
 
 
 def _search(env: WebShop, keywords: Sequence[str], rng: np.random.Generator, errs: bool) -> str:

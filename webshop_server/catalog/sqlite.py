@@ -13,10 +13,10 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import overload
 
 from webshop_server.catalog.catalog import Catalog, UnknownProductError
 from webshop_server.catalog.json_stream import CatalogError
+from webshop_server.catalog.one_by_one import OneByOne
 from webshop_server.catalog.product import Product
 from webshop_server.catalog.progress import counted, say
 from webshop_server.catalog.records import ContentHash, read_product, write_product
@@ -121,28 +121,15 @@ class SqliteCatalog(Catalog):
             connection.close()
 
 
-class _Asins(Sequence[str]):
-    """The ASINs of a catalogue, which stay in its file."""
+class _Asins(OneByOne):
+    """The ASINs of a catalogue, which stay in its file; one after the other they are read by a single query."""
 
     def __init__(self, catalog: SqliteCatalog) -> None:
+        super().__init__(len(catalog), lambda place: next(catalog.asins_from(place, 1)))
         self._catalog = catalog
-
-    def __len__(self) -> int:
-        return len(self._catalog)
 
     def __iter__(self) -> Iterator[str]:
         return self._catalog.asins_from(0, len(self))
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(len(self))[place]]
-        return next(self._catalog.asins_from(range(len(self))[place], 1))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -1,5 +1,6 @@
 """Search: an index of one catalogue that ranks exactly as Lucene does, built once and mapped from a file.
 
-`index` answers queries, `ranking` finds the best documents, `build` makes the arrays of an index, and `files`
-keeps them in one file. This package imports text and catalog. The packages store and server may import it.
+`index` answers queries, `ranking` finds the best documents, `build` makes the arrays of an index, and
+`catalog.array_file` keeps them in one file. This package imports text and catalog. The packages store and server may
+import it.
 """

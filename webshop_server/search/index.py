@@ -25,13 +25,14 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from webshop_server.catalog.array_file import ArrayFileError, Arrays, empty_arrays, new_file, open_file
 from webshop_server.catalog.catalog import Catalog
+from webshop_server.catalog.one_by_one import OneByOne
 from webshop_server.catalog.progress import counted
 from webshop_server.search.build import collect, fill
 from webshop_server.search.ranking import Term, Totals, best, number_of_blocks
@@ -155,7 +156,8 @@ class SearchIndex:
             sample = random.Random(f"{self._hash} {query}").sample(range(len(self)), min(limit, len(self)))
             return [self._asins[document] for document in sample]
         if keywords and keywords[0] in _LISTS:
-            return _Named(self._answers(keywords), self._asins)
+            answers = self._answers(keywords)  # a category has hundreds of thousands
+            return OneByOne(len(answers), lambda place: self._asins[answers[place]])
         return [asin for asin, _ in self.scores(query, limit)]
 
     def scores(self, query: str, limit: int = LIMIT) -> list[tuple[str, float]]:
@@ -238,24 +240,3 @@ class _Texts:
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._text[self._starts[number] : self._starts[number + 1]])
-
-
-class _Named(Sequence[str]):
-    """The identifiers of many documents, each read when it is looked at: a category has hundreds of thousands."""
-
-    def __init__(self, documents: Sequence[int], asins: _Texts) -> None:
-        self._documents, self._asins = documents, asins
-
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | Sequence[str]:
-        if isinstance(place, slice):
-            return [self._asins[document] for document in self._documents[place]]
-        return self._asins[self._documents[place]]
