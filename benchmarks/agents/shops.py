@@ -8,7 +8,7 @@ bought, which the bonus does not read.
 from collections.abc import Mapping
 from typing import Any
 
-from agents.games import WARM_START, Game, Options
+from agents.games import HALF, WARM_START, Game, Options
 from ragen_trl.config.recipes import RAGEN
 
 _SHOP = "ragen/WebShop-v0"
@@ -17,12 +17,13 @@ _PLAY: dict[str, Any] = {
     **{"max_reply_length": 40, "max_completion_length": 3072},
 }
 _TRAINING: dict[str, Any] = {
+    **HALF,
     "learning_rate": 2e-4,
     "lr_scheduler_type": "linear",
     "max_steps": 40,
     "max_completion_length": 3072,
 }
-_SHOPPER: dict[str, Any] = {**WARM_START, "demonstrations": 384, "noise": 0.25}
+_SHOPPER: dict[str, Any] = {**WARM_START, **HALF, "demonstrations": 384, "noise": 0.25}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
 
@@ -62,7 +63,7 @@ SHOPS: dict[str, Game] = {
         env_kwargs={"split": "train"},
         play={**RAGEN["ragen/ToyShop-v0"], **_THOUGHTS},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
-        warm_start={**WARM_START, "demonstrations": 384},
+        warm_start={**WARM_START, **HALF, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": {}},
         minutes=(12, 40, 3.0),
