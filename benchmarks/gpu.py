@@ -32,7 +32,6 @@ from measuring.processes import ONE_THREAD
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER, REHEARSED = Path("runs") / "gpu", Path("runs") / "gpu-rehearsal"
 BUNDLES = Path(".gpu")
-MODEL = "SmolLM2-135M-Instruct"
 _PATIENCE = 40  # seconds for a part to write what it has, after its limit
 _QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 _SAID = 6000  # characters of the end of a part's output that are kept
@@ -57,7 +56,9 @@ def main() -> int:
         return campaign(options, REHEARSED, tiny_model(REHEARSED / "model"))
     if not has_gpu():
         return fail("there is no GPU here; `benchmarks/gpu.sh --rehearse` tries the code on the CPU")
-    models = [path for path in (FOLDER / MODEL, Path("models") / MODEL) if (path / "config.json").exists()]
+    models = [
+        path for path in (FOLDER / carried.MODEL, Path("models") / carried.MODEL) if (path / "config.json").exists()
+    ]
     return campaign(options, FOLDER, models[0] if models else None)
 
 
@@ -87,7 +88,7 @@ def campaign(options: argparse.Namespace, folder: Path, model: Path | None) -> i
         if state(file) == "done":
             print(f"{part.name}: done before")
         elif part.needs_model and model is None:
-            print(f"{part.name}: waits for {MODEL} (`make smollm2`, or `benchmarks/gpu.sh install`)")
+            print(f"{part.name}: waits for {carried.MODEL} (`make smollm2`, or `benchmarks/gpu.sh install`)")
         elif left < part.at_least and not options.rehearse:
             print(f"{part.name}: waits for the next command, {left:.0f} s are left")
         else:

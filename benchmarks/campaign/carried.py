@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What a machine with torch, PEFT and Accelerate lacks, by name; the versions are those of constraints.txt. Transformers
 # may be there, but older releases than 5.23 do not unpack the model's file.
 PACKAGES = (
-    *("trl", "transformers", "datasets", "dill", "multiprocess", "gguf", "gymnasium", "Farama-Notifications"),
+    *("trl", "transformers", "datasets", "dill", "multiprocess", "xxhash", "gguf", "gymnasium", "Farama-Notifications"),
     *("Flask", "blinker", "itsdangerous", "waitress", "RapidFuzz", "beautifulsoup4", "soupsieve"),
 )
 # What is tried after an installation: what the packages above are imported as, and what should have been there.
@@ -30,6 +30,8 @@ IMPORTED = ("trl", "datasets", "gguf", "gymnasium", "flask", "rapidfuzz", "bs4",
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 _MARGIN = 1 << 19  # bytes left of a limit for names and for the archive that carries the files
 MANIFEST, PIECE = "manifest.json", "model.part"
+MODEL = "SmolLM2-135M-Instruct"
+"""The folder of the model in that of the campaign."""
 
 
 class CarryError(RuntimeError):
@@ -159,7 +161,7 @@ def install(folder: Path, target: Path) -> Path | None:
         CarryError: If a wheel cannot be installed, or a package is missing on this machine.
     """
     about = check(folder)
-    site, model = target / "site", target / Path(about["name"]).stem
+    site, model = target / "site", target / MODEL
     site.mkdir(parents=True, exist_ok=True)
     for bundle in bundles(folder):
         _install_wheels(sorted((bundle / "wheels").glob("*.whl")), site)
@@ -168,7 +170,7 @@ def install(folder: Path, target: Path) -> Path | None:
             kept.parent.mkdir(exist_ok=True)
             shutil.copyfile(bundle / PIECE, kept)
     _check_imports(site)
-    there = bundles_of_pieces(target / "pieces")
+    there = arrived(target / "pieces")
     if not model.exists():
         if len(there) < about["pieces"]:
             print(f"{len(there)} of {about['pieces']} pieces of the model are here; the rest comes with other bundles")
@@ -178,7 +180,7 @@ def install(folder: Path, target: Path) -> Path | None:
     return model
 
 
-def bundles_of_pieces(folder: Path) -> list[Path]:
+def arrived(folder: Path) -> list[Path]:
     """The pieces of the model that have arrived, in their order."""
     return sorted(folder.iterdir(), key=lambda path: int(path.name)) if folder.is_dir() else []
 

