@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER, REHEARSED = Path("runs") / "gpu", Path("runs") / "gpu-rehearsal"
 BUNDLES = Path(".gpu")
 _PATIENCE = 40  # seconds for a part to write what it has, after its limit
+_REHEARSED_SECONDS = 600  # of a part, which takes some on a machine that does nothing else
 _QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 _SAID = 6000  # characters of the end of a part's output that are kept
 
@@ -93,7 +94,8 @@ def campaign(options: argparse.Namespace, folder: Path, model: Path | None) -> i
             print(f"{part.name}: waits for the next command, {left:.0f} s are left")
         else:
             print(f"{part.name}: {part.asks}", flush=True)
-            found = do(part, folder, model, min(part.limit, left), options.rehearse)
+            limit = _REHEARSED_SECONDS if options.rehearse else min(part.limit, left)
+            found = do(part, folder, model, limit, options.rehearse)
             save(file, {**about, **found}, options.copy_to)
             print(f"{part.name}: {found['status']} after {found['seconds']:.0f} s", flush=True)
             failed += [part.name] * (found["status"] == "failed")
