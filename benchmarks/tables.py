@@ -38,6 +38,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "report_size": environments.report_table,
     "pretrained": pretrained.pretrained_tables,
     "model_sizes": models.sizes_table,
+    "several_gpus": models.launches_table,
     "architectures": models.models_table,
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
