@@ -48,6 +48,7 @@ class Size:
 
 
 def qwen(hidden: int, intermediate: int, layers: int, heads: int, pairs: int, **changes: Any) -> Qwen2Config:
+    """A configuration of Qwen2.5: width, feed-forward width, layers, heads, and heads of keys and values."""
     shape = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
     shape |= {"num_attention_heads": heads, "num_key_value_heads": pairs}
     return Qwen2Config(**{"vocab_size": 151_936, "tie_word_embeddings": True, **shape, **changes})

@@ -1,12 +1,11 @@
-"""Which model fits on how many GPUs, launched how? From 0.5 to 72 billion parameters, by the arithmetic of ``--dry-run``.
+"""Which model fits on how many GPUs, launched how? From 0.5 to 72 billion parameters, by ``--dry-run``'s arithmetic.
 
     python benchmarks/several_gpus.py            # seconds: no weights are loaded, and no hub is asked
     python benchmarks/several_gpus.py --smoke    # the same, written to runs/ only
 
-For every model, all weights or LoRA, and 1, 2, 4 or 8 GPUs, it takes the first engine with which a process fits: DDP, then
-ZeRO-2, then FSDP2, then FSDP2 with a vLLM server that plays instead. Settings are those of ``model_sizes.py``, with
-the micro-batches of a GPU shrunk to one trajectory before the next engine is tried. Writes
-``results/several_gpus.json``.
+For every model, all weights or LoRA, and 1, 2, 4 or 8 GPUs, it takes the first engine with which a process fits: DDP,
+then ZeRO-2, then FSDP2, then FSDP2 with a vLLM server that plays instead. Settings are those of ``model_sizes.py``,
+with micro-batches shrunk to one trajectory before the next engine is tried. Writes ``results/several_gpus.json``.
 """
 
 import argparse

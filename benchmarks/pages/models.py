@@ -65,10 +65,10 @@ def launches_table(content: dict[str, Any]) -> str:
             lines.append(row([found["model"], how, *map(_fitting, found["gpus"].values())]))
         lines.append("")
     foot = (
-        f"Engine: GB of a process at its peak, then trajectories of a micro-batch. {content['trajectories']} trajectories "
-        f"of at most {content['tokens']:,} tokens a rollout, at most {content['at_once']} of them at a time in a process, "
-        f"gradient checkpointing, bfloat16, {1 - content['spare']:.0%} of a GPU left free: the arithmetic of `--dry-run`, "
-        f"not measured. Commit {commit(content['commit'])}."
+        f"Engine: GB of a process at its peak, then trajectories of a micro-batch. {content['trajectories']} "
+        f"trajectories of at most {content['tokens']:,} tokens a rollout, at most {content['at_once']} of them at a "
+        f"time in a process, gradient checkpointing, bfloat16, {1 - content['spare']:.0%} of a GPU left free: the "
+        f"arithmetic of `--dry-run`, not measured. Commit {commit(content['commit'])}."
     )
     return text([*lines, foot])
 

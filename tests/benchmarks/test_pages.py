@@ -31,7 +31,7 @@ def test_a_page_asks_says_how_shows_and_reads(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Question", "Setup", "Result", "Reading"]
     shown = [mark[3] for mark in tables.MARKED.finditer(text)]
-    assert shown == [page.stem]
+    assert shown == ([] if page.stem in tables.UNANSWERED else [page.stem])
     asked = "-m ragen_envs baselines" if page.stem == "baselines" else f"benchmarks/{page.stem}.py"
     assert f"`python {asked}" in text.replace("\n", " ")
 
