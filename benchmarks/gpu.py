@@ -70,7 +70,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rehearse", action="store_true", help="in miniature on the CPU")
     parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], help="these parts, not all")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this command; parts that do not fit wait")
-    parser.add_argument("--copy-to", type=Path, help="a folder that gets every JSON as well")
+    parser.add_argument("--copy-to", type=Path, help="a folder that gets gpu.json as well, after every part")
     parser.add_argument("--commit", help="of this checkout, where git does not know it")
     parser.add_argument("--python", default="3.12", help="collect: the other machine's (default: 3.12)")
     parser.add_argument("--limit-mib", type=int, default=64, help="collect: what travels at a time (default: 64)")
@@ -96,10 +96,11 @@ def campaign(options: argparse.Namespace, folder: Path, model: Path | None) -> i
             print(f"{part.name}: {part.asks}", flush=True)
             limit = _REHEARSED_SECONDS if options.rehearse else min(part.limit, left)
             found = do(part, folder, model, limit, options.rehearse)
-            save(file, {**about, **found}, options.copy_to)
+            save(file, {**about, **found})
             print(f"{part.name}: {found['status']} after {found['seconds']:.0f} s", flush=True)
             failed += [part.name] * (found["status"] == "failed")
-            save(folder / "gpu.json", {**about, "parts": finished(folder)}, options.copy_to)
+            for place in (folder, options.copy_to or folder):
+                save(place / "gpu.json", {**about, "parts": finished(folder)})
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
@@ -127,7 +128,7 @@ def do(part: Part, folder: Path, model: Path | None, limit: float, rehearses: bo
         )
         ended = waited(process, limit)
     result = answer_of(part, answer)
-    good = ended and process.returncode == 0 and result is not None
+    good = ended and process.returncode in part.answers and result is not None
     status = "done" if good else "unfinished" if part.goes_on and not ended and result is not None else "failed"
     print(json.dumps(result, indent=1)[:_SAID] if good else tail(log), flush=True)
     return {
@@ -197,13 +198,12 @@ def state(file: Path) -> str | None:
     return json.loads(file.read_text(encoding="utf-8"))["status"] if file.exists() else None
 
 
-def save(file: Path, content: dict[str, Any], copy_to: Path | None) -> None:
+def save(file: Path, content: dict[str, Any]) -> None:
     """Whole or not at all."""
-    for path in (file, *([] if copy_to is None else [copy_to / file.name])):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        partial.replace(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    partial.replace(file)
 
 
 def tail(log: Path) -> str:

@@ -24,6 +24,7 @@ class Part:
         at_least: Seconds without which it is not begun.
         needs_model: Whether it plays SmolLM2-135M-Instruct.
         goes_on: Whether what its limit cuts off continues with the next command.
+        answers: Exit statuses with which its answer is one; a test that fails is a finding and no reason to repeat it.
         rehearsed: Whether a rehearsal has it; parts that differ in numbers only have the same one.
     """
 
@@ -33,11 +34,12 @@ class Part:
     at_least: float
     needs_model: bool = False
     goes_on: bool = False
+    answers: tuple[int, ...] = (0,)
     rehearsed: bool = True
 
 
 PARTS = (
-    Part("checks", "does training on the GPU agree with its sampler, in every form?", 200, 60),
+    Part("checks", "does training on the GPU agree with its sampler, in every form?", 200, 60, answers=(0, 1)),
     Part("step-half-all", "a step of 0.5B, all kept, shared prefixes on and off", 200, 90),
     Part("step-half-quarter", "a step of 0.5B, a quarter kept", 150, 60, rehearsed=False),
     Part("step-large-all", "a step of 1.5B, all kept", 200, 90, rehearsed=False),

@@ -117,6 +117,8 @@ def test_a_part_is_done_failed_or_unfinished(
     failed = played(monkeypatch, tmp_path, "raise SystemExit('what went wrong')")
     assert (failed["status"], failed["exit_status"], failed["result"]) == ("failed", 1, None)
     assert failed["error"].rstrip().endswith("what went wrong")
+    found = played(monkeypatch, tmp_path, f"{WRITE}; sys.exit(1)", answers=(0, 1))  # as pytest says it
+    assert (found["status"], found["exit_status"], found["result"]) == ("done", 1, [1, 2])
     began = time.monotonic()
     cut = played(monkeypatch, tmp_path, f"{WRITE}; time.sleep(60)", goes_on=True)
     assert time.monotonic() - began < 20
