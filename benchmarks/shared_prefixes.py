@@ -77,7 +77,7 @@ def main() -> None:
 def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
     """One measurement in a process of its own, with one thread."""
     task = json.dumps({"case": asdict(case), "shares": shares, "repeats": repeats})
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
     answer: dict[str, Any] = answer_of(
         [sys.executable, "-W", "ignore", "-m", "measuring.prefixes", task], PYTHONPATH=path
     )
