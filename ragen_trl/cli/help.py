@@ -44,7 +44,11 @@ _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
     ),
 }
 _OF_TRAINING = {"PlayOptions", "CriticOptions", "StarPOConfig"}
-_PLAY = [name for kind in (TaskOptions, MannerOptions, ExecutionOptions) for name in option_names(kind)]
+_PLAY = [
+    name
+    for kind in (TaskOptions, MannerOptions, ExecutionOptions)
+    for name in option_names(kind)
+]
 _TRAINED = "env algo preset model lora_r lora_alpha consistency_weight seed".split()
 _EVALUATED = "eval_episodes episodes eval_env_kwargs samples_per_start eval_temperature side_by_side".split()
 _RUN = "output_dir overwrite report_to monitor record_rollouts".split()
