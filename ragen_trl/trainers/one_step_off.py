@@ -167,6 +167,9 @@ class OneStepOffTrainer(RolloutTrainer):
         self._ahead: RolloutAhead | None = None
         self._copy = FrozenCopy()
         self._indices: list[list[int]] = []  # of the rows of each rollout of an epoch
+
+    def _check_launch(self) -> None:
+        super()._check_launch()
         if self.args.one_step_off_policy and not self.use_vllm and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
             raise LaunchError(
                 "one_step_off_policy copies the policy's weights for the rollout, but "
@@ -186,7 +189,8 @@ class OneStepOffTrainer(RolloutTrainer):
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             if self._ahead is not None:
-                self._ahead.stopped.set()
+                if not self.use_vllm or self.accelerator.num_processes == 1:
+                    self._ahead.stopped.set()  # processes that share a server end it together, after its last turn
                 self._ahead.wait(_PATIENCE)
 
     def policy(self, *args: Any, **kwargs: Any) -> Policy:

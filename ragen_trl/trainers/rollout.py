@@ -154,7 +154,8 @@ class RolloutTrainer(TRLAdapter):
         self._switch_off_dropout()
         self._autocast = self._make_autocast()
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
-        self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
+        ahead = args.one_step_off_policy
+        self._engine = connect(self.vllm_generation, self.accelerator, ahead) if self.use_vllm else None
 
     def _make_autocast(self) -> Callable[[], torch.autocast]:
         """Not accelerator.autocast, which reads a global state that the next configuration resets."""
