@@ -48,6 +48,4 @@ def _detached(policy: PreTrainedModel) -> PreTrainedModel:
     for module in copied.modules():
         # TRL's fused head and Accelerate's autocast replace `forward` by functions that call the policy's own.
         vars(module).pop("forward", None)
-    for parameter in copied.parameters():
-        parameter.requires_grad_(False)
-    return copied.eval()
+    return copied.eval()  # its parameters keep their flags: autocast casts trainable ones once for a reply
