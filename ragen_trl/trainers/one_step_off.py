@@ -270,7 +270,7 @@ class OneStepOffTrainer(RolloutTrainer):
         ahead.wait()
         own = [(start, portable(played)) for start, played in zip(ahead.starts, ahead.played or [], strict=False)]
         everyone = gather_object([own])
-        if self.is_world_process_zero() and all(everyone):
+        if self.args.should_save and all(everyone):  # one process, or one on each node
             rows = [row for of_process in everyone for row in of_process]
             write_atomically(folder / _FILE, pickle.dumps({"step": ahead.step, "rows": rows}))
 

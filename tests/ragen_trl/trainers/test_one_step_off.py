@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ def test_weights_may_change_at_any_time_while_a_rollout_is_played(tmp_path: Path
 
     def wait() -> None:
         if threading.current_thread() is not threading.main_thread():
-            assert stepped.wait(20)
+            assert stepped.wait(120)
             stepped.clear()
 
     late.before_play = wait  # type: ignore[method-assign]
@@ -291,8 +292,10 @@ def test_a_rollout_that_hangs_does_not_hold_back_an_interrupt(tmp_path: Path, mo
 
     def hang() -> None:
         if threading.current_thread() is not threading.main_thread():
-            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-            release.wait(20)
+            while trainer.state.global_step < 1:  # until the trainer waits for this rollout, or is about to
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            release.wait(120)
 
     trainer.before_play = hang  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
