@@ -51,8 +51,8 @@ def ahead_table(content: dict[str, Any]) -> str:
         lines.append(row([found["sampler"], found["turns"], *after, *ahead]))
     foot = (
         f"Seconds, medians of {content['cases'][0]['steps']} steps each. Waits: {content['wait']:g} s a step of an "
-        f"environment, {content['reply_wait']:g} s a turn of the other process, {content['update_wait']:g} s an update. "
-        f"Commit {commit(content['commit'])}, {content['machine']['cpus']} CPU cores that other runs shared."
+        f"environment, {content['reply_wait']:g} s a turn of the other process, {content['update_wait']:g} s an "
+        f"update. Commit {commit(content['commit'])}, {content['machine']['cpus']} CPU cores that other runs shared."
     )
     return text([*lines, "", foot])
 
