@@ -56,6 +56,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trajectory import Trajectory
 
+RESULT = Path(__file__).parent / "results" / "rollout_throughput.json"
 BANDWIDTH = 4.3e12  # bytes a second that an H200 reads from its memory, of 4.8e12 on paper
 LAKE = ("ragen/FrozenLake-v0", {"is_slippery": False, "frozen_prob": 0.9}, ("Up", "Down"))
 SHOP = ("ragen/WebShop-v0", {"catalog": "synthetic:200"}, ("search[shirt]", "click[next >]", "click[back to search]"))
@@ -71,7 +72,7 @@ def main() -> int:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--model", type=Path, help="folder of a pretrained model, to read and to decode with on a CPU")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "rollout_throughput.json")
+    parser.add_argument("--output", type=Path, help="default: the committed result, or a file in runs/ with --smoke")
     options = parser.parse_args()
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
@@ -81,7 +82,8 @@ def main() -> int:
     measured = measure(options)
     given = " --gpu" * options.gpu or f" --model {options.model}" * bool(options.model)
     command = f"python benchmarks/rollout_throughput.py{given}"
-    output = Path("runs/benchmark-rollout-throughput-smoke.json") if options.smoke else options.output
+    smoke, whole = Path("runs/benchmark-rollout-throughput-smoke.json"), RESULT
+    output = options.output or (smoke if options.smoke else whole)
     kept = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {"cpu": None, "gpu": None}
     kept[kind] = {**provenance(), "command": command, "model_seed": 0, "tokens": options.tokens, **measured}
     write_atomically(output, json.dumps(kept, indent=1))

@@ -1,4 +1,6 @@
-"""How well an action follows from the thought before it: a small bonus that a trainer may add. Success ignores it.
+"""What a thought is worth, by its words: whether the action follows from it, and whether it only repeats the request.
+
+The first is a small bonus that a trainer may add; success ignores it.
 
 A model that is rewarded only for actions may write anything as its thought. This function compares words: does the end
 of the thought mention what is then done? Only the last `LAST_WORDS` words count, because a decision comes at the end,
@@ -17,6 +19,10 @@ _CLAUSE_END = re.compile(r"[.!?;,\n]\s|\bbut\b|\bso\b|\binstead\b")
 _NEGATION = re.compile(r"\b(?:not|never|avoid|don't|doesn't|isn't|won't|shouldn't|cannot|can't)\b")
 _FILLERS = frozenset(
     "a an and are as at by for from i in is it me my of on or some that the this to under with".split()
+)
+_ASKING = frozenset(
+    "asked asks buyer costing costs customer find getting has have less looking must need needs needed no please price "
+    "request requested should shopper task than they user want wanted wants".split()
 )
 # Words that announce each kind of action. The buttons of the shop have their own lists.
 _INTENTS: dict[str, frozenset[str]] = {
@@ -63,6 +69,25 @@ def consistency(thought: str, action: str) -> float:
     if not wanted or not said & wanted:
         return 0.0
     return MAX_BONUS * (TARGET_SHARE * len(said & wanted) / len(wanted) + (1 - TARGET_SHARE) * announced)
+
+
+def restates(thought: str, request: str) -> bool:
+    """Whether a thought says nothing but the request: each of its words is there, or speaks of asking.
+
+    Args:
+        thought: What the model wrote before the action.
+        request: What was asked of it.
+
+    Returns:
+        False also for a thought without a word of its own or of the request.
+
+    >>> restates("The user wants a red shirt in size large.", "Find me a red shirt, size large, under $40")
+    True
+    >>> restates("The second one is a red shirt for $30.", "Find me a red shirt, size large, under $40")
+    False
+    """
+    said = set(_WORD.findall(thought.lower())) - _FILLERS - _ASKING
+    return bool(said) and said <= set(_WORD.findall(request.lower()))
 
 
 def _said(thought: str) -> set[str]:

@@ -49,6 +49,19 @@ class Turn:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):
             raise ValueError(f"{len(self.logprobs)} log-probabilities for {len(self.reply_ids)} reply tokens")
 
+    @property
+    def thought(self) -> str:
+        """The text between the tags of the reply's thought, "" if there is none; what comes before a lone ``</think>``.
+
+        Example:
+            >>> reply = "<think>The goal is below, so Down.</think><answer>Down</answer>"
+            >>> Turn((), (), (), observation="?", reply=reply, reward=0.0).thought
+            'The goal is below, so Down.'
+        """
+        before, opened, inside = self.reply.partition("<think>")
+        found, closed, _ = (inside if opened else before).partition("</think>")
+        return found if opened or closed else ""
+
 
 @dataclass(frozen=True)
 class Trajectory:

@@ -141,11 +141,13 @@ _BANDIT_TRAINING = {
 # A thought puts all bandits before one question: is what sounds daring the better choice?
 _BANDIT_THOUGHTS = {"scale_rewards": "none", "learning_rate": 1e-4, "max_steps": 40}
 _TEN = {"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10}
-_ALL = {"starpo_s": {}, "astar_po": {}}
+# Half of the time of a step on a CPU with instructions for bfloat16, and what a GPU takes by itself.
+_HALF = {"bf16": True}
+_ALL = {"starpo_s": _HALF, "astar_po": _HALF}
 # Of 64 trajectories a rollout, play settles early: most groups then agree, one or two of eight are learnt from, and far
 # goals are rarely among them. At a constant rate the gradients grow from update 90 on and success falls; with a falling
 # rate and half of the groups it stays, 0.17 above the warm start. So: 128 trajectories, as RAGEN has, a quarter kept.
-_MORE_STARTS = {"gradient_accumulation_steps": 16, "max_steps": 60, "lr_scheduler_type": "linear"}
+_MORE_STARTS = {**_HALF, "gradient_accumulation_steps": 16, "max_steps": 60, "lr_scheduler_type": "linear"}
 _SETTLING = {"lr_scheduler_type": "linear", "filter_ratio": 0.5, "entropy_coef": 0.003}
 
 GAMES: dict[str, Game] = {
@@ -162,8 +164,8 @@ GAMES: dict[str, Game] = {
             "starpo_s_constant_rate": {},
             "starpo_s_60_updates": {"max_steps": 60},
             "starpo_s_lower_rate": {"max_steps": 60},
-            "starpo_s_all_weights": {},
-            "astar_po": {},
+            "starpo_s_all_weights": _HALF,
+            "astar_po": _HALF,
         },
         seeds=(0, 1, 2),
         seeds_of={
@@ -181,9 +183,9 @@ GAMES: dict[str, Game] = {
         warm_start=_ANY_ARM,
         training=_BANDIT_TRAINING,
         algorithms={
-            "starpo_s": {"filter_ratio": 1.0},
+            "starpo_s": {**_HALF, "filter_ratio": 1.0},
             "starpo_s_more_entropy": {"filter_ratio": 1.0},
-            "astar_po": {},
+            "astar_po": _HALF,
         },
         seeds=(0, 1, 2),
         seeds_of={"starpo_s_more_entropy": (0,)},
@@ -210,7 +212,7 @@ GAMES: dict[str, Game] = {
         play={**_THOUGHTS, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start=WARM_START,
-        algorithms={"starpo_s": {}},
+        algorithms={"starpo_s": _HALF},
         seeds=(0, 1, 2),
         minutes=(10, 25, 2.2),
     ),
@@ -229,7 +231,7 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {"coordinates": True})},
         warm_start=WARM_START,
-        algorithms={"starpo_s": {}},
+        algorithms={"starpo_s": _HALF},
         minutes=(10, 40, 2.0),
     ),
     "frozenlake_slippery": Game(

@@ -97,7 +97,7 @@ class WebShop(TextEnv):
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
     and the identifiers in buyable.
     `goal_id`: number of the goal. `url`: address of the page. `faults`: what is wrong with the episode so far, see
-    `webshop.faults`; () after the right purchase.
+    `webshop.faults`; () after the right purchase. `request`: what is wanted, as every page says it.
 
     ## Arguments
     See `__init__`.
@@ -115,6 +115,7 @@ class WebShop(TextEnv):
         "goal_id": 0,
         "url": "",
         "faults": UNBOUGHT,
+        "request": "",
     }
 
     def __init__(
@@ -281,6 +282,7 @@ class WebShop(TextEnv):
             "goal_id": self.session.goal,
             "url": answer.url,
             "faults": faults(answer, self.session.played),
+            "request": self.session.instruction,
         }
 
 

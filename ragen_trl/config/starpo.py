@@ -136,6 +136,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         self._set_updates()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
+        if self.bf16 and not torch.accelerator.is_available():
+            self.use_cpu: bool = True  # Transformers refuses bf16 without a GPU unless the CPU is asked for
         if self.dataloader_pin_memory is None:
             self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
         if self.num_generations is not None and self.num_generations < self.min_group_size:

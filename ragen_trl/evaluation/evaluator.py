@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 
 from ragen_envs import episode_seeds
+from ragen_envs.consistency import restates
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
@@ -30,6 +31,7 @@ from ragen_trl.system.progress import progress_bar
 from ragen_trl.trajectory import Trajectory
 
 BATCH_SIZE = 128  # episodes that a process plays at a time, unless ``rollout_batch_size`` is smaller
+RESTATED = "thoughts restate the request"
 Env = str | Callable[[], gymnasium.Env[str, str]] | EnvSpec
 
 
@@ -102,7 +104,8 @@ class EpisodeRecord:
         limit: As `Trajectory.limit`.
         measures: As `measure` gives them.
         error: The reason if its environment or an API failed.
-        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn).
+        faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn), and `RESTATED`
+            if it failed and each of its thoughts said nothing but the request (``info["request"]``).
     """
 
     seed: int
@@ -116,6 +119,8 @@ class EpisodeRecord:
         """The record of a trajectory."""
         error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
         faults = tuple(map(str, trajectory.turns[-1].info.get("faults", ())))
+        if faults and all(restates(turn.thought, turn.info.get("request", "")) for turn in trajectory.turns):
+            faults += (RESTATED,)
         return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults)
 
 

@@ -15,6 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
+from ragen_envs.consistency import restates
 from ragen_trl.trajectory import Trajectory, Turn
 
 THINK, END_THINK = "<think>", "</think>"
@@ -38,6 +39,8 @@ class Sketch:
         named: Number of turns whose thought names an action.
         followed: Number of these whose answer begins with the last action that the thought names.
         chosen: Number of turns with a thought that could name an action: the environment has names.
+        asked: Number of turns with a thought about a request (``info["request"]``).
+        restated: Number of these whose thought says nothing but the request (`ragen_envs.consistency.restates`).
     """
 
     first_reply: str
@@ -52,6 +55,8 @@ class Sketch:
     named: int = 0
     followed: int = 0
     chosen: int = 0
+    asked: int = 0
+    restated: int = 0
 
 
 def digest(text: str) -> str:
@@ -95,17 +100,6 @@ def thought_span(pieces: Sequence[str], opened: bool) -> tuple[int, int] | None:
             inside.append(index)
         place += len(piece)
     return (inside[0], inside[-1] + 1) if inside else (0, 0)
-
-
-def thought_text(reply: str) -> str:
-    """The text between the tags of a reply's thought; what comes before ``</think>`` where nothing opens it.
-
-    Example:
-        >>> thought_text("<think>The goal is below, so Down.</think><answer>Down</answer>")
-        'The goal is below, so Down.'
-    """
-    before, _, inside = reply.partition(THINK)
-    return (inside if THINK in reply else before).partition(END_THINK)[0]
 
 
 def named_action(thought: str, names: Sequence[str]) -> str | None:
@@ -156,6 +150,11 @@ def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sket
         for turn, count in zip(trajectory.turns, thought_tokens, strict=True)
         if count is not None and turn.info["action_names"]
     ]
+    asked = [
+        restates(turn.thought, turn.info["request"])
+        for turn, count in zip(trajectory.turns, thought_tokens, strict=True)
+        if count is not None and turn.info.get("request")
+    ]
     return Sketch(
         first_reply=digest(trajectory.turns[0].reply),
         plan=digest(repr(actions)),
@@ -169,12 +168,14 @@ def sketch(trajectory: Trajectory, thought_tokens: Sequence[int | None]) -> Sket
         named=sum(one is not None for one in followed),
         followed=sum(one is True for one in followed),
         chosen=len(followed),
+        asked=len(asked),
+        restated=sum(asked),
     )
 
 
 def _is_followed(turn: Turn) -> bool | None:
     """Whether the first action of a turn is the one that its thought names last; ``None`` if it names none."""
-    named = named_action(thought_text(turn.reply), turn.info["action_names"])
+    named = named_action(turn.thought, turn.info["action_names"])
     return None if named is None else tuple(turn.info["actions"][:1]) == (named,)
 
 
@@ -187,7 +188,8 @@ def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
     Returns:
         ``reply_tokens``, ``actions`` and ``effective`` (share of turns that changed the state) per turn,
         ``thought_tokens`` per thought. Where actions have names: ``thought_names``, the share of thoughts that name
-        one, and ``thought_followed``, of these the share whose answer begins with the one that is named last.
+        one, and ``thought_followed``, of these the share whose answer begins with the one that is named last. Where
+        there is a request: ``thought_restates``, the share of thoughts that say nothing else.
     """
     turns = sum(one.turns for one in sketches)
     thoughts = sum(one.thoughts for one in sketches)
@@ -203,6 +205,9 @@ def episode_measures(sketches: Sequence[Sketch]) -> dict[str, float]:
         found["thought_names"] = named / chosen
     if named:
         found["thought_followed"] = sum(one.followed for one in sketches) / named
+    asked = sum(one.asked for one in sketches)
+    if asked:
+        found["thought_restates"] = sum(one.restated for one in sketches) / asked
     return found
 
 

@@ -112,6 +112,12 @@ PANELS = (
         limits=_SHARE,
     ),
     Panel(
+        "Thoughts and the request",
+        "share of thoughts that say nothing else",
+        {"collapse/thought_restates": "only repeat it"},
+        limits=_SHARE,
+    ),
+    Panel(
         "Variety of thoughts",
         "share of tokens, and of pairs of tokens, in the thoughts of a rollout that are distinct",
         {"collapse/thought_distinct_1": "tokens", "collapse/thought_distinct_2": "pairs"},

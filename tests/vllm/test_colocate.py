@@ -155,6 +155,15 @@ def test_a_lora_run_on_the_lake(train: Make) -> None:
         assert torch.equal(value, base[name]) if name in base else True
 
 
+def test_a_summary_of_the_past_instead_of_all_turns_on_the_lake(train: Make) -> None:
+    """Every turn after the first is a context of its own, which the engine reads and the trainer scores."""
+    made = train(LAKE, max_steps=2, learning_rate=1e-2, max_turns=3, context="actions_so_far")
+    made.train()
+    rows = [row for row in made.state.log_history if "loss" in row]
+    assert len(rows) == 2 and all(row["turns"] > 1 for row in rows)
+    assert max(row["sampling/ratio_deviation_max"] for row in rows) < 1e-3
+
+
 def test_a_star_po_estimates_v_star_and_trains(train: Make) -> None:
     made = train(
         lottery(draws=3),

@@ -10,7 +10,14 @@ import pytest
 import ragen_envs
 from ragen_envs import baselines
 from ragen_trl import StarPOConfig
-from ragen_trl.evaluation.evaluator import EvaluationError, evaluate, held_out_starts, summarise
+from ragen_trl.evaluation.evaluator import (
+    RESTATED,
+    EpisodeRecord,
+    EvaluationError,
+    evaluate,
+    held_out_starts,
+    summarise,
+)
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -220,6 +227,26 @@ def test_rows_are_those_of_the_baselines_command(env: str, policy: str) -> None:
     assert (found.n, found.success, found.success_low, found.success_high) == (row.n, row.success, row.low, row.high)
     assert (found.mean_return, found.return_stderr) == pytest.approx((row.mean_return, row.return_stderr))
     assert found.actions == row.mean_length
+
+
+def test_failed_episodes_whose_thoughts_only_restate_the_request_are_counted() -> None:
+    def record(success: bool, *thoughts: str) -> EpisodeRecord:
+        info = {
+            **dict.fromkeys(("format_is_valid", "action_is_valid"), True),
+            **{
+                "num_actions": 1,
+                "success": success,
+                "request": "a red shirt",
+                "faults": () if success else ("too dear",),
+            },
+        }
+        turns = tuple(Turn((0,), (1,), (), "?", f"<think>{thought}</think>", 0.0, info) for thought in thoughts)
+        return EpisodeRecord.of(Trajectory(turns, seed=0, terminated=True))
+
+    assert record(False, "They want a shirt.", "A red shirt!").faults == ("too dear", RESTATED)
+    assert record(False, "They want a shirt.", "The blue one is cheaper.").faults == ("too dear",)
+    assert record(False, "").faults == ("too dear",)
+    assert record(True, "They want a shirt.").faults == ()
 
 
 def test_faults_are_counted_where_an_environment_names_them() -> None:

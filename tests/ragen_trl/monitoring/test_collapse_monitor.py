@@ -315,6 +315,18 @@ def test_thoughts_are_measured_by_their_own_tokens() -> None:
     assert (found["thought_tokens"], found["thought_names"], found["thought_followed"]) == (2.0, 1.0, 0.75)
 
 
+def test_thoughts_that_only_repeat_the_request_are_counted() -> None:
+    texts = dict(enumerate(["</think>", "The user wants a red shirt.", "The second one costs $9.", "A shirt?"]))
+    info = {"actions": (), "action_is_effective": True, "action_names": (), "request": "red shirt, size large"}
+    turns = [Turn((9,), (said, 0), (), "?", f"<think>{texts[said]}</think>", 0.0, info) for said in (1, 2, 3, 1)]
+    unasked = Turn((9,), (1, 0), (), "?", "<think>A shirt.</think>", 0.0, {**info, "request": ""})
+    found = rollout_measures(
+        rollout_of([Trajectory((*turns, unasked), seed=0)], 1), {9: "<think>", **texts}.__getitem__
+    )
+    assert found["thought_restates"] == 3 / 4
+    assert "thought_names" not in found
+
+
 def test_two_processes_measure_what_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three groups of four, the second one half here and half there."""
     generator = torch.Generator().manual_seed(0)
