@@ -28,6 +28,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "warning_signs": signs_table,
     "gpu": gpu.campaign_tables,
     "step_time": updates.step_time_table,
+    "rollout_ahead": updates.ahead_table,
     "train_step": updates.update_tables,
     "shared_prefixes": updates.sharing_table,
     "rollout_stepping": rollouts.stepping_table,

@@ -40,6 +40,23 @@ def step_time_table(content: dict[str, Any]) -> str:
     return text(lines)
 
 
+def ahead_table(content: dict[str, Any]) -> str:
+    """One row a case: seconds of a step after its rollout, and beside the next one."""
+    lines = head(
+        ["sampler", "turns", "rollout", "update", "step: one after the other", "one step off", "ratio", "the larger"]
+    )
+    for found in content["cases"]:
+        after = [f"{found['after'][name]:.2f}" for name in ("rollout", "update", "step")]
+        ahead = [f"{found['ahead']['step']:.2f}", f"{found['ratio']:.2f}", f"{found['larger']:.2f}"]
+        lines.append(row([found["sampler"], found["turns"], *after, *ahead]))
+    foot = (
+        f"Seconds, medians of {content['cases'][0]['steps']} steps each. Waits: {content['wait']:g} s a step of an "
+        f"environment, {content['reply_wait']:g} s a turn of the other process, {content['update_wait']:g} s an "
+        f"update. Commit {commit(content['commit'])}, {content['machine']['cpus']} CPU cores that other runs shared."
+    )
+    return text([*lines, "", foot])
+
+
 def update_tables(content: dict[str, Any]) -> str:
     """One table for what was measured on the CPU and one for the GPU; "not run" where there is no result yet."""
     return "\n".join(_machine(title, content[name]) for name, title in _MACHINES.items())

@@ -278,6 +278,7 @@ def memory_use(
         checkpointing=bool(args.gradient_checkpointing),
         reference=bool(args.beta) or isinstance(args, AStarPOConfig),
         critic=args.advantage in CRITIC_ADVANTAGES,
+        ahead=args.one_step_off_policy and not args.use_vllm,
         triton=torch.cuda.is_available() and not args.use_cpu,
         prompt=prompt,
         launch=launch,

@@ -2,10 +2,11 @@
 
 Counted are the tensors that stay in memory: weights, gradients, AdamW's two moments, what autograd keeps for the
 backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
-happen at the same time, so the larger of the two counts. An update is one of rows that share nothing and are as long as
-can be: what they share (`batching/shared_prefixes.py`) is not known beforehand, and takes less. With several processes
-it is the memory of one of them (`launch.py` says what an engine divides). Left out: the libraries themselves (a CUDA
-context is about half a GiB), fragmentation, temporaries inside a kernel, quantised weights.
+happen at the same time, so the larger of the two counts; both do if the next rollout is played beside the update. An
+update is one of rows that share nothing and are as long as can be: what they share (`batching/shared_prefixes.py`) is
+not known beforehand, and takes less. With several processes it is the memory of one of them (`launch.py` says what an
+engine divides). Left out: the libraries themselves (a CUDA context is about half a GiB), fragmentation, temporaries
+inside a kernel, quantised weights.
 
 Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
 float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
@@ -85,6 +86,7 @@ class MemoryUse:
         checkpointing: Whether activations are computed again in the backward pass.
         reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
+        ahead: Whether a copy of the policy plays the next rollout beside an update (``one_step_off_policy``).
         triton: Whether a GPU computes: the head's tiles go through TRL's kernel, and attention over a cache has copies
             of keys for every head.
         prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
@@ -100,6 +102,7 @@ class MemoryUse:
     checkpointing: bool = True
     reference: bool = False
     critic: bool = False
+    ahead: bool = False
     triton: bool = False
     prompt: int | None = None
     launch: Launch = Launch()
@@ -180,7 +183,10 @@ def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         >>> lines[-1].formula
         'tile 10 tokens · 32 words · 4 bytes · 9 + gradients (32 + 10) · 8 · 4'
     """
-    return [*_held(shape, use), *_of_rollout(shape, use), *_of_update(shape, use)]
+    rollout = _of_rollout(shape, use)
+    if use.ahead:  # beside every update
+        rollout = [replace(line, phase="always") for line in rollout]
+    return [*_held(shape, use), *rollout, *_of_update(shape, use)]
 
 
 def peak_bytes(lines: list[MemoryLine]) -> int:
@@ -209,6 +215,9 @@ def _held(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     lines += [_line("AdamW", "always", (trained, size), (2, "moments"), moment, parts=moments)]
     if use.reference and not adapter:  # with LoRA it is the base model
         lines += [_line("reference", "always", (weights, "parameters"), held, parts=parts)]
+    if use.ahead:
+        copied = (_FLOAT if adapter else use.weight_bytes, "bytes")
+        lines += [_line("copy for the next rollout", "always", (trained, "parameters"), copied)]
     if use.critic:
         many = ((trained, "parameters"), (3, "weights and moments"), (_critic_bytes(use), "bytes"))
         lines += [_line("critic", "always", *many, parts=_critic_parts(use))]

@@ -12,15 +12,17 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
-  before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
-  tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
+  before it reads ``old_per_token_logps``, multiplies by ``importance_sampling_ratio`` if ``use_vllm``, and divides by
+  ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one mean over
+  the micro-batch's tokens in ``_metrics``;
 - ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
   gradients, or without one;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
-- ``_get_eval_sampler`` gives the order of the evaluation's rows;
+- ``_get_eval_sampler`` gives the order of the evaluation's rows, and each sampler of ``_get_train_sampler`` that of
+  training: a rollout's rows, repeated for all its micro-batches;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
@@ -82,6 +84,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    use_vllm: bool
     vllm_importance_sampling_correction: bool
     importance_sampling_level: str
 
@@ -132,6 +135,13 @@ class TRLAdapter(TRLEvaluation, ABC):
     def load_algorithm_state(self, folder: Path) -> None:
         """Hook: read what `save_algorithm_state` wrote."""
 
+    def save_rollout(self, folder: Path) -> None:
+        """Hook: write a rollout that was played and not yet trained on. There is none by default.
+
+        Args:
+            folder: As for `save_algorithm_state`.
+        """
+
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
 
@@ -154,6 +164,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.save_rollout(folder)
         self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
 
@@ -174,6 +185,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Rollouts before the present one, those of an unfinished update included."""
         micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
         return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
+
+    def rows_of_rollouts(self) -> list[list[int]]:
+        """Indices of the data set's rows that each rollout of an epoch plays, on all processes together."""
+        order, size = list(self._get_train_sampler()), self.args.generation_batch_size
+        every = size * self.args.steps_per_generation * self.args.num_iterations  # TRL repeats a rollout's rows
+        return [order[first : first + size] for first in range(0, len(order), every)]
 
     def score_trajectories(
         self, rows: Sequence[dict[str, Any]], played: Sequence[Trajectory]
@@ -222,10 +239,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         of_sequences = by_token and level == "sequence" and self.loss_type != "vespo"
         self._loss_inputs = LossInputs(inputs, of_sequences)
         self.importance_sampling_level = "token" if by_token else level
+        samples = self.use_vllm
+        self.use_vllm = samples or "importance_sampling_ratio" in inputs  # TRL reads the ratio only with vLLM
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs.columns)
         finally:
-            self._loss_inputs, self.importance_sampling_level = None, level
+            self._loss_inputs, self.importance_sampling_level, self.use_vllm = None, level, samples
         return loss
 
     def token_ratios(self, inputs: Mapping[str, Any]) -> bool:

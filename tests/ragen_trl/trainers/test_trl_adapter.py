@@ -117,6 +117,22 @@ def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
     assert trainer.state.global_step == 2
 
 
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_the_rows_of_rollouts_are_those_that_the_loader_hands_over(tmp_path: Path, shuffled: bool) -> None:
+    """A rollout is played ahead of them. TRL's loader has a batch for each micro-batch, equal within a rollout."""
+    schedule: dict[str, Any] = {"steps_per_generation": 2, "gradient_accumulation_steps": 1, "num_iterations": 2}
+    seeds = None if shuffled else 5
+    trainer = small_trainer(tmp_path, lottery(), max_steps=16, num_train_seeds=seeds, **schedule)
+    found = trainer.rows_of_rollouts()
+    assert [len(rows) for rows in found] == [16] * 4
+    handed = [[row["seed"] for row in batch] for batch in trainer.get_train_dataloader()]
+    expected = [[trainer.train_dataset[index]["seed"] for index in rows] for rows in found]
+    assert handed == [rows for rows in expected for _ in range(4)]
+    order = [row for rows in expected for row in rows]
+    assert (order == sorted(order)) is False
+    assert trainer.shuffle_dataset is shuffled
+
+
 def test_vllm_is_sent_the_weights_of_a_step_once_and_again_when_they_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
