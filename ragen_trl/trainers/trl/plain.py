@@ -17,15 +17,31 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, Trai
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
+from ragen_trl.system.shards import whole_weights
 
-def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
-    """The policy of any ``GRPOTrainer``, unwrapped and with gathered weights, as TRL samples from it."""
-    return unwrap_model_for_generation(
+
+@contextmanager
+def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
+    """The policy of any ``GRPOTrainer``, unwrapped and with whole weights; all processes enter together.
+
+    TRL gathers weights for ZeRO-3 only. Under FSDP2 every forward pass would, and processes whose episodes take more
+    turns make more passes.
+    """
+    unwrapped = unwrap_model_for_generation(
         trainer.model_wrapped,
         trainer.accelerator,
         gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )
+    plugin = trainer.accelerator.state.fsdp_plugin if trainer.is_fsdp_enabled else None
+    reshards = plugin is not None and bool(plugin.reshard_after_forward)
+    with unwrapped as model, whole_weights(model, reshards):
+        yield model
+
+
+def keeps_weights_whole(trainer: GRPOTrainer) -> bool:
+    """Whether `unwrapped_for_generation` can: not with FSDP1, whose parameters are views of a flat tensor."""
+    return not trainer.is_fsdp_enabled or trainer.accelerator.state.fsdp_plugin.fsdp_version == 2
 
 
 class PlainRollout(NamedTuple):
