@@ -12,13 +12,7 @@ import torch
 from tests.support.ragen_trl.launches import on_two_processes
 from tests.support.ragen_trl.sharded import CASES, ENGINES, WEIGHTS, deviation, trained
 
-CELLS = [
-    (name, weights, engine)
-    for engine in ENGINES
-    for name in CASES
-    for weights in WEIGHTS
-    if "gae" not in name and name != "A*-PO"
-]
+CELLS = [(name, weights, engine) for engine in ENGINES for name in CASES for weights in WEIGHTS if name != "A*-PO"]
 METRICS = ("reward", "turns", "grad_norm", "entropy", "filter/kept_groups", "critic/explained_variance", "astar/value")
 
 
@@ -51,7 +45,7 @@ def test_three_updates_are_those_of_one_process(
         same = {key: expected[key] for key in names}
         assert {key: found[key] for key in names} == pytest.approx(same, rel=1e-4, abs=1e-6)
     if alone["critic"]:
-        assert any(0 < abs(row["critic/explained_variance"]) < 1 for row in alone["metrics"])
+        assert all(row["critic/explained_variance"] for row in alone["metrics"])
     if alone["values"]:
         assert first["values"] == alone["values"]
 

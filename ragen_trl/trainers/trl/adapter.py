@@ -289,6 +289,11 @@ class TRLAdapter(TRLEvaluation, ABC):
             return nullcontext(self.accelerator.unwrap_model(self.model))
         return unwrapped_for_generation(self)
 
+    def whole_under_zero3(self) -> AbstractContextManager[object]:
+        """Whole weights where ZeRO-3 divides them, for passes that do not begin at the engine's root."""
+        plugin = self.accelerator.state.deepspeed_plugin if self.is_deepspeed_enabled else None
+        return nullcontext() if plugin is None or plugin.zero_stage < 3 else unwrapped_for_generation(self)
+
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""
         if self._last_loaded_step != self.state.global_step:

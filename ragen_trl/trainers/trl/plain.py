@@ -33,9 +33,7 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
         gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )
-    plugin = trainer.accelerator.state.fsdp_plugin if trainer.is_fsdp_enabled else None
-    reshards = plugin is not None and bool(plugin.reshard_after_forward)
-    with unwrapped as model, whole_weights(model, reshards):
+    with unwrapped as model, whole_weights(model):
         yield model
 
 
