@@ -83,10 +83,7 @@ class TrajectoryTrainer(RolloutTrainer):
             ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
-        if checkpoint is not None:
-            self.load_algorithm_state(checkpoint)
         self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
-        self.before_training()
         with without_tied_head(self.accelerator.unwrap_model(self.model)):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -352,6 +349,3 @@ class TrajectoryTrainer(RolloutTrainer):
             event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
             for observer in self.observers:
                 observer.on_rollout(event)
-
-    def before_training(self) -> None:
-        """Hook: called before the first update, after a checkpoint is loaded. Does nothing by default."""

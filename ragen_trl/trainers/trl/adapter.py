@@ -21,6 +21,7 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
 - ``_get_eval_sampler`` gives the order of the evaluation's rows;
+- ``_prepare_for_training`` wraps or divides the model and loads a checkpoint's weights and optimizer, before any step;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
@@ -122,6 +123,9 @@ class TRLAdapter(TRLEvaluation, ABC):
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch of `prepare_micro_batches`."""
 
+    def before_training(self) -> None:
+        """Hook: called before the first update, when the launch has divided the model and a checkpoint is loaded."""
+
     def save_algorithm_state(self, folder: Path) -> None:
         """Hook: write what an algorithm, besides the policy, needs to resume. Nothing by default.
 
@@ -148,6 +152,13 @@ class TRLAdapter(TRLEvaluation, ABC):
             return self.training_loss(model, inputs)
         return self._record_loss(self.trl_loss(model, inputs), inputs)
 
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if resume_from_checkpoint is not None:
+            self.load_algorithm_state(Path(resume_from_checkpoint))
+        self.before_training()
+        return prepared
+
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
@@ -156,6 +167,16 @@ class TRLAdapter(TRLEvaluation, ABC):
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in Transformers, which writes no model from FSDP2 with ``state_dict_type: SHARDED_STATE_DICT``.
+
+        Checkpoints of such a launch have no whole weights either; what a user asks for does.
+        """
+        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
+            self._save(output_dir or self.args.output_dir, self.accelerator.get_state_dict(self.model))
+        super().save_model(output_dir, _internal_call)
 
     # TRL's services
 

@@ -26,11 +26,25 @@ _ZERO: dict[str, Any] = {
 ENGINES: dict[str, dict[str, Any]] = {
     "FSDP2": {"fsdp": True, "fsdp_config": {"version": 2, "transformer_layer_cls_to_wrap": "Qwen2DecoderLayer"}},
     "ZeRO-2": {"deepspeed": {**_ZERO, "zero_optimization": {"stage": 2}}, "use_cpu": False},
-    "ZeRO-3": {  # below the threshold, which all of the small model's parameters would be, they stay whole
-        "deepspeed": {**_ZERO, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 64}},
+    "ZeRO-3": {
+        "deepspeed": {
+            **_ZERO,
+            "zero_optimization": {
+                "stage": 3,
+                "stage3_param_persistence_threshold": 64,  # smaller ones stay whole, as all of the model's would be
+                "stage3_gather_16bit_weights_on_model_save": True,  # which `zero3_save_16bit_model` sets
+            },
+        },
         "use_cpu": False,
     },
 }
+SHARDED_STATE: dict[str, dict[str, Any]] = {
+    "FSDP2, sharded state": {
+        "fsdp": True,
+        "fsdp_config": {**ENGINES["FSDP2"]["fsdp_config"], "state_dict_type": "SHARDED_STATE_DICT"},
+    }
+}
+"""Checkpoints in parts, which is what ``accelerate config`` sets for FSDP2."""
 _LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 # AdamW with a large ε: steps in proportion to the gradient, which do not blow rounding up.
 _STEP: dict[str, Any] = {"learning_rate": 0.5, "adam_epsilon": 1.0, "max_grad_norm": 0.3, "max_steps": 3}
@@ -96,23 +110,25 @@ def trained(folder: Path, name: str, weights: str, engine: str | None, **changes
     """
     trainer = make_trainer(folder, name, weights, engine, **changes)
     trainer.train()
-    return {
-        "parameters": whole(trainer.accelerator.unwrap_model(trainer.model)),
-        "critic": [] if trainer.critic is None else [_whole(value) for value in trainer.critic.network.parameters],
-        "metrics": [row for row in trainer.state.log_history if "loss" in row],
-        "values": trainer.values if name == "A*-PO" else None,
-    }
+    metrics = [row for row in trainer.state.log_history if "loss" in row]
+    return {**learnt(trainer), "metrics": metrics, "values": trainer.values if name == "A*-PO" else None}
+
+
+def learnt(trainer: Any) -> dict[str, Any]:
+    """Whole weights of the policy and the critic; all processes call it."""
+    critic = [] if trainer.critic is None else [_whole(value) for value in trainer.critic.network.parameters]
+    return {"parameters": whole(trainer.accelerator.unwrap_model(trainer.model)), "critic": critic}
 
 
 def make_trainer(folder: Path, name: str, weights: str, engine: str | None, **changes: Any) -> Any:
     """The trainer of a cell; see `trained`."""
     case, options = CASES[name], {}
     config, trainer = ALGORITHMS[case["algorithm"]]
-    rows, processes = case["rows"], 1 if engine is None else 2
+    rows, processes = case["rows"], 1 if engine is None else int(os.environ["WORLD_SIZE"])
     size = rows if engine is None else 2
     if engine is not None:
         allow_on_the_cpu(engine)
-        options = dict(ENGINES[engine])
+        options = dict({**ENGINES, **SHARDED_STATE}[engine])
     envs = [ENVIRONMENTS[env] for env in case["envs"]]
     torch.manual_seed(0)  # LoRA's first factors
     made = small_trainer(
@@ -159,7 +175,7 @@ def allow_on_the_cpu(engine: str) -> None:
         os.environ.pop(name, None)
     AcceleratorState.__init__, PartialState._prepare_backend = _plain_init, _plain_backend
     AcceleratorState._reset_state(reset_partial_state=True)
-    if engine == "FSDP2":
+    if engine.startswith("FSDP2"):
         AcceleratorState.__init__ = _with_fsdp
     else:
         os.environ["DS_ACCELERATOR"] = "cpu"
