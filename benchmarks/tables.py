@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train": updates.train_table,
     "learning_curves": curve_tables,
     "warning_signs": signs_table,
+    "sharded": updates.sharded_table,
     "step_time": updates.step_time_table,
     "train_step": updates.update_tables,
     "shared_prefixes": updates.sharing_table,

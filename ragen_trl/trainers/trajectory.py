@@ -24,7 +24,7 @@ from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
-from ragen_trl.trainers.checkpoints import resumable_checkpoint
+from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
 from ragen_trl.trainers.metrics import (
     filter_metrics,
@@ -80,9 +80,12 @@ class TrajectoryTrainer(RolloutTrainer):
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
-            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
+            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone, or by
+                DeepSpeed on another number of processes.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
+        if checkpoint is not None:
+            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
         with without_tied_head(self.accelerator.unwrap_model(self.model)):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)

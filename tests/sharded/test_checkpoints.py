@@ -10,13 +10,14 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from tests.support.ragen_trl.launches import on_two_processes
-from tests.support.ragen_trl.sharded import ENGINES, SHARDED_STATE, WEIGHTS, deviation
+from tests.support.ragen_trl.sharded import ENGINES, WEIGHTS, deviation
 from tests.support.ragen_trl.sharded_killed import killed, unbroken
 from tests.support.ragen_trl.trainers import small_model
 
-CELLS = [
-    (name, weights, engine) for engine in (*ENGINES, *SHARDED_STATE) for name in ("gae", "A*-PO") for weights in WEIGHTS
-]
+pytestmark = pytest.mark.timeout(1800)  # all cells are in the time of the first test
+
+SAVED = (*ENGINES, "FSDP2, sharded state")
+CELLS = [(name, weights, engine) for engine in SAVED for name in ("gae", "A*-PO") for weights in WEIGHTS]
 MODULE = "tests.support.ragen_trl.sharded_resume"
 
 
@@ -25,8 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where two processes, and then three, have left the results of all cells."""
     path = tmp_path_factory.mktemp("checkpoints")
     (path / "cells.json").write_text(json.dumps(CELLS), encoding="utf-8")
-    on_two_processes(MODULE, path, timeout=900)
-    on_two_processes(MODULE, path, timeout=900, processes=3)
+    on_two_processes(MODULE, path, timeout=1500)
+    on_two_processes(MODULE, path, timeout=1500, processes=3)
     return path
 
 
@@ -53,9 +54,11 @@ def test_two_processes_checkpoint_goes_on_with_three(folder: Path, cell: tuple[s
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if "ZeRO" in cell[2]], ids=" ".join)
-def test_deepspeed_itself_refuses_another_number_of_processes(folder: Path, cell: tuple[str, str, str]) -> None:
-    error = result(folder, cell, 3)["error"]
-    assert "world size" in error and "deepspeed" in error
+def test_deepspeed_wants_as_many_processes(folder: Path, cell: tuple[str, str, str]) -> None:
+    """Regression: one process of three failed, and the others waited for it."""
+    for rank in range(3):
+        error = result(folder, cell, 3, rank)["error"]
+        assert "was saved by DeepSpeed on 2 processes, and this launch has 3; resume with DeepSpeed on 2" in error
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=" ".join)
@@ -79,6 +82,6 @@ UPDATES, KILLS = 24, 3
 @pytest.mark.parametrize("engine", ["FSDP2, sharded state", "ZeRO-3"])
 def test_a_run_that_is_killed_at_random_is_the_unbroken_one(tmp_path: Path, engine: str) -> None:
     settings = json.dumps(["StarPO-S", "LoRA", engine, UPDATES])
-    whole = unbroken(tmp_path / "unbroken", settings, timeout=600)
-    broken = killed(tmp_path / "killed", settings, UPDATES, KILLS, timeout=600)
+    whole = unbroken(tmp_path / "unbroken", settings, timeout=1200)
+    broken = killed(tmp_path / "killed", settings, UPDATES, KILLS, timeout=1200)
     assert all(torch.equal(broken[name], value) for name, value in whole.items())

@@ -50,7 +50,12 @@ from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
-from ragen_trl.trainers.trl.plain import unwrapped_for_generation, use_one_device, without_message
+from ragen_trl.trainers.trl.plain import (
+    references_divided_by_layer,
+    unwrapped_for_generation,
+    use_one_device,
+    without_message,
+)
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -99,7 +104,7 @@ class TRLAdapter(TRLEvaluation, ABC):
             ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL may change this seam: its release is pinned, and contract tests watch it.
-        with warnings.catch_warnings(), without_message(ignored):
+        with warnings.catch_warnings(), without_message(ignored), references_divided_by_layer():
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
         name_base_absolutely(self.accelerator.unwrap_model(self.model))

@@ -6,6 +6,8 @@ or LoRA; `trained` makes its updates, on one process or as one of two, and retur
 
 import importlib
 import os
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from peft import LoraConfig
 
-from tests.support.ragen_trl.trainers import small_trainer
+from tests.support.ragen_trl.trainers import small_model, small_trainer
 from tests.support.ragen_trl.two_ranks import ALGORITHMS, ENVIRONMENTS
 
 _ZERO: dict[str, Any] = {
@@ -38,13 +40,17 @@ ENGINES: dict[str, dict[str, Any]] = {
         "use_cpu": False,
     },
 }
-SHARDED_STATE: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "FSDP2, sharded state": {
         "fsdp": True,
         "fsdp_config": {**ENGINES["FSDP2"]["fsdp_config"], "state_dict_type": "SHARDED_STATE_DICT"},
-    }
+    },
+    "FSDP2, loaded once": {
+        "fsdp": True,
+        "fsdp_config": {**ENGINES["FSDP2"]["fsdp_config"], "cpu_ram_efficient_loading": True},
+    },
 }
-"""Checkpoints in parts, which is what ``accelerate config`` sets for FSDP2."""
+"""Checkpoints in parts, and weights that only the first process loads: what ``accelerate config`` sets for FSDP2."""
 _LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 # AdamW with a large ε: steps in proportion to the gradient, which do not blow rounding up.
 _STEP: dict[str, Any] = {"learning_rate": 0.5, "adam_epsilon": 1.0, "max_grad_norm": 0.3, "max_steps": 3}
@@ -53,8 +59,15 @@ _STAGE_1: dict[str, Any] = {"num_train_seeds": 12, "reference_samples": 3, "max_
 
 CASES: dict[str, dict[str, Any]] = {
     "group": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "options": {"beta": 0.0, "entropy_coef": 0.01}},
+    "KL": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "by_name": True, "options": {"beta": 0.2}},
     "gigpo": {"algorithm": "StarPO", "envs": ["draws"], "rows": 12, "options": {"advantage": "gigpo"}},
     "StarPO-S": {"algorithm": "StarPO-S", "envs": ["draws"], "rows": 24, "options": {"filter_ratio": 0.4}},
+    "no group": {
+        "algorithm": "StarPO",
+        "envs": ["nothing"],
+        "rows": 12,
+        "options": {"filter_ratio": 0.4, "weight_decay": 0.5},
+    },
     "refill": {
         "algorithm": "StarPO",
         "envs": ["lottery"],
@@ -78,6 +91,7 @@ CASES: dict[str, dict[str, Any]] = {
         "algorithm": "StarPO",
         "envs": ["draws"],
         "rows": 12,
+        "by_name": True,
         "options": {"advantage": "bi_level_gae", "gae_lambda": 0.9, **_CRITIC},
     },
     "gae and filter": {
@@ -90,6 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
         "algorithm": "A*-PO",
         "envs": ["draws"],
         "rows": 12,
+        "by_name": True,
         "options": {**_STAGE_1, "refresh_steps": 2, "beta2": 0.1, "kl_coef": 0.1},
     },
 }
@@ -114,6 +129,18 @@ def trained(folder: Path, name: str, weights: str, engine: str | None, **changes
     return {**learnt(trainer), "metrics": metrics, "values": trainer.values if name == "A*-PO" else None}
 
 
+@cache
+def saved_model() -> str:
+    """The folder of the small model, which ZeRO-3 divides while it is loaded.
+
+    Of several processes each has its own. They ask for it first when they are not connected yet: later Transformers
+    would write only that of the first.
+    """
+    path = tempfile.mkdtemp(prefix="small-model-")
+    small_model().save_pretrained(path)
+    return path
+
+
 def learnt(trainer: Any) -> dict[str, Any]:
     """Whole weights of the policy and the critic; all processes call it."""
     critic = [] if trainer.critic is None else [_whole(value) for value in trainer.critic.network.parameters]
@@ -128,7 +155,7 @@ def make_trainer(folder: Path, name: str, weights: str, engine: str | None, **ch
     size = rows if engine is None else 2
     if engine is not None:
         allow_on_the_cpu(engine)
-        options = dict({**ENGINES, **SHARDED_STATE}[engine])
+        options = dict({**ENGINES, **SETTINGS}[engine])
     envs = [ENVIRONMENTS[env] for env in case["envs"]]
     torch.manual_seed(0)  # LoRA's first factors
     made = small_trainer(
@@ -136,6 +163,7 @@ def make_trainer(folder: Path, name: str, weights: str, engine: str | None, **ch
         envs[0] if len(envs) == 1 else envs,
         config=config,
         trainer=trainer,
+        model=saved_model() if case.get("by_name") else None,
         peft_config=LoraConfig(**_LORA) if weights == "LoRA" else None,
         per_device_train_batch_size=size,
         gradient_accumulation_steps=rows // processes // size,
@@ -175,6 +203,8 @@ def allow_on_the_cpu(engine: str) -> None:
         os.environ.pop(name, None)
     AcceleratorState.__init__, PartialState._prepare_backend = _plain_init, _plain_backend
     AcceleratorState._reset_state(reset_partial_state=True)
+    if engine == "FSDP2, loaded once":  # as the launcher does, before a model is loaded
+        os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
     if engine.startswith("FSDP2"):
         AcceleratorState.__init__ = _with_fsdp
     else:

@@ -1,7 +1,13 @@
-"""A long run on two divided processes that is killed at random and gone on with; `sharded_run` is what they run."""
+"""A long run on two divided processes that is killed at random and gone on with; `sharded_run` is what they run.
 
+``python -m tests.support.ragen_trl.sharded_killed ENGINE UPDATES KILLS`` prints what came out, as JSON.
+"""
+
+import json
 import random
 import shutil
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -53,3 +59,17 @@ def killed(folder: Path, settings: str, updates: int, kills: int, timeout: float
     for path in folder.glob("checkpoint-*"):
         shutil.rmtree(path)
     return weights
+
+
+def main(engine: str, updates: int, kills: int) -> None:
+    """Both runs, and the largest distance of a weight."""
+    settings = json.dumps(["StarPO-S", "LoRA", engine, updates])
+    with tempfile.TemporaryDirectory() as folder:
+        whole = unbroken(Path(folder) / "unbroken", settings, timeout=36_000)
+        broken = killed(Path(folder) / "killed", settings, updates, kills, timeout=36_000)
+    apart = max(float((broken[name] - value).abs().max()) for name, value in whole.items())
+    sys.stdout.write(json.dumps({"engine": engine, "updates": updates, "kills": kills, "deviation": apart}) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

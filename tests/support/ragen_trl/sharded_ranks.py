@@ -8,11 +8,12 @@ from pathlib import Path
 
 import torch
 
-from tests.support.ragen_trl.sharded import trained
+from tests.support.ragen_trl.sharded import saved_model, trained
 
 
 def main(folder: Path) -> None:
     """The cells of ``cells.json``, [case, weights, engine] each; a cell that fails leaves its error."""
+    saved_model()
     for name, weights, engine in json.loads((folder / "cells.json").read_text(encoding="utf-8")):
         place = f"{name} {weights} {engine}"
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tests.support.ragen_trl.sharded import learnt, make_trainer
+from tests.support.ragen_trl.sharded import learnt, make_trainer, saved_model
 
 _SAVES = {"save_strategy": "steps", "save_steps": 1}
 
@@ -21,6 +21,7 @@ _SAVES = {"save_strategy": "steps", "save_steps": 1}
 def main(folder: Path) -> None:
     """All cells."""
     processes = int(os.environ["WORLD_SIZE"])
+    saved_model()
     for name, weights, engine in json.loads((folder / "cells.json").read_text(encoding="utf-8")):
         place = f"{name} {weights} {engine}"
         try:

@@ -8,11 +8,12 @@ from pathlib import Path
 import torch
 
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
-from tests.support.ragen_trl.sharded import learnt, make_trainer
+from tests.support.ragen_trl.sharded import learnt, make_trainer, saved_model
 
 
 def main(folder: Path) -> None:
     """``settings.json``: case, weights, engine, and the number of updates."""
+    saved_model()
     name, weights, engine, updates = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     saves = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 2}
     trainer = make_trainer(folder, name, weights, engine, max_steps=updates, **saves)
