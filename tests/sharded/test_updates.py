@@ -52,6 +52,8 @@ def test_three_updates_are_those_of_one_process(
         assert {key: found[key] for key in names} == pytest.approx(same, rel=1e-4, abs=1e-6)
     if alone["critic"]:
         assert all(row["critic/explained_variance"] for row in alone["metrics"])
+    if name == "turns":
+        assert all("collapse/mi_seconds" in row for row in (*alone["metrics"], *first["metrics"]))
     if alone["values"]:
         assert first["values"] == alone["values"]
 

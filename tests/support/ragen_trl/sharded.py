@@ -16,6 +16,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from peft import LoraConfig
 
+from ragen_trl import CollapseMonitor
 from tests.support.ragen_trl.trainers import small_model, small_trainer
 from tests.support.ragen_trl.two_ranks import ALGORITHMS, ENVIRONMENTS
 
@@ -170,6 +171,8 @@ def make_trainer(folder: Path, name: str, weights: str, engine: str | None, **ch
         **{**_STEP, **case["options"], **options, **changes},
     )
     assert made.accelerator.num_processes == processes
+    if name == "turns":  # it measures with the model, on every process as much as that has played
+        made.add_callback(CollapseMonitor(made, mi_every=1))
     return made
 
 
