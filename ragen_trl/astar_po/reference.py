@@ -275,7 +275,7 @@ class Reference:
 
 
 def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor, divides: bool) -> torch.Tensor:
-    """The weight on the parameter's device and in its dtype, and cut to this process's part if it is to be divided."""
+    """The weight on the parameter's device and in its dtype, and cut to this process's part if it must be divided."""
     held = part(parameter)
     shape = whole_shape(parameter) if divides else tuple(held.shape)
     if tuple(weight.shape) != shape:

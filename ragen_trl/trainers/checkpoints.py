@@ -72,7 +72,7 @@ def check_parts(checkpoint: Path, engine_processes: int) -> None:
     """Refuse a checkpoint whose optimizer DeepSpeed has written in another number of parts than it would read.
 
     DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed the optimizer would
-    silently begin anew.
+    silently begin again.
 
     Args:
         checkpoint: Its folder.
