@@ -27,6 +27,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "learning_curves": curve_tables,
     "warning_signs": signs_table,
     "gpu": gpu.campaign_tables,
+    "sharded": updates.sharded_table,
     "step_time": updates.step_time_table,
     "rollout_ahead": updates.ahead_table,
     "train_step": updates.update_tables,

@@ -13,9 +13,7 @@ _COLUMNS = (
 
 def train_table(content: dict[str, Any]) -> str:
     """One row a seed: success and its 95 % interval of every policy on the same held-out start states."""
-    lines = head(
-        ["seed", "random", "warm start", "trained", "oracle", "trained, unseen states", "step", "whole run"]
-    )
+    lines = head(["seed", "random", "warm start", "trained", "oracle", "trained, unseen states", "step", "whole run"])
     for run in content["runs"]:
         results, seconds, unseen = run["results"], run["seconds"], run["unseen"]["trained"]
         cells = [success(results[name]) for name in ("random", "before", "trained", "oracle")]
@@ -26,6 +24,28 @@ def train_table(content: dict[str, Any]) -> str:
         f"Success [95 % interval], n = {first['results']['trained']['n']} held-out start states, sampled at "
         f"temperature 1. Commit {commit(first['commit'])}, {first['machine']['cpus']} CPU cores, no GPU."
     )
+    return text([*lines, "", foot])
+
+
+def sharded_table(content: dict[str, Any]) -> str:
+    """One row a case, one column for each engine with all weights and with LoRA: the distance from one process."""
+    cells = {(cell["case"], cell["engine"], cell["weights"]): cell["deviation"] for cell in content["cells"]}
+    columns = list(dict.fromkeys((engine, weights) for _, engine, weights in cells))
+    lines = head(["", *(f"{engine}, {'LoRA' if weights == 'LoRA' else 'all weights'}" for engine, weights in columns)])
+    for case in dict.fromkeys(case for case, _, _ in cells):
+        found = [cells.get((case, *column), "") for column in columns]
+        lines.append(row([case.replace("*", "\\*"), *(f"{one:.0e}" if one != "" else "" for one in found)]))
+    foot = (
+        f"The largest distance of a weight, of the policy or the critic, from that of one process after "
+        f"{content['updates']} updates. {content['processes']} processes on a CPU, the tiny model in float32, "
+        f"torch {content['versions']['torch']}, DeepSpeed {content['deepspeed']}. Commit {commit(content['commit'])}."
+    )
+    killed = content.get("killed")
+    if killed:
+        foot += (
+            f"\n\nA run of {killed['updates']} updates ({killed['engine']}, LoRA, StarPO-S), killed "
+            f"{killed['kills']} times: its weights are {killed['deviation']:g} from those of the unbroken run."
+        )
     return text([*lines, "", foot])
 
 

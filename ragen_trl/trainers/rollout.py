@@ -48,6 +48,7 @@ from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, tolerance_for
 from ragen_trl.trainers.trl.adapter import TRLAdapter
+from ragen_trl.trainers.trl.plain import keeps_weights_whole
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -242,10 +243,9 @@ class RolloutTrainer(TRLAdapter):
                 f"launched as {os.environ['WORLD_SIZE']} processes that are not connected: each would train alone, "
                 "into the same folder; on the CPU set use_cpu=True and launch with torchrun"
             )
-        if self.is_fsdp_enabled:
+        if not keeps_weights_whole(self):
             raise LaunchError(
-                "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
-                "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
+                "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
             )
 
     def _switch_off_dropout(self) -> None:

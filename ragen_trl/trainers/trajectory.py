@@ -26,7 +26,7 @@ from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
-from ragen_trl.trainers.checkpoints import resumable_checkpoint
+from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
 from ragen_trl.trainers.metrics import (
     filter_metrics,
@@ -83,13 +83,13 @@ class TrajectoryTrainer(OneStepOffTrainer):
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
-            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
+            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone, or by
+                DeepSpeed on another number of processes.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
-            self.load_algorithm_state(checkpoint)
+            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
-        self.before_training()
         with without_tied_head(self.accelerator.unwrap_model(self.model)):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -366,6 +366,3 @@ class TrajectoryTrainer(OneStepOffTrainer):
         columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
-
-    def before_training(self) -> None:
-        """Hook: called before the first update, after a checkpoint is loaded. Does nothing by default."""

@@ -23,6 +23,7 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
   where that is not ``global_step``;
 - ``_get_eval_sampler`` gives the order of the evaluation's rows, and each sampler of ``_get_train_sampler`` that of
   training: a rollout's rows, repeated for all its micro-batches;
+- ``_prepare_for_training`` wraps or divides the model and loads a checkpoint's weights and optimizer, before any step;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
@@ -51,7 +52,12 @@ from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
-from ragen_trl.trainers.trl.plain import unwrapped_for_generation, use_one_device, without_message
+from ragen_trl.trainers.trl.plain import (
+    references_divided_by_layer,
+    unwrapped_for_generation,
+    use_one_device,
+    without_message,
+)
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -101,7 +107,7 @@ class TRLAdapter(TRLEvaluation, ABC):
             ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL may change this seam: its release is pinned, and contract tests watch it.
-        with warnings.catch_warnings(), without_message(ignored):
+        with warnings.catch_warnings(), without_message(ignored), references_divided_by_layer():
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
         name_base_absolutely(self.accelerator.unwrap_model(self.model))
@@ -124,6 +130,9 @@ class TRLAdapter(TRLEvaluation, ABC):
     @abstractmethod
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch of `prepare_micro_batches`."""
+
+    def before_training(self) -> None:
+        """Hook: called before the first update, when the launch has divided the model and a checkpoint is loaded."""
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Hook: write what an algorithm, besides the policy, needs to resume. Nothing by default.
@@ -158,6 +167,13 @@ class TRLAdapter(TRLEvaluation, ABC):
             return self.training_loss(model, inputs)
         return self._record_loss(self.trl_loss(model, inputs), inputs)
 
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if resume_from_checkpoint is not None:
+            self.load_algorithm_state(Path(resume_from_checkpoint))
+        self.before_training()
+        return prepared
+
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
@@ -167,6 +183,16 @@ class TRLAdapter(TRLEvaluation, ABC):
         self.save_rollout(folder)
         self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in Transformers, which writes no model from FSDP2 with ``state_dict_type: SHARDED_STATE_DICT``.
+
+        Checkpoints of such a launch have no whole weights either; what a user asks for does.
+        """
+        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
+            self._save(output_dir or self.args.output_dir, self.accelerator.get_state_dict(self.model))
+        super().save_model(output_dir, _internal_call)
 
     # TRL's services
 
@@ -307,6 +333,11 @@ class TRLAdapter(TRLEvaluation, ABC):
         if self.use_vllm:  # vLLM samples with its own weights: nothing to gather
             return nullcontext(self.accelerator.unwrap_model(self.model))
         return unwrapped_for_generation(self)
+
+    def whole_under_zero3(self) -> AbstractContextManager[object]:
+        """Whole weights where ZeRO-3 divides them, for passes that do not begin at the engine's root."""
+        plugin = self.accelerator.state.deepspeed_plugin if self.is_deepspeed_enabled else None
+        return nullcontext() if plugin is None or plugin.zero_stage < 3 else unwrapped_for_generation(self)
 
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""

@@ -3,6 +3,7 @@
 What TRL does with these members by itself is in ``test_trl_contract.py``.
 """
 
+import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.batching.shared_prefixes import PackedModel
@@ -20,6 +22,7 @@ from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,
     log_training,
+    references_divided_by_layer,
     tokenizer_of,
     unwrapped_for_generation,
 )
@@ -223,3 +226,28 @@ def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
     assert shared["position_ids"].tolist() == [[0, 1, 2]]  # of 5, 6, 7: the rows begin alike
     found, _, _ = score(with_positions(trainer.model, trainer.model, attention), ids, attention, 2)
     torch.testing.assert_close(expected, found)
+
+
+class Prepared(StarPOTrainer):
+    """Remembers what it was when it was asked to begin."""
+
+    def before_training(self) -> None:
+        self.begun = (self.optimizer is not None, self.callback_handler.optimizer is not None, self.state.global_step)
+
+
+def test_an_algorithm_begins_when_the_launch_has_prepared_the_model(tmp_path: Path) -> None:
+    """A launch that divides the model does so after the trainer is made, and places it on its device only then."""
+    trainer: Any = small_trainer(tmp_path, trainer=Prepared, max_steps=1)
+    assert trainer.optimizer is None
+    trainer.train()
+    assert trainer.begun == (True, True, 0)
+
+
+def test_trl_divides_a_frozen_reference_by_the_function_that_is_replaced() -> None:
+    """What FSDP2 then does with it: ``tests/sharded``."""
+    source = inspect.getsource(GRPOTrainer.__init__)
+    assert "self.ref_model = prepare_fsdp(self.ref_model, self.accelerator)" in source
+    theirs = grpo_trainer.prepare_fsdp
+    with references_divided_by_layer():
+        assert grpo_trainer.prepare_fsdp is not theirs
+    assert grpo_trainer.prepare_fsdp is theirs
