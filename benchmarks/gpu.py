@@ -116,6 +116,8 @@ def do(part: Part, folder: Path, model: Path | None, limit: float, rehearses: bo
     surroundings = {**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     surroundings |= {"RAGEN_TEST_GPU": "cpu", **ONE_THREAD} if rehearses else {"RAGEN_TEST_GPU": "cuda"}
     began = time.monotonic()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background job; the part would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with log.open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
             words,

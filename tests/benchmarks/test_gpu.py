@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -119,11 +120,13 @@ def test_a_part_is_done_failed_or_unfinished(
     assert failed["error"].rstrip().endswith("what went wrong")
     found = played(monkeypatch, tmp_path, f"{WRITE}; sys.exit(1)", answers=(0, 1))  # as pytest says it
     assert (found["status"], found["exit_status"], found["result"]) == ("done", 1, [1, 2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for a job in the background
     began = time.monotonic()
     cut = played(monkeypatch, tmp_path, f"{WRITE}; time.sleep(60)", goes_on=True)
     assert time.monotonic() - began < 20
     assert (cut["status"], cut["result"]) == ("unfinished", [1, 2])
     assert played(monkeypatch, tmp_path, "import time; time.sleep(60)")["status"] == "failed"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert "what went wrong" in capsys.readouterr().out
 
 
