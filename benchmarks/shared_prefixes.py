@@ -32,6 +32,7 @@ EMBEDDED = [
 ]
 PRETRAINED = [
     Case("update", SMOLLM2, rank=32),
+    Case("update", SMOLLM2, rank=32, bf16=True),
     Case("update", SMOLLM2, rank=32, checkpointing=True),
     Case("update", SMOLLM2),
     Case("critic", SMOLLM2, rank=32),

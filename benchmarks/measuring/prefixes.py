@@ -48,6 +48,7 @@ class Case:
         rows: Trajectories.
         batch_size: Trajectories in one forward and backward pass.
         checkpointing: Gradient checkpointing.
+        bf16: Mixed precision in bfloat16, of an update.
     """
 
     work: str
@@ -56,6 +57,7 @@ class Case:
     rows: int = 16
     batch_size: int = 8
     checkpointing: bool = False
+    bf16: bool = False
 
 
 def options(case: Case, folder: str) -> StarPOConfig:
@@ -70,7 +72,7 @@ def options(case: Case, folder: str) -> StarPOConfig:
         gradient_accumulation_steps=case.rows // case.batch_size,
         num_generations=min(8, case.rows),
         gradient_checkpointing=case.checkpointing,
-        bf16=False,
+        bf16=case.bf16,
         use_cpu=True,
         report_to="none",
         disable_tqdm=True,
@@ -140,7 +142,8 @@ def _updates(case: Case, *made: Any) -> Callable[[], None]:
 
     def update() -> None:
         for inputs in passes:
-            logprobs, _ = trainer.score(policy, inputs)
+            with torch.autocast("cpu", torch.bfloat16, enabled=case.bf16):  # as Trainer calls the loss
+                logprobs, _ = trainer.score(policy, inputs)
             (-(logprobs * inputs["tool_mask"] * inputs["completion_mask"]).sum()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -48,7 +48,8 @@ def update_tables(content: dict[str, Any]) -> str:
 def sharing_table(content: dict[str, Any]) -> str:
     """One row a case: seconds and memory with what rows share computed for each, and once."""
     lines = head(
-        ["model", "what", "trained", "checkpointing", "rows", "rows a pass", "seconds: apart, shared", "ratio"]
+        ["model", "what", "trained", "precision", "checkpointing", "rows", "rows a pass"]
+        + ["seconds: apart, shared", "ratio"]
         + ["peak MiB: apart, shared", "ratio"]
     )
     for found in content["rows"]:
@@ -57,6 +58,7 @@ def sharing_table(content: dict[str, Any]) -> str:
             case["model"] or "embedded",
             case["work"],
             "all weights" if case["rank"] is None else f"LoRA, r = {case['rank']}",
+            "bfloat16" if case["bf16"] else "float32",
             "yes" if case["checkpointing"] else "no",
             *(case["rows"], case["batch_size"]),
             f"{apart['seconds']:.2f}, {shared['seconds']:.2f}",

@@ -23,4 +23,4 @@ def test_ratios_are_of_medians() -> None:
     assert row["case"] == {**asdict(case), "model": "Some-Model"}
     assert (row["seconds_ratio"], row["peak_mib_ratio"]) == (0.5, 0.25)
     table = sharing_table({"rows": [row], "commit": "0123456789ab"})
-    assert "| Some-Model | update | LoRA, r = 8 | no | 16 | 8 | 4.00, 2.00 | 0.50 | 200, 50 | 0.25 |" in table
+    assert "| Some-Model | update | LoRA, r = 8 | float32 | no | 16 | 8 | 4.00, 2.00 | 0.50 | 200, 50 | 0.25 |" in table
