@@ -106,7 +106,7 @@ def on_cpu(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pretrained(options: argparse.Namespace) -> dict[str, Any]:
-    """Tokens a second that a pretrained model reads and decodes, with and without reading common beginnings once."""
+    """Tokens a second that a pretrained model reads and decodes: beginnings read once or not, and in bfloat16."""
     torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
     chat = Endless(AutoTokenizer.from_pretrained(options.model), reply_prefix="<answer>")
@@ -115,12 +115,13 @@ def pretrained(options: argparse.Namespace) -> dict[str, Any]:
     count, group = (4, 2) if options.smoke else (64, 8)
     seeds = [seed for seed in seeds_that_last(make, script, options.turns, count // group) for _ in range(group)]
     envs = [Steady(make(), script) for _ in seeds]
-    rounds: dict[str, list[dict[str, float]]] = {"shared": [], "apart": []}
+    rounds: dict[str, list[dict[str, float]]] = {"shared": [], "apart": [], "bfloat16": []}
     for _ in range(options.rounds):
         for name, found in rounds.items():
             apart = mock.patch.object(transformers_policy, "common_beginnings", lambda *_: [])
+            half = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=name == "bfloat16")
             with PassTimes(model) as times, apart if name == "apart" else nullcontext():
-                seconds, played = timed_play(envs, kept_cache(model, chat, options.tokens), seeds)
+                seconds, played = timed_play(envs, kept_cache(model, chat, options.tokens, half), seeds)
             shown = sum(len(turn.prompt_ids) for row in played for turn in row.turns)
             sampled = sum(row.num_reply_tokens for row in played)
             found.append({"seconds": seconds, "shown": shown, "sampled": sampled, **times.found})
