@@ -112,8 +112,7 @@ def do(part: Part, folder: Path, model: Path | None, limit: float, rehearses: bo
     answer.parent.mkdir(parents=True, exist_ok=True)
     answer.unlink(missing_ok=True)
     words, log = command(part, answer, folder, model, rehearses), folder / f"{part.name}.log"
-    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT), str(ROOT / "benchmarks")]
-    surroundings = {**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    surroundings = {**with_the_code(), **_QUIET}
     surroundings |= {"RAGEN_TEST_GPU": "cpu", **ONE_THREAD} if rehearses else {"RAGEN_TEST_GPU": "cuda"}
     began = time.monotonic()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a shell's background job; the part would inherit it
@@ -143,6 +142,12 @@ def do(part: Part, folder: Path, model: Path | None, limit: float, rehearses: bo
     }
 
 
+def with_the_code() -> dict[str, str]:
+    """The environment variables of a process that imports this checkout, after what is installed elsewhere."""
+    paths = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT), str(ROOT / "benchmarks")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def waited(process: subprocess.Popen[bytes], limit: float) -> bool:
     """Whether a process ended within its limit; otherwise its group is stopped as by Ctrl-C, then killed."""
     for number, seconds in ((signal.SIGINT, limit), (signal.SIGKILL, _PATIENCE - 5)):
@@ -161,9 +166,8 @@ def waited(process: subprocess.Popen[bytes], limit: float) -> bool:
 def described(options: argparse.Namespace) -> dict[str, Any]:
     """Where the numbers come from; asked of another process, since this one must not take the GPU's memory."""
     script = "import json; from ragen_trl.system.provenance import provenance; print(json.dumps(provenance()))"
-    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT)])
     asked = [sys.executable, "-c", script]
-    said = subprocess.run(asked, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    said = subprocess.run(asked, check=True, capture_output=True, text=True, env=with_the_code())
     about: dict[str, Any] = json.loads(said.stdout)
     how = "benchmarks/gpu.sh " + ("--rehearse" if options.rehearse else "run")
     return {**about, "command": how, "commit": about["commit"] or options.commit, "rehearsal": options.rehearse}
@@ -178,9 +182,8 @@ def has_gpu() -> bool:
 def tiny_model(folder: Path) -> Path:
     """A random model that stands for the pretrained one in a rehearsal; made by another process."""
     script = "import sys, pathlib, pretrained; pretrained.tiny_model(pathlib.Path(sys.argv[1]))"
-    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(ROOT), str(ROOT / "benchmarks")])
     asked = [sys.executable, "-W", "ignore", "-c", script, str(folder)]
-    subprocess.run(asked, check=True, env={**os.environ, "PYTHONPATH": path})
+    subprocess.run(asked, check=True, env=with_the_code())
     return folder
 
 
