@@ -67,6 +67,7 @@ TRAINING: dict[str, Any] = {
 # Options of an algorithm in all games.
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s": {"algo": "starpo-s"},
+    "starpo_s_half_as_long": {"algo": "starpo-s"},
     "starpo_s_falling_rate": {"algo": "starpo-s"},
     "starpo_s_constant_rate": {"algo": "starpo-s"},
     "starpo_s_60_updates": {"algo": "starpo-s"},
@@ -88,6 +89,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
+    "starpo_s_half_as_long": "StarPO-S, LoRA, 60 updates",
     "starpo_s_falling_rate": "StarPO-S, LoRA, 64 a rollout, falling rate",
     "starpo_s_constant_rate": "StarPO-S, LoRA, constant rate",
     "starpo_s_60_updates": "StarPO-S, LoRA, constant rate, 60 updates",
@@ -149,7 +151,8 @@ _ALL = {"starpo_s": _HALF, "astar_po": _HALF}
 # Of 64 trajectories a rollout, play settles early: most groups then agree, one or two of eight are learnt from, and far
 # goals are rarely among them. At a constant rate the gradients grow from update 90 on and success falls; with a falling
 # rate and half of the groups it stays, 0.17 above the warm start. So: 128 trajectories, as RAGEN has, a quarter kept.
-_MORE_STARTS = {**_HALF, "gradient_accumulation_steps": 16, "max_steps": 60, "lr_scheduler_type": "linear"}
+# After 60 such updates success still rises (0.18 and 0.19 above the warm start). So: 120.
+_MORE_STARTS = {**_HALF, "gradient_accumulation_steps": 16, "max_steps": 120, "lr_scheduler_type": "linear"}
 _SETTLING = {"lr_scheduler_type": "linear", "filter_ratio": 0.5, "entropy_coef": 0.003}
 
 GAMES: dict[str, Game] = {
@@ -162,6 +165,7 @@ GAMES: dict[str, Game] = {
         training={"max_steps": 100},
         algorithms={
             "starpo_s": _MORE_STARTS,
+            "starpo_s_half_as_long": {**_MORE_STARTS, "max_steps": 60},
             "starpo_s_falling_rate": _SETTLING,
             "starpo_s_constant_rate": {},
             "starpo_s_60_updates": {"max_steps": 60},
