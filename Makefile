@@ -29,7 +29,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm2 bench-smoke test test-pretrained test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -51,6 +51,9 @@ test: lint ## Run every check: ruff, mypy, then the tests with doctests and READ
 test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instruct, some minutes
 	@RAGEN_TEST_PRETRAINED='$(or $(OUT),models/SmolLM2-135M-Instruct)' $(RUN) -m pytest \
 	    --numprocesses auto --maxprocesses 2 --dist loadfile tests/pretrained
+
+test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on two CPU processes, some minutes
+	@DS_ACCELERATOR=cpu RAGEN_TEST_SHARDED=1 $(RUN) -m pytest tests/sharded
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
@@ -85,6 +88,14 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	@echo "== installing"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
 	@$(RUN) $(IDENTITY) > $@
+
+# It builds nothing for a GPU, and is built with the torch that is there. The stamp is newer than that of what it is
+# installed into.
+$(VENV)/.deepspeed: $(STAMP)
+	@echo "== installing DeepSpeed into $(VENV)"
+	@DS_BUILD_OPS=0 $(RUN) -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	    -e '.[deepspeed]' -c constraints.txt
+	@touch $@
 
 # Not from constraints.txt: vLLM takes one version of torch and some of transformers. What it installs for pictures and
 # sound, and triton, is built for another torch or a GPU and stops it on a CPU.

@@ -20,6 +20,8 @@ SHARED = Path("runs") / "experiments-smoke"
 # Scripts in this folder that measure nothing.
 _NO_BENCHMARK = {"everything", "tables"}
 _MARK = "\nQUESTION = "
+# How scripts call their short form.
+_SHORT = ("--smoke", "--rehearse")
 
 
 def main() -> int:
@@ -45,9 +47,9 @@ def main() -> int:
 
 
 def benchmarks() -> list[Path]:
-    """The scripts that take ``--smoke``, training questions first."""
+    """The scripts that have a short form, training questions first."""
     scripts = sorted(path for path in HERE.glob("*.py") if path.stem not in _NO_BENCHMARK)
-    return sorted((path for path in scripts if takes_smoke(path)), key=lambda path: not is_question(path))
+    return sorted((path for path in scripts if short_form(path)), key=lambda path: not is_question(path))
 
 
 def is_question(path: Path) -> bool:
@@ -55,14 +57,16 @@ def is_question(path: Path) -> bool:
     return _MARK in path.read_text(encoding="utf-8")
 
 
-def takes_smoke(path: Path) -> bool:
-    """Whether it has a short form."""
-    return is_question(path) or '"--smoke"' in path.read_text(encoding="utf-8")
+def short_form(path: Path) -> str | None:
+    """The option that asks for its short form, if it has one."""
+    text = path.read_text(encoding="utf-8")
+    return "--smoke" if is_question(path) else next((option for option in _SHORT if f'"{option}"' in text), None)
 
 
 def arguments(path: Path, smoke: bool) -> list[str]:
     """What a script is called with; in a smoke run questions share what they train."""
-    return [*(["--smoke"] if smoke else []), *(["--folder", str(SHARED)] if smoke and is_question(path) else [])]
+    short = short_form(path)
+    return [*([short] if smoke and short else []), *(["--folder", str(SHARED)] if smoke and is_question(path) else [])]
 
 
 def succeeds(path: Path, arguments: list[str]) -> bool:

@@ -47,7 +47,8 @@ class Size:
     half: bool = False
 
 
-def _qwen(hidden: int, intermediate: int, layers: int, heads: int, pairs: int, **changes: Any) -> Qwen2Config:
+def qwen(hidden: int, intermediate: int, layers: int, heads: int, pairs: int, **changes: Any) -> Qwen2Config:
+    """A configuration of Qwen2.5: width, feed-forward width, layers, heads, and heads of keys and values."""
     shape = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
     shape |= {"num_attention_heads": heads, "num_key_value_heads": pairs}
     return Qwen2Config(**{"vocab_size": 151_936, "tie_word_embeddings": True, **shape, **changes})
@@ -64,12 +65,12 @@ _SMOL = LlamaConfig(
 )
 SIZES = (
     Size("SmolLM2-135M-Instruct", _SMOL, rates=(1e-5, 1e-4)),
-    Size("Qwen2.5-0.5B-Instruct", _qwen(896, 4864, 24, 14, 2)),
-    Size("Qwen2.5-1.5B-Instruct", _qwen(1536, 8960, 28, 12, 2)),
-    Size("Qwen2.5-3B-Instruct", _qwen(2048, 11_008, 36, 16, 2), rows=(4, 8), half=True),
+    Size("Qwen2.5-0.5B-Instruct", qwen(896, 4864, 24, 14, 2)),
+    Size("Qwen2.5-1.5B-Instruct", qwen(1536, 8960, 28, 12, 2)),
+    Size("Qwen2.5-3B-Instruct", qwen(2048, 11_008, 36, 16, 2), rows=(4, 8), half=True),
     Size(
         "Qwen2.5-7B-Instruct",
-        _qwen(3584, 18_944, 28, 28, 4, vocab_size=152_064, tie_word_embeddings=False),
+        qwen(3584, 18_944, 28, 28, 4, vocab_size=152_064, tie_word_embeddings=False),
         rows=(2, 4),
         half=True,
     ),

@@ -75,7 +75,7 @@ def estimate_again(path: Path) -> None:
 
 def measured(case: Case) -> dict[str, Any]:
     """One case in a process of its own."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
     command = [sys.executable, "-W", "ignore", "-m", "measuring.memory", json.dumps(asdict(case))]
     found: dict[str, Any] = answer_of(command, PYTHONPATH=path, MALLOC_MMAP_THRESHOLD_="65536")
     return found

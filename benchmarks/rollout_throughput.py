@@ -56,6 +56,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 from ragen_trl.trajectory import Trajectory
 
+RESULT = Path(__file__).parent / "results" / "rollout_throughput.json"
 BANDWIDTH = 4.3e12  # bytes a second that an H200 reads from its memory, of 4.8e12 on paper
 LAKE = ("ragen/FrozenLake-v0", {"is_slippery": False, "frozen_prob": 0.9}, ("Up", "Down"))
 SHOP = ("ragen/WebShop-v0", {"catalog": "synthetic:200"}, ("search[shirt]", "click[next >]", "click[back to search]"))
@@ -71,7 +72,7 @@ def main() -> int:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--model", type=Path, help="folder of a pretrained model, to read and to decode with on a CPU")
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "rollout_throughput.json")
+    parser.add_argument("--output", type=Path, help="default: the committed result, or a file in runs/ with --smoke")
     options = parser.parse_args()
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers")
@@ -81,7 +82,8 @@ def main() -> int:
     measured = measure(options)
     given = " --gpu" * options.gpu or f" --model {options.model}" * bool(options.model)
     command = f"python benchmarks/rollout_throughput.py{given}"
-    output = Path("runs/benchmark-rollout-throughput-smoke.json") if options.smoke else options.output
+    smoke, whole = Path("runs/benchmark-rollout-throughput-smoke.json"), RESULT
+    output = options.output or (smoke if options.smoke else whole)
     kept = json.loads(output.read_text(encoding="utf-8")) if output.exists() else {"cpu": None, "gpu": None}
     kept[kind] = {**provenance(), "command": command, "model_seed": 0, "tokens": options.tokens, **measured}
     write_atomically(output, json.dumps(kept, indent=1))
@@ -104,7 +106,7 @@ def on_cpu(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def pretrained(options: argparse.Namespace) -> dict[str, Any]:
-    """Tokens a second that a pretrained model reads and decodes, with and without reading common beginnings once."""
+    """Tokens a second that a pretrained model reads and decodes: beginnings read once or not, and in bfloat16."""
     torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32).eval()
     chat = Endless(AutoTokenizer.from_pretrained(options.model), reply_prefix="<answer>")
@@ -113,12 +115,13 @@ def pretrained(options: argparse.Namespace) -> dict[str, Any]:
     count, group = (4, 2) if options.smoke else (64, 8)
     seeds = [seed for seed in seeds_that_last(make, script, options.turns, count // group) for _ in range(group)]
     envs = [Steady(make(), script) for _ in seeds]
-    rounds: dict[str, list[dict[str, float]]] = {"shared": [], "apart": []}
+    rounds: dict[str, list[dict[str, float]]] = {"shared": [], "apart": [], "bfloat16": []}
     for _ in range(options.rounds):
         for name, found in rounds.items():
             apart = mock.patch.object(transformers_policy, "common_beginnings", lambda *_: [])
+            half = functools.partial(torch.autocast, "cpu", torch.bfloat16, enabled=name == "bfloat16")
             with PassTimes(model) as times, apart if name == "apart" else nullcontext():
-                seconds, played = timed_play(envs, kept_cache(model, chat, options.tokens), seeds)
+                seconds, played = timed_play(envs, kept_cache(model, chat, options.tokens, half), seeds)
             shown = sum(len(turn.prompt_ids) for row in played for turn in row.turns)
             sampled = sum(row.num_reply_tokens for row in played)
             found.append({"seconds": seconds, "shown": shown, "sampled": sampled, **times.found})

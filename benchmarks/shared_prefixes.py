@@ -1,6 +1,7 @@
 """What is gained by computing what rows begin with in common once: updates, a critic, a warm start, and memory.
 
     python benchmarks/shared_prefixes.py            # an hour on one core; wants `make smollm2`
+    python benchmarks/shared_prefixes.py --gpu      # SmolLM2 only, 128 trajectories; written to runs/
     python benchmarks/shared_prefixes.py --smoke    # the embedded model only, some seconds, written to runs/ only
 
 Every measurement is a process of its own with one thread (``measuring/prefixes.py``); with and without sharing take
@@ -13,7 +14,7 @@ import json
 import os
 import statistics
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +38,28 @@ PRETRAINED = [
     Case("critic", SMOLLM2, rank=32),
     Case("warm start", SMOLLM2),
 ]
+ON_GPU = [
+    Case("update", SMOLLM2, rows=128, batch_size=32, gpu=True),
+    Case("update", SMOLLM2, rank=32, rows=128, batch_size=32, gpu=True),
+]
 
 
 def main() -> None:
     """Measure every case with and without sharing, in turns, and write one JSON file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true")
+    parser.add_argument("--gpu", action="store_true", help="a round of updates on a GPU")
     parser.add_argument("--rounds", type=int, default=3, help="processes for each case, with and without sharing")
     parser.add_argument("--model", default=SMOLLM2, help=f"folder of the pretrained model (default: {SMOLLM2})")
-    parser.add_argument("--output", type=Path, default=HERE / "results" / "shared_prefixes.json")
+    parser.add_argument("--output", type=Path, help="default: the committed result, of the CPU; otherwise in runs/")
     asked = parser.parse_args()
-    cases = [*EMBEDDED, *(Case(**{**asdict(case), "model": asked.model}) for case in PRETRAINED)]
-    rounds, repeats = asked.rounds, 2
+    pretrained = [replace(case, model=asked.model) for case in (ON_GPU if asked.gpu else PRETRAINED)]
+    cases = pretrained if asked.gpu else [*EMBEDDED, *pretrained]
+    rounds, repeats = (1, 3) if asked.gpu else (asked.rounds, 2)
+    elsewhere = Path(f"runs/benchmark-shared-prefixes-{'smoke' if asked.smoke else 'gpu'}.json")
+    output = asked.output or (elsewhere if asked.smoke or asked.gpu else HERE / "results" / "shared_prefixes.json")
     if asked.smoke:
         cases, rounds, repeats = [Case("update", None), Case("warm start", None, rows=16)], 1, 1
-        asked.output = Path("runs/benchmark-shared-prefixes-smoke.json")
     elif not Path(asked.model).is_dir():
         parser.error(f"there is no {asked.model}; `make smollm2` makes it, --model names another folder")
     found: dict[tuple[Case, bool], list[dict[str, Any]]] = {}
@@ -61,15 +69,15 @@ def main() -> None:
                 found.setdefault((case, shares), []).append(measured(case, shares, repeats))
                 print(case, "shared" if shares else "apart", found[case, shares][-1], flush=True)
         rows = [row_of(case, found[case, False], found[case, True]) for case in cases]
-        command = f"python benchmarks/shared_prefixes.py --rounds {rounds}"
-        write_atomically(asked.output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
-    print(f"written: {asked.output}")
+        command = f"python benchmarks/shared_prefixes.py{' --gpu' * asked.gpu} --rounds {rounds}"
+        write_atomically(output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
+    print(f"written: {output}")
 
 
 def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
     """One measurement in a process of its own, with one thread."""
     task = json.dumps({"case": asdict(case), "shares": shares, "repeats": repeats})
-    path = os.pathsep.join([str(HERE), str(HERE.parent)])
+    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
     answer: dict[str, Any] = answer_of(
         [sys.executable, "-W", "ignore", "-m", "measuring.prefixes", task], PYTHONPATH=path
     )

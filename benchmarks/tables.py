@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, models, options, pretrained, rollouts, store, updates
+from pages import environments, gpu, models, options, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -26,7 +26,10 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train": updates.train_table,
     "learning_curves": curve_tables,
     "warning_signs": signs_table,
+    "gpu": gpu.campaign_tables,
+    "sharded": updates.sharded_table,
     "step_time": updates.step_time_table,
+    "rollout_ahead": updates.ahead_table,
     "train_step": updates.update_tables,
     "shared_prefixes": updates.sharing_table,
     "rollout_stepping": rollouts.stepping_table,
@@ -37,6 +40,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "report_size": environments.report_table,
     "pretrained": pretrained.pretrained_tables,
     "model_sizes": models.sizes_table,
+    "several_gpus": models.launches_table,
     "architectures": models.models_table,
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
@@ -48,7 +52,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_size": store.size_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset()
+UNANSWERED: frozenset[str] = frozenset({"gpu"})  # no GPU has run it yet
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

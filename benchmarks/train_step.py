@@ -136,7 +136,7 @@ def measured_alone(setting: Setting, workload: Workload) -> dict[str, Any]:
         asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
         asked.write_text(json.dumps({"setting": asdict(setting), "workload": asdict(workload)}), encoding="utf-8")
         command = [sys.executable, "-W", "ignore", "-m", "measuring.updates", str(asked), str(answered)]
-        path = os.pathsep.join([str(HERE), str(HERE.parent)])
+        path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
         surroundings = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
         done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
         if done.returncode:

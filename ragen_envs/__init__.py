@@ -14,7 +14,7 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
-from ragen_envs.consistency import consistency
+from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
@@ -48,6 +48,7 @@ __all__ = [
     "openenv_environment",
     "plan",
     "random_action",
+    "restates",
     "trl_environment",
     "wilson_interval",
     "wilson_score",

@@ -48,6 +48,7 @@ class Case:
         rows: Trajectories.
         batch_size: Trajectories in one forward and backward pass.
         checkpointing: Gradient checkpointing.
+        gpu: On the accelerator, in bf16 mixed precision; otherwise on the CPU in float32.
     """
 
     work: str
@@ -56,6 +57,7 @@ class Case:
     rows: int = 16
     batch_size: int = 8
     checkpointing: bool = False
+    gpu: bool = False
 
 
 def options(case: Case, folder: str) -> StarPOConfig:
@@ -70,15 +72,18 @@ def options(case: Case, folder: str) -> StarPOConfig:
         gradient_accumulation_steps=case.rows // case.batch_size,
         num_generations=min(8, case.rows),
         gradient_checkpointing=case.checkpointing,
-        bf16=False,
-        use_cpu=True,
+        bf16=case.gpu,
+        use_cpu=not case.gpu,
         report_to="none",
         disable_tqdm=True,
     )
 
 
 def measure(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
-    """CPU seconds of each repetition after a first one, and the peak of memory above what was held before them."""
+    """Seconds of each repetition after a first one, and the peak of memory above what was held before them.
+
+    On a GPU the peak is all that torch had allocated, weights and moments included.
+    """
     torch.manual_seed(0)
     if case.model is None:
         tokenizer = build_tiny_tokenizer(env=LAKE)
@@ -92,12 +97,21 @@ def measure(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
         work = {"update": _updates, "critic": _critic, "warm start": _warm_start}[case.work]
         repeated = work(case, model, tokenizer, args, rows, shares)
         reset_peak_memory()
-        held, seconds = peak_memory(), []
+        held, seconds = 0.0 if case.gpu else peak_memory(), []
         for _ in range(repeats + 1):
-            began = time.process_time()
+            began = _now(case.gpu)
             repeated()
-            seconds.append(time.process_time() - began)
-    return {"seconds": seconds[1:], "peak_mib": peak_memory() - held}
+            seconds.append(_now(case.gpu) - began)
+    peak = torch.cuda.max_memory_allocated() / 2**20 if case.gpu else peak_memory()
+    return {"seconds": seconds[1:], "peak_mib": peak - held}
+
+
+def _now(gpu: bool) -> float:
+    """Seconds of the clock once a GPU is done; on the CPU those that the process computed."""
+    if not gpu:
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def played(case: Case, args: StarPOConfig, chat: Chat) -> list[Trajectory]:
@@ -131,7 +145,9 @@ def _updates(case: Case, *made: Any) -> Callable[[], None]:
     model, tokenizer, args, rows, shares = made
     trainer = _trainer(case, model, tokenizer, args, shares)
     pad_id, size = tokenizer.pad_token_id, case.batch_size
-    passes = [trajectory_batch(rows[first : first + size], pad_id) for first in range(0, len(rows), size)]
+    batches = [trajectory_batch(rows[first : first + size], pad_id) for first in range(0, len(rows), size)]
+    device = trainer.accelerator.device
+    passes = [{name: value.to(device) for name, value in batch.items()} for batch in batches]
     policy = trainer.model
     policy.train()
     if case.checkpointing:  # which `train` would enable
@@ -140,7 +156,8 @@ def _updates(case: Case, *made: Any) -> Callable[[], None]:
 
     def update() -> None:
         for inputs in passes:
-            logprobs, _ = trainer.score(policy, inputs)
+            with trainer.accelerator.autocast():
+                logprobs, _ = trainer.score(policy, inputs)
             (-(logprobs * inputs["tool_mask"] * inputs["completion_mask"]).sum()).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -6,6 +6,7 @@ for all, instead of the replies, so that contexts and turns are the same too.
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -240,9 +241,14 @@ def tool_loop(
     )
 
 
-def kept_cache(model: PreTrainedModel, chat: Chat, tokens: int) -> TransformersPolicy:
+def kept_cache(
+    model: PreTrainedModel,
+    chat: Chat,
+    tokens: int,
+    autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> TransformersPolicy:
     """What `StarPOTrainer` plays with."""
-    return TransformersPolicy(model, chat, Sampling(tokens))
+    return TransformersPolicy(model, chat, Sampling(tokens), autocast)
 
 
 class PassTimes:

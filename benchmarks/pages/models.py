@@ -1,4 +1,4 @@
-"""The tables of which kinds of models are trained on what they sampled, and of what larger models take."""
+"""The tables of which kinds of models are trained on what they sampled, and of what larger models take where."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,6 +51,30 @@ def sizes_table(content: dict[str, Any]) -> str:
         f"`--dry-run`, not measured. Commit {commit(content['commit'])}."
     )
     return text([*lines, "", foot])
+
+
+def launches_table(content: dict[str, Any]) -> str:
+    """One table a size of GPU, one row a model and what of it is trained: what fits, by the number of GPUs."""
+    lines: list[str] = []
+    for memory in content["memories_gb"]:
+        rows = [found for found in content["rows"] if found["memory_gb"] == memory]
+        counts = [f"{count} GPU{'s' * (count != '1')}" for count in rows[0]["gpus"]]
+        lines += [f"**GPUs of {memory} GB**:", "", *head(["model", "trained", *counts])]
+        for found in rows:
+            how = "all weights" if found["lora_r"] == 0 else f"LoRA, r = {found['lora_r']}"
+            lines.append(row([found["model"], how, *map(_fitting, found["gpus"].values())]))
+        lines.append("")
+    foot = (
+        f"Engine: GB of a process at its peak, then trajectories of a micro-batch. {content['trajectories']} "
+        f"trajectories of at most {content['tokens']:,} tokens a rollout, at most {content['at_once']} of them at a "
+        f"time in a process, gradient checkpointing, bfloat16, {1 - content['spare']:.0%} of a GPU left free: the "
+        f"arithmetic of `--dry-run`, not measured. Commit {commit(content['commit'])}."
+    )
+    return text([*lines, foot])
+
+
+def _fitting(found: Mapping[str, Any] | None) -> str:
+    return "–" if found is None else f"{found['way']}: {found['peak_gb']:.0f}, {found['rows']}"
 
 
 def _shift(found: Mapping[str, Any], call: str) -> str:

@@ -57,7 +57,11 @@ def _pretrained_part(measured: dict[str, Any]) -> str:
     """Tokens a second that are read and decoded, and the whole rollout, with and without shared beginnings."""
     what = f"{measured['trajectories']} trajectories in groups of {measured['group_size']}, {measured['turns']} turns"
     lines = head(["beginnings", "read: tokens a second", "decoded: tokens a second", "seconds"])
-    for name, title in (("shared", "read once"), ("apart", "read by each row")):
+    for name, title in (
+        ("shared", "read once"),
+        ("apart", "read by each row"),
+        ("bfloat16", "read once, in bfloat16"),
+    ):
         rounds = measured["rounds"][name]
         read, decoded, seconds = (
             statistics.median(values)

@@ -13,9 +13,7 @@ _COLUMNS = (
 
 def train_table(content: dict[str, Any]) -> str:
     """One row a seed: success and its 95 % interval of every policy on the same held-out start states."""
-    lines = head(
-        ["seed", "random", "warm start", "trained", "oracle", "trained, unseen states", "step", "whole run"]
-    )
+    lines = head(["seed", "random", "warm start", "trained", "oracle", "trained, unseen states", "step", "whole run"])
     for run in content["runs"]:
         results, seconds, unseen = run["results"], run["seconds"], run["unseen"]["trained"]
         cells = [success(results[name]) for name in ("random", "before", "trained", "oracle")]
@@ -29,6 +27,28 @@ def train_table(content: dict[str, Any]) -> str:
     return text([*lines, "", foot])
 
 
+def sharded_table(content: dict[str, Any]) -> str:
+    """One row a case, one column for each engine with all weights and with LoRA: the distance from one process."""
+    cells = {(cell["case"], cell["engine"], cell["weights"]): cell["deviation"] for cell in content["cells"]}
+    columns = list(dict.fromkeys((engine, weights) for _, engine, weights in cells))
+    lines = head(["", *(f"{engine}, {'LoRA' if weights == 'LoRA' else 'all weights'}" for engine, weights in columns)])
+    for case in dict.fromkeys(case for case, _, _ in cells):
+        found = [cells.get((case, *column), "") for column in columns]
+        lines.append(row([case.replace("*", "\\*"), *(f"{one:.0e}" if one != "" else "" for one in found)]))
+    foot = (
+        f"The largest distance of a weight, of the policy or the critic, from that of one process after "
+        f"{content['updates']} updates. {content['processes']} processes on a CPU, the tiny model in float32, "
+        f"torch {content['versions']['torch']}, DeepSpeed {content['deepspeed']}. Commit {commit(content['commit'])}."
+    )
+    killed = content.get("killed")
+    if killed:
+        foot += (
+            f"\n\nA run of {killed['updates']} updates ({killed['engine']}, LoRA, StarPO-S), killed "
+            f"{killed['kills']} times: its weights are {killed['deviation']:g} from those of the unbroken run."
+        )
+    return text([*lines, "", foot])
+
+
 def step_time_table(content: dict[str, Any]) -> str:
     """One row a group shape: seconds of a step and how much of it is play."""
     lines = head(["128 trajectories as", "seconds a step: median [quartiles]", "of which rollout", "steps"])
@@ -38,6 +58,23 @@ def step_time_table(content: dict[str, Any]) -> str:
         groups = f"{shape['groups']} groups of {shape['group_size']}"
         lines.append(row([groups, times, f"{shape['rollout']['median']:.2f}", shape["steps"]]))
     return text(lines)
+
+
+def ahead_table(content: dict[str, Any]) -> str:
+    """One row a case: seconds of a step after its rollout, and beside the next one."""
+    lines = head(
+        ["sampler", "turns", "rollout", "update", "step: one after the other", "one step off", "ratio", "the larger"]
+    )
+    for found in content["cases"]:
+        after = [f"{found['after'][name]:.2f}" for name in ("rollout", "update", "step")]
+        ahead = [f"{found['ahead']['step']:.2f}", f"{found['ratio']:.2f}", f"{found['larger']:.2f}"]
+        lines.append(row([found["sampler"], found["turns"], *after, *ahead]))
+    foot = (
+        f"Seconds, medians of {content['cases'][0]['steps']} steps each. Waits: {content['wait']:g} s a step of an "
+        f"environment, {content['reply_wait']:g} s a turn of the other process, {content['update_wait']:g} s an "
+        f"update. Commit {commit(content['commit'])}, {content['machine']['cpus']} CPU cores that other runs shared."
+    )
+    return text([*lines, "", foot])
 
 
 def update_tables(content: dict[str, Any]) -> str:

@@ -6,7 +6,8 @@ is as large as the adapters, for full training as large as the model, and a chec
 LoRA that adds nothing yet is only switched off. That costs no memory, and the reference with its cached V* is then the
 base model, the same for every rank and every random first factor of the adapter.
 
-Left out: policies whose parameters are sharded (FSDP, DeepSpeed ZeRO-3), which have no whole weights to swap.
+Where FSDP2 or DeepSpeed ZeRO-3 divides the policy, each process copies and exchanges its own part. Only for a
+fingerprint and for files are weights gathered, one at a time.
 """
 
 import json
@@ -21,9 +22,11 @@ import torch
 from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import nn
 from transformers import PreTrainedModel
 
 from ragen_trl.errors import UserError
+from ragen_trl.system.shards import any_nonzero, is_divided, part, part_of, release, release_zero3, whole, whole_shape
 
 _FILE = "reference.safetensors"
 _CHUNK = 1 << 22  # elements hashed at a time
@@ -67,6 +70,7 @@ class Reference:
         self._fingerprint: str | None = None  # of these weights, once it was asked for
         # None: the reference is the policy without its adapters.
         self._weights: dict[str, torch.Tensor] | None = None if self._adapters_add_nothing() else self._copy()
+        self._holds_parts = self._is_divided()  # of the weights, as the policy does
 
     def check_sendable(self) -> None:
         """Check that vLLM, which is sent the parameters with their adapters merged, would get the reference.
@@ -89,6 +93,7 @@ class Reference:
         Raises:
             ReferenceWeightsError: If a parameter has another shape than when it was copied.
         """
+        release(self._policy)
         modes = [(module, module.training) for module in self._policy.modules()]
         flags = [(parameter, parameter.requires_grad) for parameter in self._policy.parameters()]
         swapped = self._swapped() if self._weights is not None else self._policy.disable_adapter()
@@ -97,6 +102,7 @@ class Reference:
                 self._policy.eval()
                 yield self._policy
         finally:
+            release(self._policy)
             for module, training in modes:
                 module.training = training
             for parameter, flag in flags:  # PEFT makes the active adapter trainable when it switches it on again
@@ -104,7 +110,7 @@ class Reference:
 
     def reanchor(self) -> None:
         """Make the present policy the reference."""
-        self._weights, self._fingerprint = self._copy(), None
+        self._weights, self._fingerprint, self._holds_parts = self._copy(), None, self._is_divided()
         self.reanchored = True
 
     def fingerprint(self) -> str:
@@ -118,13 +124,14 @@ class Reference:
         return self._fingerprint
 
     def _hashed(self) -> str:
+        self._align()
         digest = sha256(self._settings().encode())
         own = self._weights or {}
         saved = self._policy.state_dict().keys()  # buffers that are not saved follow from the settings
         buffers = {name: buffer for name, buffer in self._policy.named_buffers() if name in saved}
-        weights = {**dict(self._policy.named_parameters()), **buffers, **own}
+        weights = {**dict(self._policy.named_parameters()), **buffers}
         for name in sorted(weights.keys() - self._names_of_other_adapters(), key=_plain_name):
-            tensor = weights[name].detach()
+            tensor = self._whole_weight(name) if name in own else whole(weights[name])
             digest.update(f"\n{_plain_name(name)} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             for piece in tensor.reshape(-1).split(_CHUNK):
                 digest.update(memoryview(piece.view(torch.uint8).cpu().numpy()))
@@ -133,11 +140,14 @@ class Reference:
     def save(self, folder: str | Path) -> None:
         """Write the reference's weights to ``reference.safetensors`` in ``folder``, whole or not at all.
 
-        Call it on the main process only.
+        All processes call it together; the main one writes. The file does not depend on how the policy was divided.
         """
+        self._align()
+        weights = {name: self._whole_weight(name).contiguous().cpu() for name in self._weights or {}}
+        if torch.distributed.is_initialized() and torch.distributed.get_rank():
+            return
         target = Path(folder) / _FILE
         target.parent.mkdir(parents=True, exist_ok=True)
-        weights = {name: tensor.contiguous().cpu() for name, tensor in (self._weights or {}).items()}
         partial = target.with_name(f"{_FILE}.partial")
         save_file(weights, partial, metadata={"adapters": "off" if self._weights is None else "on"})
         with partial.open("rb") as file:
@@ -167,22 +177,43 @@ class Reference:
                 f"{path} belongs to another policy: {len(different)} parameters are only in the file or only in the "
                 f"policy, such as {different[0]!r}; resume with the model and adapter settings that the run began with"
             )
-        self._weights = None if off else {name: _aligned(name, weights[name], trainable[name]) for name in trainable}
-        self._fingerprint = None
+        self._weights, self._holds_parts, self._fingerprint = None if off else weights, False, None
+        self._align()
         self.reanchored = True
 
     def _trainable(self) -> dict[str, torch.nn.Parameter]:
         return {name: value for name, value in self._policy.named_parameters() if value.requires_grad}
 
     def _copy(self) -> dict[str, torch.Tensor]:
-        return {name: value.detach().clone() for name, value in self._trainable().items()}
+        release(self._policy)
+        return {name: part(value).clone() for name, value in self._trainable().items()}
+
+    def _is_divided(self) -> bool:
+        return any(is_divided(value) for value in self._policy.parameters())
+
+    def _align(self) -> None:
+        """Bring the copied weights to where the policy's are: a launch may have moved or divided these since then."""
+        release(self._policy)
+        divides = not self._holds_parts and self._is_divided()
+        own = [(name, weight, self._policy.get_parameter(name)) for name, weight in (self._weights or {}).items()]
+        aligned = {name: _aligned(name, weight, parameter, divides) for name, weight, parameter in own}
+        if self._weights is not None:
+            self._weights, self._holds_parts = aligned, self._is_divided()
+
+    def _whole_weight(self, name: str) -> torch.Tensor:
+        assert self._weights is not None
+        return whole(self._policy.get_parameter(name), self._weights[name])
 
     @contextmanager
     def _swapped(self) -> Iterator[None]:
         """Put the copied weights into the policy's parameters, the very objects that optimizers and DDP hold."""
+        self._align()
         assert self._weights is not None
         own = [(name, self._policy.get_parameter(name)) for name in self._weights]
-        self._weights = {name: _aligned(name, self._weights[name], parameter) for name, parameter in own}
+        if self._holds_parts:
+            with self._exchanged(own):
+                yield
+            return
         kept = [(parameter, parameter.data) for _, parameter in own]
         torch.clear_autocast_cache()  # autocast keeps the cast weights of a parameter even when its data change
         try:
@@ -194,6 +225,28 @@ class Reference:
                 parameter.data = data
             torch.clear_autocast_cache()
 
+    @contextmanager
+    def _exchanged(self, own: list[tuple[str, nn.Parameter]]) -> Iterator[None]:
+        """The same for a divided policy: its engine gathers from memory of its own, so contents are exchanged."""
+
+        def exchange() -> None:
+            assert self._weights is not None
+            release_zero3(self._policy)
+            release(self._policy)
+            for name, parameter in own:
+                held, other = part(parameter), self._weights[name]
+                kept = held.clone()
+                held.copy_(other)
+                other.copy_(kept)
+
+        exchange()
+        torch.clear_autocast_cache()
+        try:
+            yield
+        finally:
+            exchange()
+            torch.clear_autocast_cache()
+
     def _adapters_add_nothing(self) -> bool:
         """Whether only a LoRA is trainable and one of its factors is 0 everywhere, as PEFT makes it by default."""
         policy, trainable = self._policy, self._trainable()
@@ -203,7 +256,7 @@ class Reference:
         factors = (*zeros, "lora_A.", "lora_embedding_B.")
         if not all(any(factor in name for factor in factors) for name in trainable):
             return False  # biases, DoRA's magnitudes, whole modules
-        return not any(bool(value.any()) for name, value in trainable.items() if any(zero in name for zero in zeros))
+        return not any_nonzero(value for name, value in trainable.items() if any(zero in name for zero in zeros))
 
     def _names_of_other_adapters(self) -> set[str]:
         """Parameters of adapters that are not the policy's own, such as a critic's."""
@@ -221,14 +274,17 @@ class Reference:
         return json.dumps(settings, sort_keys=True, default=str)
 
 
-def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """The weight on the parameter's device and in its dtype."""
-    if weight.shape != parameter.shape:
+def _aligned(name: str, weight: torch.Tensor, parameter: torch.Tensor, divides: bool) -> torch.Tensor:
+    """The weight on the parameter's device and in its dtype, and cut to this process's part if it must be divided."""
+    held = part(parameter)
+    shape = whole_shape(parameter) if divides else tuple(held.shape)
+    if tuple(weight.shape) != shape:
         raise ReferenceWeightsError(
-            f"{name} has shape {tuple(parameter.shape)} in the policy and {tuple(weight.shape)} in its reference; "
-            "policies sharded by FSDP or DeepSpeed ZeRO-3 are not supported; resume with the policy of the stopped run"
+            f"{name} has shape {shape} in the policy and {tuple(weight.shape)} in its reference; resume with the "
+            "policy of the stopped run"
         )
-    return weight.to(device=parameter.device, dtype=parameter.dtype)
+    weight = weight.to(device=held.device, dtype=held.dtype)
+    return part_of(weight, parameter).clone() if divides else weight
 
 
 def _plain_name(name: str) -> str:

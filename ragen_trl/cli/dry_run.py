@@ -16,6 +16,7 @@ import torch
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
+from ragen_trl.cli.launch import Launch, LaunchConfigError, launch_of
 from ragen_trl.cli.memory_estimate import (
     MemoryUse,
     ModelShape,
@@ -24,6 +25,7 @@ from ragen_trl.cli.memory_estimate import (
     peak_bytes,
     shape_of,
 )
+from ragen_trl.cli.processes import launched
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -248,7 +250,12 @@ def played_at_a_time(args: StarPOConfig, eval_episodes: int = 0) -> dict[str, in
 
 
 def memory_use(
-    args: StarPOConfig, lora_rank: int, tokens: int, prompt: int | None = None, eval_episodes: int = 0
+    args: StarPOConfig,
+    lora_rank: int,
+    tokens: int,
+    prompt: int | None = None,
+    eval_episodes: int = 0,
+    launch: Launch = Launch(),
 ) -> MemoryUse:
     """How a configuration uses memory on one process.
 
@@ -258,6 +265,7 @@ def memory_use(
         tokens: Length of the longest trajectory.
         prompt: Length of the longest message of a turn, if it is known.
         eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
+        launch: What is divided among how many processes.
     """
     loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
     return MemoryUse(
@@ -270,8 +278,10 @@ def memory_use(
         checkpointing=bool(args.gradient_checkpointing),
         reference=bool(args.beta) or isinstance(args, AStarPOConfig),
         critic=args.advantage in CRITIC_ADVANTAGES,
+        ahead=args.one_step_off_policy and not args.use_vllm,
         triton=torch.cuda.is_available() and not args.use_cpu,
         prompt=prompt,
+        launch=launch,
     )
 
 
@@ -282,16 +292,19 @@ def _memory(
         return [("memory", "not estimated: needs the model's config.json")]
     try:
         shape = shape_of(config)
-    except ModelShapeError as error:
+        launch = launch_of(max(launched(), run.num_processes), args.deepspeed, args.fsdp)
+    except (ModelShapeError, LaunchConfigError) as error:
         return [("memory", f"not estimated: {error}")]
     known = context_length(config)
     prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
-    use = memory_use(args, run.lora_r, longest_trajectory(args, episodes, known), prompt, run.eval_episodes)
+    longest = longest_trajectory(args, episodes, known)
+    use = memory_use(args, run.lora_r, longest, prompt, run.eval_episodes, launch)
     lines = memory_lines(shape, use)
     when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
     table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
-    head = [f"about {_size(peak_bytes(lines))} at its peak, for trajectories of {use.tokens:,} tokens; libraries and"]
-    head += ["fragmentation come on top (about 0.5 GiB with CUDA)"]
+    each = f" in each of {launch.in_words()}" * (launch.processes > 1)
+    head = [f"about {_size(peak_bytes(lines))} at its peak{each}, for trajectories of {use.tokens:,} tokens;"]
+    head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
     if args.use_vllm:
         share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
         head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]

@@ -133,7 +133,8 @@ def _train(argv: list[str], dry_run: bool) -> int:
     if dry_run:
         check(run, args)
         args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-        print(training_plan(run, warm, args), end="")
+        plan = training_plan(run, warm, args)
+        print(plan if is_main() else "", end="")
         return 0
     if args.use_vllm and not is_vllm_available():
         return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")

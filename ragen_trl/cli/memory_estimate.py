@@ -2,10 +2,11 @@
 
 Counted are the tensors that stay in memory: weights, gradients, AdamW's two moments, what autograd keeps for the
 backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
-happen at the same time, so the larger of the two counts. An update is one of rows that share nothing and are as long as
-can be: what they share (`batching/shared_prefixes.py`) is not known beforehand, and takes less. Left out: the libraries
-themselves (a CUDA context is about half a GiB), fragmentation, temporaries inside a kernel, quantised weights, several
-processes.
+happen at the same time, so the larger of the two counts; both do if the next rollout is played beside the update. An
+update is one of rows that share nothing and are as long as can be: what they share (`batching/shared_prefixes.py`) is
+not known beforehand, and takes less. With several processes it is the memory of one of them (`launch.py` says what an
+engine divides). Left out: the libraries themselves (a CUDA context is about half a GiB), fragmentation, temporaries
+inside a kernel, quantised weights.
 
 Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
 float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
@@ -20,6 +21,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from ragen_trl.cli.launch import Launch
 from ragen_trl.errors import UserError
 from ragen_trl.policies.sampling import LOGITS_AT_ONCE
 from ragen_trl.policies.transformers import most_rows, most_tokens
@@ -30,6 +32,9 @@ HEAD_TOKENS, HEAD_WORDS = 4096, 32768  # TRL's tile
 _TILES_OF_TORCH = 9  # without Triton the terms of a tile's gradient are tensors of its size; counted in an update
 _SLOTS = 1.125  # the cache of a rollout grows by an eighth at a time
 _FLOAT = 4
+_BUCKET = 500_000_000  # numbers that DeepSpeed collects before it sums gradients, by default
+_LIVE = 1_000_000_000  # numbers that ZeRO-3 keeps gathered at most, by default
+_LAYERS_AHEAD = 2  # of FSDP2: the layer that computes, and the next one
 # Per row and word while a token is drawn: log-probabilities in float32, the distribution in float64.
 _BYTES_OF_A_DRAW = 4 + 8
 
@@ -81,9 +86,11 @@ class MemoryUse:
         checkpointing: Whether activations are computed again in the backward pass.
         reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
+        ahead: Whether a copy of the policy plays the next rollout beside an update (``one_step_off_policy``).
         triton: Whether a GPU computes: the head's tiles go through TRL's kernel, and attention over a cache has copies
             of keys for every head.
         prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
+        launch: What is divided among how many processes; all other numbers are those of one process.
     """
 
     rows: int
@@ -95,8 +102,10 @@ class MemoryUse:
     checkpointing: bool = True
     reference: bool = False
     critic: bool = False
+    ahead: bool = False
     triton: bool = False
     prompt: int | None = None
+    launch: Launch = Launch()
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,7 @@ def activation_bytes(shape: ModelShape, use: MemoryUse) -> int:
     elif rank:
         kept = 18 * h + 10 * q + 8 * f
     else:
-        kept = (26 if use.weight_bytes == _FLOAT else 16) * h + 8 * q + 8 * f
+        kept = (26 if _weight_bytes(use) == _FLOAT else 16) * h + 8 * q + 8 * f
     return kept + 7 * compute * rank + compute * use.tokens + _FLOAT * shape.heads + 2 * _FLOAT
 
 
@@ -174,7 +183,10 @@ def memory_lines(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         >>> lines[-1].formula
         'tile 10 tokens · 32 words · 4 bytes · 9 + gradients (32 + 10) · 8 · 4'
     """
-    return [*_held(shape, use), *_of_rollout(shape, use), *_of_update(shape, use)]
+    rollout = _of_rollout(shape, use)
+    if use.ahead:  # beside every update
+        rollout = [replace(line, phase="always") for line in rollout]
+    return [*_held(shape, use), *rollout, *_of_update(shape, use)]
 
 
 def peak_bytes(lines: list[MemoryLine]) -> int:
@@ -189,19 +201,26 @@ def phase_bytes(lines: list[MemoryLine], phase: Phase) -> int:
 
 
 def _held(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
-    weights, adapter = shape.parameters, use.lora_rank * shape.linear_widths
-    lines = [_line("weights", "always", (weights, "parameters"), (use.weight_bytes, "bytes"))]
+    weights, adapter, launch = shape.parameters, use.lora_rank * shape.linear_widths, use.launch
+    trained, size = (adapter, "LoRA parameters") if adapter else (weights, "parameters")
+    held, (parts, moments) = (_held_bytes(use), "bytes"), (launch.weight_parts, launch.moment_parts)
+    lines = [_line("weights", "always", (weights, "parameters"), held, parts=parts)]
     if adapter:
         rank = ((use.lora_rank, "ranks"), (shape.linear_widths, "inputs and outputs"))
-        lines += [_line("LoRA", "always", *rank, (_FLOAT, "bytes"))]
-        lines += [_line("AdamW", "always", (adapter, "LoRA parameters"), (2, "moments"), (_FLOAT, "bytes"))]
-    else:
-        lines += [_line("AdamW", "always", (weights, "parameters"), (2, "moments"), (use.weight_bytes, "bytes"))]
+        kept = _held_bytes(use) if launch.is_deepspeed else _FLOAT
+        lines += [_line("LoRA", "always", *rank, (kept, "bytes"), parts=parts)]
+    if launch.is_deepspeed:
+        lines += [_line("float32 copy for the optimizer", "always", (trained, size), (_FLOAT, "bytes"), parts=moments)]
+    moment = (_FLOAT if adapter or launch.is_deepspeed else use.weight_bytes, "bytes")
+    lines += [_line("AdamW", "always", (trained, size), (2, "moments"), moment, parts=moments)]
     if use.reference and not adapter:  # with LoRA it is the base model
-        lines += [_line("reference", "always", (weights, "parameters"), (use.weight_bytes, "bytes"))]
+        lines += [_line("reference", "always", (weights, "parameters"), held, parts=parts)]
+    if use.ahead:
+        copied = (_FLOAT if adapter else use.weight_bytes, "bytes")
+        lines += [_line("copy for the next rollout", "always", (trained, "parameters"), copied)]
     if use.critic:
-        trained, size = (adapter, _FLOAT) if adapter else (weights, use.weight_bytes)
-        lines += [_line("critic", "always", (trained, "parameters"), (3, "weights and moments"), (size, "bytes"))]
+        many = ((trained, "parameters"), (3, "weights and moments"), (_critic_bytes(use), "bytes"))
+        lines += [_line("critic", "always", *many, parts=_critic_parts(use))]
     return lines
 
 
@@ -209,11 +228,15 @@ def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     """The cache, and the largest of what is there for a moment: a tensor that grows, a pass, or the draw of a token."""
     if not use.rollout_rows:
         return []
-    rows, compute = (use.rollout_rows, "rows"), _compute_bytes(use)
+    compute = _compute_bytes(use)
+    rows = (use.rollout_rows, "rows")
     numbers = ((shape.keys, "numbers"), (compute, "bytes"))
     cache = ((shape.layers, "layers"), (2, "keys and values"), *numbers, rows, (round(_SLOTS * use.tokens), "slots"))
     lines = [_line("keys and values", "rollout", *cache)]
-    if use.mixed and use.weight_bytes == _FLOAT and not use.lora_rank:  # autocast keeps those of trained weights
+    if use.launch.weight_parts > 1:
+        whole = shape.parameters + use.lora_rank * shape.linear_widths
+        lines.append(_line("whole weights", "rollout", (whole, "parameters"), (compute, "bytes")))
+    if use.mixed and _weight_bytes(use) == _FLOAT and not use.lora_rank:  # autocast keeps those of trained weights
         weights = shape.linear_weights + shape.vocabulary * shape.hidden
         lines.append(_line("bfloat16 weights", "rollout", (weights, "weights"), (2, "bytes")))
     moments = [
@@ -234,7 +257,7 @@ def _draw(shape: ModelShape, use: MemoryUse) -> MemoryLine:
 
 def _prompt_pass(shape: ModelShape, use: MemoryUse) -> MemoryLine:
     """What a pass that reads prompts holds at its widest, in attention or in the feed-forward layer."""
-    compute, residual = _compute_bytes(use), 2 * use.weight_bytes * shape.hidden
+    compute, residual = _compute_bytes(use), 2 * _weight_bytes(use) * shape.hidden
     tokens = min(most_tokens(use.tokens), use.rollout_rows * (use.prompt or use.tokens))
     longest, rows = use.tokens, min(use.rollout_rows, most_rows(use.tokens))
     # In the feed-forward layer: its gate, its activation and their product. Of each slot the mask says who may see it.
@@ -251,8 +274,8 @@ def _prompt_pass(shape: ModelShape, use: MemoryUse) -> MemoryLine:
 
 def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     adapter = use.lora_rank * shape.linear_widths
-    trained, size = (adapter, _FLOAT) if adapter else (shape.parameters, use.weight_bytes)
-    lines = [_line("gradients", "update", (trained, "parameters"), (size, "bytes"))]
+    trained = adapter or shape.parameters
+    lines = [*_gradients(use, trained), *_gathered(shape, use)]
     activations = _activations(shape, use, "update")
     tokens = use.rows * use.tokens
     # The tile is as wide as TRL makes it; on the CPU pages that nothing is written to take no memory.
@@ -269,12 +292,41 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     )
     critic: list[MemoryLine] = []
     if use.critic:
-        critic = [_line("gradients of the critic", "critic", (trained, "parameters"), (size, "bytes"))]
+        size = (_critic_bytes(use), "bytes")
+        critic = [
+            _line("gradients of the critic", "critic", (trained, "parameters"), size, parts=_critic_parts(use)),
+            *(replace(line, phase="critic") for line in _gathered(shape, use)),
+        ]
         critic += _activations(shape, use, "critic")
     moments = [activations.pop(), head]
     if use.checkpointing:  # the tiles are gone before a layer is computed again
         moments = [max(moments, key=lambda line: line.bytes)]
     return [*critic, *lines, *activations, *moments]
+
+
+def _gradients(use: MemoryUse, trained: int) -> list[MemoryLine]:
+    """Those of the policy, and what an engine collects them in."""
+    launch, of = use.launch, (trained, "parameters")
+    size = (_held_bytes(use) if launch.is_deepspeed or not use.lora_rank else _FLOAT, "bytes")
+    lines = [_line("gradients", "update", of, size, parts=launch.gradient_parts)]
+    if launch.is_deepspeed:
+        lines += [_line("float32 gradients of a step", "update", of, (_FLOAT, "bytes"), parts=launch.moment_parts)]
+        lines += [_line("bucket of gradients", "update", (min(trained, _BUCKET), "numbers"), size)]
+    elif launch.engine == "DDP" and launch.processes > 1:
+        lines += [_line("buckets of gradients", "update", of, size)]
+    return lines
+
+
+def _gathered(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    """Weights that an engine gathers for the layers that compute, and gives back after them."""
+    compute, layer = (_compute_bytes(use), "bytes"), shape.linear_weights // shape.layers
+    if use.launch.weight_parts == 1:
+        return []
+    if use.launch.engine == "ZeRO-3":
+        return [_line("gathered weights", "update", (min(shape.parameters, _LIVE), "parameters"), compute)]
+    # What belongs to no layer, embeddings above all, stays gathered from the forward to the backward pass.
+    count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * layer
+    return [_line("gathered weights", "update", (count, "parameters of two layers and of none"), compute)]
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
@@ -283,9 +335,9 @@ def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[Memory
     layers = (1, "layer at a time") if use.checkpointing else (shape.layers, "layers")
     lines = []
     if use.checkpointing:
-        residual = (shape.hidden, "numbers"), (use.weight_bytes, "bytes")
+        residual = (shape.hidden, "numbers"), (_weight_bytes(use), "bytes")
         lines += [_line("checkpoints", phase, rows, tokens, (shape.layers, "layers"), *residual)]
-    if use.mixed and use.weight_bytes == _FLOAT:
+    if use.mixed and _weight_bytes(use) == _FLOAT:
         copied = shape.linear_weights // shape.layers, "weights"
         lines += [_line("bfloat16 copies", phase, layers, copied, (2, "bytes"))]
     kept = (activation_bytes(shape, use), "bytes")
@@ -296,8 +348,29 @@ def _compute_bytes(use: MemoryUse) -> int:
     return 2 if use.mixed else use.weight_bytes
 
 
-def _line(name: str, phase: Phase, *factors: tuple[int, str]) -> MemoryLine:
+def _held_bytes(use: MemoryUse) -> int:
+    """Of a number of the weights between passes: DeepSpeed keeps them in the precision that they compute in."""
+    return _compute_bytes(use) if use.launch.is_deepspeed else use.weight_bytes
+
+
+def _weight_bytes(use: MemoryUse) -> int:
+    """Of a number of the weights as the layers see them, and so of the residual stream."""
+    return _compute_bytes(use) if use.launch.casts_weights else use.weight_bytes
+
+
+def _critic_bytes(use: MemoryUse) -> int:
+    """Of a number of the critic's weights, which DeepSpeed's engine has no part in."""
+    return _FLOAT if use.lora_rank else use.weight_bytes
+
+
+def _critic_parts(use: MemoryUse) -> int:
+    """A critic that is a model of its own is divided wherever the policy is; an adapter stays whole."""
+    return 1 if use.lora_rank or use.launch.engine == "DDP" else use.launch.processes
+
+
+def _line(name: str, phase: Phase, *factors: tuple[int, str], parts: int = 1) -> MemoryLine:
     total = 1
     for number, _ in factors:
         total *= number
-    return MemoryLine(name, total, " · ".join(f"{number:,} {what}" for number, what in factors), phase)
+    formula = " · ".join(f"{number:,} {what}" for number, what in factors)
+    return MemoryLine(name, -(-total // parts), formula + f" / {parts} processes" * (parts > 1), phase)

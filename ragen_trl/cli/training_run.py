@@ -223,10 +223,12 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
     say(f"evaluating the model, {run.eval_episodes} episodes")
-    results["before"] = result("before", trainer.policy(run.eval_temperature))
+    with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
+        results["before"] = result("before", trainer.policy(run.eval_temperature))
     _fit(trainer, stop, state, say)
     say(f"evaluating the trained model, {run.eval_episodes} episodes")
-    results["trained"] = result("trained", trainer.policy(run.eval_temperature))
+    with trainer.unwrapped_model():
+        results["trained"] = result("trained", trainer.policy(run.eval_temperature))
     _export(trainer, folder, run.env)
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:

@@ -76,6 +76,11 @@ class AStarPOConfig(StarPOConfig):
     )
 
     def __post_init__(self) -> None:
+        if self.one_step_off_policy:
+            raise ValueError(
+                "one_step_off_policy is True, but A*-PO has no importance ratio to correct an older rollout by, and "
+                "compares what the present policy earns with V*; leave it off"
+            )
         super().__post_init__()
         positive = ("value_std_error", "beta1", "beta2", "reference_samples", "stale_window")
         for name in (*positive, "return_range", "residual_cap"):

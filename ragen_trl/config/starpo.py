@@ -92,6 +92,11 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "What to do if the trainer's log-probabilities of the first rollout are not the sampler's, 'stop' or 'warn'; "
         "a rollout hook that plays another policy on purpose needs 'warn'.",
     )
+    one_step_off_policy: bool = option(
+        False,
+        "Play the next rollout while the present one is trained on: from the second rollout on, replies are those of "
+        "the policy one rollout ago, corrected by importance ratios (vllm_importance_sampling_mode).",
+    )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run."
     )

@@ -47,9 +47,7 @@ REFUSED: dict[str, Refused] = {
         "with DeepSpeed ZeRO-3 every pass of a rollout would gather weights, and processes whose episodes take more "
         "turns make more passes, so that they would wait for the others for ever; where memory is short use LoRA",
     ),
-    "fsdp": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
-    "fsdp_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
-    "parallelism_config": Refused(None, "launch with DDP or DeepSpeed ZeRO-2, with LoRA to save memory"),
+    "parallelism_config": Refused(None, "launch with FSDP2 or DeepSpeed, which divide weights over the processes"),
 }
 """Refused when the configuration is made, unless they have the value ``only``, or ``None``, which TRL makes of some."""
 
@@ -113,7 +111,8 @@ PASSED_ON = (
     *"hub_strategy hub_always_push hub_revision ignore_data_skip".split(),
     *"restore_callback_states_from_checkpoint accelerator_config dataloader_multiprocessing_context".split(),
     *"dataloader_in_order ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers".split(),
-    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug full_determinism".split(),
+    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug".split(),
+    *"full_determinism fsdp fsdp_config".split(),
 )
 
 NOTES: dict[str, str] = {
@@ -133,7 +132,9 @@ NOTES: dict[str, str] = {
     "bf16": "unset: on where the hardware has it; TRL's default stops where it has not",
     "dataloader_pin_memory": "unset: where there is a GPU",
     "torch_compile": "the training pass is compiled; turns are played with the same weights, not compiled",
-    "deepspeed": "ZeRO-2; see docs/several_gpus.md",
+    "deepspeed": "ZeRO-2 and ZeRO-3; see docs/several_gpus.md",
+    "fsdp": "FSDP2; see docs/several_gpus.md",
+    "fsdp_config": "FSDP2; see docs/several_gpus.md",
     "use_liger_kernel": "deprecated in TRL",
     "vllm_importance_sampling_cap": "deprecated in TRL; use vllm_importance_sampling_clip_max",
 }

@@ -163,6 +163,7 @@ def check_combinations(args: Options) -> None:
     _check_critic_rate(args)
     _check_updates(args)
     _check_vllm(args)
+    _check_one_step_off(args)
     _check_contexts(args)
     _check_filter(args)
     if args.curriculum_rollouts and args.max_steps < 1:
@@ -267,6 +268,37 @@ def _check_updates(args: Options) -> None:
         raise ValueError(
             f"save_steps is {args.save_steps:g}, but a rollout has {args.steps_per_rollout:g} updates; a checkpoint "
             "between them cannot be resumed from; give a multiple"
+        )
+
+
+def _check_one_step_off(args: Options) -> None:
+    if not args.one_step_off_policy:
+        return
+    if not args.vllm_importance_sampling_correction:
+        raise ValueError(
+            "one_step_off_policy is True and vllm_importance_sampling_correction False: nothing would correct for the "
+            "older policy that played; leave the correction on"
+        )
+    if args.use_vllm and args.vllm_mode == "colocate":
+        raise ValueError(
+            "one_step_off_policy is True and vllm_mode 'colocate': an engine in the trainer's process would wait for "
+            "the same GPU; set vllm_mode='server', or leave one_step_off_policy off"
+        )
+    if args.steps_per_rollout < 1:
+        raise ValueError(
+            f"one_step_off_policy is True, but an update takes {1 / args.steps_per_rollout:g} rollouts "
+            "(gradient_accumulation_steps / steps_per_generation), of which all but the last would wait for each "
+            "other; leave steps_per_generation unset, or one_step_off_policy off"
+        )
+    if not args.env_workers:
+        raise ValueError(
+            "one_step_off_policy is True and env_workers 0, which steps environments in the main thread, where "
+            "training runs; set env_workers to 1 or more, or leave one_step_off_policy off"
+        )
+    if args.ignore_data_skip:
+        raise ValueError(
+            "one_step_off_policy is True and ignore_data_skip, by which a resumed run begins its start states again, "
+            "but not the rollout that was played ahead; leave one of them off"
         )
 
 

@@ -1,14 +1,16 @@
 """The critic of the PPO variants: before every token it predicts what the rest of the episode will earn.
 
 TRL 1.16 has no critic. This one belongs to the trainer but not to the trainer's optimizer: it is fitted right after
-each rollout, in its own loop and with its own learning rate. ``critic_networks.py`` has its networks. Left out:
-DeepSpeed and FSDP, which would have to shard it next to the policy.
+each rollout, in its own loop and with its own learning rate. ``critic_networks.py`` has its networks. Where the launch
+divides the policy over processes, FSDP2 divides a critic that is a model of its own, under DeepSpeed as well, since an
+engine of DeepSpeed's has one optimizer. An adapter, a thousandth of the model, stays whole. Left out: Megatron-LM.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,10 @@ from ragen_trl.credit.critic_networks import (
     write_critic,
 )
 from ragen_trl.errors import NotFiniteError
+from ragen_trl.system.shards import clip_gradients, equalise, is_divided, load_whole_optimizer, whole_optimizer
 from ragen_trl.trajectory import Trajectory, Turn
 
-_SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+_DIVIDING = (DistributedType.DEEPSPEED, DistributedType.FSDP)
 _OPTIMIZER, _SCHEDULE = "optimizer.pt", "scheduler.pt"
 _STEP_MEASURES = ("critic/value_loss", "critic/clip_fraction", "critic/grad_norm")
 
@@ -62,8 +65,7 @@ class Critic:
         shares_prefixes: Whether tokens that rows begin with in common are computed once.
 
     Raises:
-        CriticError: If the run is launched with DeepSpeed, FSDP or Megatron-LM, or no critic can be made for the
-            policy.
+        CriticError: If the run is launched with Megatron-LM, or no critic can be made for the policy.
     """
 
     def __init__(
@@ -83,28 +85,33 @@ class Critic:
         updates: int | None = None,
         shares_prefixes: bool = False,
     ) -> None:
-        if accelerator.distributed_type in _SHARDED:
+        if accelerator.distributed_type == DistributedType.MEGATRON_LM:
             raise CriticError(
-                f"a critic does not work with {accelerator.distributed_type.value}; launch without it (accelerate "
-                "launch --multi_gpu, with LoRA to save memory), or choose advantage='group' or 'gigpo', which need "
-                "no critic"
+                "a critic does not work with MEGATRON_LM; launch with FSDP2 or DeepSpeed, or choose advantage='group' "
+                "or 'gigpo', which need no critic"
             )
         self._accelerator = accelerator
         self._pad_id, self._batch_size, self._max_grad_norm = pad_id, batch_size, max_grad_norm
-        self.network: ValueNetwork = (
-            AdapterNetwork(policy, accelerator.device)
-            if isinstance(policy, PeftModel)
-            else SeparateNetwork(policy, accelerator.device, gradient_checkpointing)
-        )
+        self.network: ValueNetwork = self._make_network(policy, gradient_checkpointing)
         self.network.shares_prefixes = shares_prefixes
-        if accelerator.num_processes > 1:
-            # The policy may still differ between processes: DDP makes it equal only when training starts.
-            for parameter in self.network.parameters:
-                torch.distributed.broadcast(parameter.data, 0)
         self._optimizer = torch.optim.AdamW(
             self.network.parameters, lr=learning_rate, betas=betas, eps=eps, weight_decay=weight_decay
         )
         self._schedule = get_scheduler(schedule, self._optimizer, num_warmup_steps=warmup, num_training_steps=updates)
+
+    def _make_network(self, policy: PreTrainedModel | PeftModel, gradient_checkpointing: bool) -> ValueNetwork:
+        accelerator = self._accelerator
+        device, divides = accelerator.device, accelerator.distributed_type in _DIVIDING
+        if isinstance(policy, PeftModel):
+            adapter = AdapterNetwork(policy, device)
+            equalise(adapter.parameters, device)
+            return adapter
+        # A whole copy has to fit only where it stays whole.
+        model = SeparateNetwork(policy, torch.device("cpu") if divides else device, gradient_checkpointing)
+        equalise(model.parameters, device)  # the policy may still differ: DDP makes it equal only in training
+        if divides:
+            model.divide(device)
+        return model
 
     @torch.no_grad()
     def values(
@@ -132,7 +139,10 @@ class Critic:
         after = torch.zeros(len(trajectories), device=device)
         order = sorted(range(len(rows)), key=lambda index: self._place(rows[index].token_ids))
         with self.network.active(training=False):
-            for chunk in self._chunks(order):
+            for chunk in self._passes(order):
+                if not chunk:
+                    self._fill()
+                    continue
                 batch = collate([rows[index] for index in chunk], self._pad_id)
                 with self._autocast():
                     output = self.network(batch["input_ids"].to(device), batch["attention_mask"].to(device))
@@ -195,13 +205,16 @@ class Critic:
         return metrics
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer and schedule. Only the main process writes; the others return at once.
+        """Write weights, optimizer and schedule. All processes call it together; the main one writes.
+
+        What is written does not depend on how the critic was divided, nor over how many processes.
 
         Raises:
             CriticError: If the folder exists and holds something else.
         """
+        state, optimizer = self.network.whole_state(), whole_optimizer(self._optimizer)
         if self._accelerator.is_main_process:
-            write_critic(Path(folder), self._record(), self._write)
+            write_critic(Path(folder), self._record(), partial(self._write, state, optimizer))
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Read what ``save`` wrote. With several processes all of them read the folder.
@@ -212,14 +225,14 @@ class Critic:
         source = Path(folder)
         check_critic(source, self._record())
         self.network.load(source)
-        device = self._accelerator.device
-        self._optimizer.load_state_dict(torch.load(source / _OPTIMIZER, map_location=device, weights_only=True))
+        saved = torch.load(source / _OPTIMIZER, map_location="cpu", weights_only=True)
+        load_whole_optimizer(self._optimizer, saved)
         if (source / _SCHEDULE).exists():  # older checkpoints have none: their rate was constant
             self._schedule.load_state_dict(torch.load(source / _SCHEDULE, weights_only=True))
 
-    def _write(self, folder: Path) -> None:
-        self.network.save(folder)
-        torch.save(self._optimizer.state_dict(), folder / _OPTIMIZER)
+    def _write(self, state: dict[str, torch.Tensor], optimizer: dict[str, Any], folder: Path) -> None:
+        self.network.save(folder, state)
+        torch.save(optimizer, folder / _OPTIMIZER)
         torch.save(self._schedule.state_dict(), folder / _SCHEDULE)
 
     def _record(self) -> dict[str, Any]:
@@ -277,7 +290,10 @@ class Critic:
         sums = torch.zeros(2, device=mask.device)
         lengths = batch["attention_mask"].sum(dim=1).tolist() if rows else []
         texts = [ids[:length] for ids, length in zip(batch["input_ids"].tolist(), lengths, strict=True)] if rows else []
-        for chunk in self._chunks(sorted(rows, key=lambda row: self._place(texts[row]))):
+        for chunk in self._passes(sorted(rows, key=lambda row: self._place(texts[row]))):
+            if not chunk:
+                (self._fill() * 0.0).backward()
+                continue
             width = max(lengths[row] for row in chunk)
             part = {name: tensor[chunk, :width] for name, tensor in batch.items()}
             with self._autocast():
@@ -287,7 +303,7 @@ class Critic:
             loss.backward()
             sums += torch.stack([loss.detach(), clipped * part["mask"].sum() / count])
         self._sum_gradients()
-        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters, self._max_grad_norm)
+        norm = clip_gradients(self.network.parameters, self._max_grad_norm)
         if not bool(torch.isfinite(norm)):  # the same on all processes, as their gradients were summed
             self._optimizer.zero_grad(set_to_none=True)
             raise NotFiniteError(
@@ -299,11 +315,13 @@ class Critic:
         return torch.cat([self._total(sums), norm.reshape(1)])
 
     def _sum_gradients(self) -> None:
-        """Sum gradients over processes; a process without rows adds zeros."""
+        """Sum gradients over processes; a process without rows adds zeros. FSDP2 has averaged those that it divides."""
         for parameter in self.network.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if self._accelerator.num_processes > 1:
+            if is_divided(parameter):
+                parameter.grad.mul_(self._accelerator.num_processes)
+            elif self._accelerator.num_processes > 1:
                 torch.distributed.all_reduce(parameter.grad)
 
     def _total(self, value: torch.Tensor) -> torch.Tensor:
@@ -318,14 +336,24 @@ class Critic:
         """Orders rows so that those in one pass begin alike or, where nothing is shared, have little padding."""
         return tuple(ids) if self.network.shares_prefixes else (len(ids),)
 
-    def _chunks(self, rows: list[int]) -> Iterator[list[int]]:
-        for start in range(0, len(rows), self._batch_size):
+    def _passes(self, rows: list[int]) -> Iterator[list[int]]:
+        """The rows of each pass, then none for the passes that only other processes need."""
+        count = -(-len(rows) // self._batch_size)
+        if self.network.gathers:
+            most = torch.tensor(count, device=self._accelerator.device)
+            torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+            count = int(most)
+        for start in range(0, count * self._batch_size, self._batch_size):
             yield rows[start : start + self._batch_size]
 
+    def _fill(self) -> torch.Tensor:
+        """A pass of nothing, to take part in those of other processes."""
+        ids = torch.full((1, 2), self._pad_id, device=self._accelerator.device)
+        with self._autocast():
+            return self.network(ids, torch.ones_like(ids)).sum()
 
-def _parts(
-    rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int
-) -> Iterator[list[int]]:
+
+def _parts(rows: Sequence[int], owners: Sequence[int], minibatches: int, epochs: int, seed: int) -> Iterator[list[int]]:
     """The rows of each step, those of a trajectory in one. Every process makes the same number of steps."""
     generator, rows_of = torch.Generator().manual_seed(seed), dict[int, list[int]]()
     for row in rows:

@@ -28,6 +28,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import additive_mask
+from ragen_trl.system.shards import built_whole, copy_weights, divide_by_layer, release, sharded_modules, whole
 
 ADAPTER = "critic"
 _HEAD_FILE = "head.safetensors"
@@ -49,9 +50,11 @@ class ValueNetwork(ABC):
         parameters: The trained parameters; none of them is the policy's.
         model: The backbone's model, whose configuration says how it attends.
         shares_prefixes: Whether tokens that rows begin with in common are computed once.
+        gathers: Whether every pass gathers weights, so that all processes must make the same number of them.
     """
 
     kind: str
+    gathers: bool = False
     model: PreTrainedModel
     shares_prefixes: bool = False
     backbone: nn.Module
@@ -92,9 +95,18 @@ class ValueNetwork(ABC):
     def active(self, training: bool) -> AbstractContextManager[None]:
         """A context in which the network may be called. After it the policy is exactly as it was before."""
 
+    def whole_state(self) -> dict[str, torch.Tensor]:
+        """What ``save`` needs of other processes, which all call it together; by default nothing."""
+        return {}
+
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the weights into an existing folder."""
+    def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
+        """Write the weights into an existing folder.
+
+        Args:
+            folder: Where.
+            state: From ``whole_state``.
+        """
 
     @abstractmethod
     def load(self, folder: Path) -> None:
@@ -103,6 +115,8 @@ class ValueNetwork(ABC):
 
 class SeparateNetwork(ValueNetwork):
     """A whole ``AutoModelForTokenClassification(num_labels=1)`` whose backbone is a copy of the policy's.
+
+    ``divide`` divides the backbone over processes; the head, a row of numbers, stays whole.
 
     Args:
         policy: The policy, unwrapped.
@@ -124,11 +138,13 @@ class SeparateNetwork(ValueNetwork):
                 f"so there is no critic for it; {_REMEDY}"
             )
         attention = policy.config._attn_implementation
-        model = AutoModelForTokenClassification.from_config(config, attn_implementation=attention).to(policy.dtype)
+        with built_whole():
+            made = AutoModelForTokenClassification.from_config(config, attn_implementation=attention)
+        model = made.to(policy.dtype)
         heads = [layer for layer in model.children() if isinstance(layer, nn.Linear) and layer.out_features == 1]
         try:
             (head,) = heads
-            model.base_model.load_state_dict(policy.base_model.state_dict())
+            copy_weights(policy.base_model, model.base_model)
         except (ValueError, RuntimeError) as error:
             raise CriticError(
                 f"{type(model).__name__} is not the backbone of {type(policy).__name__} with one linear head "
@@ -151,14 +167,23 @@ class SeparateNetwork(ValueNetwork):
         with _without_dropout(self.model, training):
             yield
 
-    def save(self, folder: Path) -> None:
+    def divide(self, device: torch.device) -> None:
+        """Divide the backbone over the processes of the launch; call it before an optimizer is made."""
+        self.head.to(device)
+        divide_by_layer(self.backbone, GradientCheckpointingLayer, device)
+        self.parameters, self.gathers = list(self.model.parameters()), True
+
+    def whole_state(self) -> dict[str, torch.Tensor]:
+        """The model's weights, gathered one by one."""
+        return {name: whole(value).cpu() for name, value in self.model.state_dict(keep_vars=True).items()}
+
+    def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         """Write the model so that ``from_pretrained`` can read it."""
-        self.model.save_pretrained(folder)
+        self.model.save_pretrained(folder, state_dict=state)
 
     def load(self, folder: Path) -> None:
         """Read with ``from_pretrained`` in float32, which represents the weights of any precision exactly."""
-        saved = type(self.model).from_pretrained(folder, dtype=torch.float32)
-        self.model.load_state_dict(saved.state_dict())
+        copy_weights(type(self.model).from_pretrained(folder, dtype=torch.float32), self.model)
 
 
 class AdapterNetwork(ValueNetwork):
@@ -198,6 +223,8 @@ class AdapterNetwork(ValueNetwork):
             self._config = policy.peft_config[ADAPTER]
             self._slots = [(slots, slots[ADAPTER]) for slots in _adapter_slots(policy)]
             self._adapter = [value for value in policy.parameters() if id(value) not in policy_parameters]
+        for value in self._adapter:  # a launch that divides the policy places it later
+            value.data = value.data.to(device)
         self.model = policy.get_base_model()
         self.backbone = self.model.base_model
         self.head = nn.Linear(policy.config.get_text_config().hidden_size, 1, device=device)
@@ -205,17 +232,29 @@ class AdapterNetwork(ValueNetwork):
         nn.init.zeros_(self.head.bias)
         self.parameters = [*self._adapter, *self.head.parameters()]
 
+    def _values(self, ids: torch.Tensor, mask: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor:
+        for root in sharded_modules(self._policy)[:1]:
+            root.unshard()  # since only what is below it is called; backward passes free it
+        return super()._values(ids, mask, positions)
+
     @contextmanager
     def active(self, training: bool) -> Iterator[None]:
-        """The critic's adapter is active instead of the policy's; dropout is off."""
+        """The critic's adapter is active instead of the policy's; dropout is off.
+
+        A base that FSDP2 divides is gathered by each pass, as for the policy. One that ZeRO-3 divides has to be whole
+        already: its engine only gathers for passes that begin at its root.
+        """
+        release(self._policy)
+        self.gathers = bool(sharded_modules(self._policy))
         with self._installed(), _without_dropout(self._policy, training):
             self._policy.set_adapter(ADAPTER)
             self._policy.requires_grad_(False)
             for parameter in self._adapter:
                 parameter.requires_grad_(training)
             yield
+            release(self._policy)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         """Write PEFT's files to ``folder/critic``, and the head to ``folder``.
 
         The adapter is one level down on purpose: transformers takes every folder of a checkpoint that directly contains

@@ -16,8 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ragen_envs import episode_seeds
-from ragen_envs.consistency import restates
+from ragen_envs import episode_seeds, restates
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval

@@ -42,6 +42,7 @@ from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 from ragen_trl.trainers.trl.plain import (
+    keeps_weights_whole,
     last_rollout,
     load_weights,
     log_training,
@@ -82,7 +83,7 @@ class CollapseMonitor(TrainerCallback):
 
     Raises:
         MonitorError: If an option has an unknown value, if ``action`` is ``"rollback"`` and ``save_strategy`` is
-            ``"no"``, or if ``mi_every`` is not 0 for a model sharded by FSDP.
+            ``"no"``, or if ``mi_every`` is not 0 and weights cannot be kept whole while it measures (FSDP1).
 
     Example:
         ``trainer.add_callback(CollapseMonitor(trainer, action="stop"))``
@@ -107,9 +108,9 @@ class CollapseMonitor(TrainerCallback):
                 "action='rollback' loads a checkpoint, and save_strategy='no' writes none; set "
                 "save_strategy='steps' and save_steps"
             )
-        if mi_every and (trainer.is_fsdp_enabled or not trainer.args.ds3_gather_for_generation):
+        if mi_every and not (trainer.args.ds3_gather_for_generation and keeps_weights_whole(trainer)):
             raise MonitorError(
-                f"mi_every is {mi_every}, but weights are gathered in every forward pass (FSDP, or ZeRO-3 with "
+                f"mi_every is {mi_every}, but weights are gathered in every forward pass (FSDP1, or ZeRO-3 with "
                 "ds3_gather_for_generation=False), and processes make different numbers of passes; set mi_every=0"
             )
         self.trainer = trainer

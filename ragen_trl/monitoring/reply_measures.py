@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from ragen_envs.consistency import restates
+from ragen_envs import restates
 from ragen_trl.trajectory import Trajectory, Turn
 
 THINK, END_THINK = "<think>", "</think>"
@@ -40,7 +40,7 @@ class Sketch:
         followed: Number of these whose answer begins with the last action that the thought names.
         chosen: Number of turns with a thought that could name an action: the environment has names.
         asked: Number of turns with a thought about a request (``info["request"]``).
-        restated: Number of these whose thought says nothing but the request (`ragen_envs.consistency.restates`).
+        restated: Number of these whose thought says nothing but the request (`ragen_envs.restates`).
     """
 
     first_reply: str

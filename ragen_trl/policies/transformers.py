@@ -13,6 +13,7 @@ which would cost more in passes than they save in attention.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -325,9 +326,11 @@ def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
     """Let several query heads read the same keys, where Transformers would copy all keys of its cache for each head.
 
     Transformers' switch for it is an environment variable. On the CPU the results are the same bits (a single token it
-    does not copy for); a GPU's fast kernels take no groups together with a mask.
+    does not copy for); a GPU's fast kernels take no groups together with a mask. A rollout in another thread leaves the
+    variable alone: training would read it at any moment of its passes.
     """
-    if ids.device.type != "cpu" or ids.shape[1] == 1:
+    beside_training = threading.current_thread() is not threading.main_thread()
+    if ids.device.type != "cpu" or ids.shape[1] == 1 or beside_training:
         yield
         return
     before = os.environ.get(_GROUPS)

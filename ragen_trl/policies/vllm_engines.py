@@ -187,10 +187,41 @@ def check_loadable(model: str | PreTrainedModel, args: StarPOConfig) -> None:
         )
 
 
-def connect(generation: VLLMGeneration, accelerator: Accelerator) -> Engine:
-    """The engine that TRL has started or connected to."""
+class OwnGroup:
+    """Exchanges Python objects among all processes, in a group that nothing else uses.
+
+    A rollout in another thread exchanges while training adds up gradients. In one group the two would take each other's
+    messages. All processes make it together.
+    """
+
+    def __init__(self) -> None:
+        self._group = torch.distributed.new_group(backend="gloo")
+
+    def gather(self, objects: list[Any]) -> list[Any]:
+        """The lists of all processes, joined in their order."""
+        parts: list[Any] = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(parts, objects, group=self._group)
+        return [each for part in parts for each in part]
+
+    def broadcast(self, objects: list[Any]) -> list[Any]:
+        """Replace the contents of a list by those of the main process's."""
+        torch.distributed.broadcast_object_list(objects, src=0, group=self._group)
+        return objects
+
+
+def connect(generation: VLLMGeneration, accelerator: Accelerator, in_thread: bool = False) -> Engine:
+    """The engine that TRL has started or connected to.
+
+    Args:
+        generation: TRL's.
+        accelerator: Its processes share a server.
+        in_thread: Whether it is asked while the main thread trains.
+    """
     if generation.mode == "server":
         client = generation.vllm_client if accelerator.is_main_process else None
+        if in_thread and accelerator.num_processes > 1:
+            group = OwnGroup()
+            return ServedEngine(client, accelerator.process_index, group.gather, group.broadcast)
         return ServedEngine(client, accelerator.process_index)
     from vllm import SamplingParams  # type: ignore[import-not-found]  # an optional dependency
 

@@ -68,6 +68,28 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
     return found
 
 
+def check_parts(checkpoint: Path, engine_processes: int) -> None:
+    """Refuse a checkpoint whose optimizer DeepSpeed has written in another number of parts than it would read.
+
+    DeepSpeed finds that out in one process after another, while the others wait; without DeepSpeed the optimizer would
+    silently begin again.
+
+    Args:
+        checkpoint: Its folder.
+        engine_processes: The processes of a launch with DeepSpeed; 0 for any other launch.
+
+    Raises:
+        ValueError: With the number.
+    """
+    parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
+    if parts and parts != engine_processes:
+        found = f"this launch has {engine_processes}" if engine_processes else "this launch is without it"
+        raise ValueError(
+            f"{checkpoint} was saved by DeepSpeed on {parts} processes, and {found}; resume with DeepSpeed on {parts}, "
+            "or begin a new run with the model that it holds (zero_to_fp32.py in that folder writes it)"
+        )
+
+
 def _recorded_step(folder: Path) -> int | None:
     try:
         state = json.loads((folder / "trainer_state.json").read_text())

@@ -19,7 +19,6 @@ from peft import PeftConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_envs import AgentTurns
-from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import warn_of_narrowed_sampling
@@ -49,6 +48,7 @@ from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, tolerance_for
 from ragen_trl.trainers.trl.adapter import TRLAdapter
+from ragen_trl.trainers.trl.plain import keeps_weights_whole
 from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,8 @@ class RolloutTrainer(TRLAdapter):
         self._switch_off_dropout()
         self._autocast = self._make_autocast()
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
-        self._engine = connect(self.vllm_generation, self.accelerator) if self.use_vllm else None
+        ahead = args.one_step_off_policy
+        self._engine = connect(self.vllm_generation, self.accelerator, ahead) if self.use_vllm else None
 
     def _make_autocast(self) -> Callable[[], torch.autocast]:
         """Not accelerator.autocast, which reads a global state that the next configuration resets."""
@@ -242,10 +243,9 @@ class RolloutTrainer(TRLAdapter):
                 f"launched as {os.environ['WORLD_SIZE']} processes that are not connected: each would train alone, "
                 "into the same folder; on the CPU set use_cpu=True and launch with torchrun"
             )
-        if self.is_fsdp_enabled:
+        if not keeps_weights_whole(self):
             raise LaunchError(
-                "FSDP gathers weights in every forward pass, but in a rollout processes take different numbers of "
-                "them; launch with DDP or DeepSpeed ZeRO-2 (accelerate launch --multi_gpu, with LoRA to save memory)"
+                "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
             )
 
     def _switch_off_dropout(self) -> None:
@@ -325,13 +325,7 @@ class RolloutTrainer(TRLAdapter):
         """Play the rows and let TRL score what was played: the rollout, and TRL's generation batch."""
         mode = "train" if self.model.training else "eval"
         tasks = [self._tasks.index(row) for row in rows]
-        envs = self._envs.take([self._tasks.spec(task) for task in tasks])
-        started = time.perf_counter()
-        with self.unwrapped_model() as model:
-            starts = self._starts(rows, mode, attempt)
-            played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        check_played(played, len(rows))
-        seconds = time.perf_counter() - started
+        played, seconds = self._played(rows, mode, attempt)
         if attempt:
             self.add_to_last(mode, "rollout/seconds", seconds)
         else:
@@ -360,9 +354,21 @@ class RolloutTrainer(TRLAdapter):
         )
         return rollout, batch
 
-    def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> list[Start]:
+    def _played(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> tuple[list[Trajectory], float]:
+        """An episode for each row, and the seconds that they took."""
+        envs, started = self._environments(rows), time.perf_counter()
+        with self.unwrapped_model() as model:
+            starts = self._starts(rows, mode, attempt)
+            played = self.rollout(starts, envs, self.policy(self.temperature, model))
+        check_played(played, len(rows))
+        return played, time.perf_counter() - started
+
+    def _environments(self, rows: list[dict[str, Any]]) -> list[AgentTurns]:
+        return self._envs.take([self._tasks.spec(self._tasks.index(row)) for row in rows])
+
+    def _starts(self, rows: list[dict[str, Any]], mode: str, attempt: int, ahead: int = 0) -> list[Start]:
         """A group shares the start state of its rows; every trajectory has its own outcome and sampling seed."""
-        step = self.state.global_step if mode == "train" else 0
+        step = self.state.global_step + ahead if mode == "train" else 0
         offset = self.accelerator.process_index * len(rows) + (0 if mode == "train" else self.rows_evaluated)
         within = self.micro_step
         which = [within, attempt] if attempt else [within] * (within > 0)
@@ -386,13 +392,6 @@ class RolloutTrainer(TRLAdapter):
         if self.is_world_process_zero() and path.is_file():
             text = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
             path.write_text(text.replace('model="None"', 'model="path/to/this/folder"'), encoding="utf-8")
-
-    def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
-        """The weighted sum of all reward functions, as in TRL's loop, for episodes that are not trained on."""
-        rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
-        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
-        return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 
     def _total(self, local: torch.Tensor) -> torch.Tensor:
         """A tensor added up over all processes."""

@@ -6,6 +6,7 @@ critic, which learns from every rollout before the policy does.
 
 import math
 import textwrap
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,8 @@ class StarPOTrainer(TrajectoryTrainer):
         """The estimator that ``args.advantage`` names. A critic gives its values here, and then learns."""
         if self.critic is not None:
             step = self.state.global_step
-            advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
+            with self.whole_under_zero3() if self.critic.network.kind == "adapter" else nullcontext():
+                advantages, metrics = critic_advantages(self.critic, rollout, self.args, self._total, step)
             self.record("train", metrics)
             return advantages
         if self.args.advantage == "group":

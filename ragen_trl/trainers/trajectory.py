@@ -6,8 +6,9 @@ update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_lo
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +21,12 @@ from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
+from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
 from ragen_trl.system.old_names import FormerKeys
-from ragen_trl.trainers.checkpoints import resumable_checkpoint
+from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
 from ragen_trl.trainers.metrics import (
     filter_metrics,
@@ -34,10 +36,11 @@ from ragen_trl.trainers.metrics import (
     shown_advantages,
 )
 from ragen_trl.trainers.observers import Observer, observe
-from ragen_trl.trainers.rollout import RolloutTrainer
+from ragen_trl.trainers.one_step_off import OneStepOffTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
 from ragen_trl.trainers.trl.plain import without_tied_head
 from ragen_trl.trainers.trl.scoring import Scores
+from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ _PARTS_OF_A_LOSS = {
 }
 
 
-class TrajectoryTrainer(RolloutTrainer):
+class TrajectoryTrainer(OneStepOffTrainer):
     """Base class of the trainers of this package; an algorithm defines at least its `advantages`.
 
     Arguments and errors are those of `RolloutTrainer`.
@@ -80,13 +83,13 @@ class TrajectoryTrainer(RolloutTrainer):
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
             FileNotFoundError: If there is none.
-            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone.
+            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone, or by
+                DeepSpeed on another number of processes.
         """
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
-            self.load_algorithm_state(checkpoint)
+            check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
-        self.before_training()
         with without_tied_head(self.accelerator.unwrap_model(self.model)):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -155,6 +158,7 @@ class TrajectoryTrainer(RolloutTrainer):
             more, _ = self._sample(self._refill_rows(attempt), attempt)
             rollout = RolloutBatch.joined([rollout, more])
             kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
+        self.play_ahead()
         return self._learn_from(rollout, kept)
 
     def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
@@ -196,7 +200,7 @@ class TrajectoryTrainer(RolloutTrainer):
     def _add_scores(self, batch: dict[str, Any]) -> None:
         """Add the log-probabilities that the loss compares with. TRL would score the whole rollout, filtered or not."""
         args, rows_a_pass = self.args, self.args.per_device_train_batch_size
-        corrects = self.use_vllm and self.vllm_importance_sampling_correction
+        corrects = (self.use_vllm or args.one_step_off_policy) and self.vllm_importance_sampling_correction
         if corrects or args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations):
             old = self._scored(self.model, batch, rows_a_pass, compute_entropy=False).logprobs
             batch["old_per_token_logps"] = old
@@ -324,8 +328,11 @@ class TrajectoryTrainer(RolloutTrainer):
             self._loss_without_bonus = torch.zeros(())
 
     def _check_sampler(self, logprobs: torch.Tensor, inputs: Mapping[str, Any]) -> None:
-        """Compare with the sampler, over all micro-batches of the first update of this training, before its step."""
-        if self._sampler_is_checked or inputs["skip"]:
+        """Compare with the sampler, over all micro-batches of the first update of this training, before its step.
+
+        A rollout that was played ahead, from which a resumed training begins, says nothing about rounding.
+        """
+        if self._sampler_is_checked or inputs["skip"] or self.staleness:
             return
         self._gaps.append(measure_gap(logprobs, inputs, self._sampler_slack))
         if self.accelerator.sync_gradients:
@@ -353,5 +360,9 @@ class TrajectoryTrainer(RolloutTrainer):
             for observer in self.observers:
                 observer.on_rollout(event)
 
-    def before_training(self) -> None:
-        """Hook: called before the first update, after a checkpoint is loaded. Does nothing by default."""
+    def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
+        """The weighted sum of all reward functions, as in TRL's loop, for episodes that are not trained on."""
+        rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
+        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)

@@ -12,15 +12,18 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
 - ``_compute_loss`` reads ``advantages`` of shape (B,) or (B, T), asks ``_get_per_token_logps_and_entropies`` once,
-  before it reads ``old_per_token_logps``, and divides by ``current_gradient_accumulation_steps`` or, where it counts
-  tokens, by ``num_items_in_batch``; it logs one mean over the micro-batch's tokens in ``_metrics``;
+  before it reads ``old_per_token_logps``, multiplies by ``importance_sampling_ratio`` if ``use_vllm``, and divides by
+  ``current_gradient_accumulation_steps`` or, where it counts tokens, by ``num_items_in_batch``; it logs one mean over
+  the micro-batch's tokens in ``_metrics``;
 - ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
   gradients, or without one;
 - ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
-- ``_get_eval_sampler`` gives the order of the evaluation's rows;
+- ``_get_eval_sampler`` gives the order of the evaluation's rows, and each sampler of ``_get_train_sampler`` that of
+  training: a rollout's rows, repeated for all its micro-batches;
+- ``_prepare_for_training`` wraps or divides the model and loads a checkpoint's weights and optimizer, before any step;
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
@@ -49,7 +52,12 @@ from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
-from ragen_trl.trainers.trl.plain import unwrapped_for_generation, use_one_device, without_message
+from ragen_trl.trainers.trl.plain import (
+    references_divided_by_layer,
+    unwrapped_for_generation,
+    use_one_device,
+    without_message,
+)
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -82,6 +90,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     _buffered_inputs: list[dict[str, Any]] | None
     _last_loaded_step: int
+    use_vllm: bool
     vllm_importance_sampling_correction: bool
     importance_sampling_level: str
 
@@ -98,7 +107,7 @@ class TRLAdapter(TRLEvaluation, ABC):
             ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL may change this seam: its release is pinned, and contract tests watch it.
-        with warnings.catch_warnings(), without_message(ignored):
+        with warnings.catch_warnings(), without_message(ignored), references_divided_by_layer():
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
         name_base_absolutely(self.accelerator.unwrap_model(self.model))
@@ -122,6 +131,9 @@ class TRLAdapter(TRLEvaluation, ABC):
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """Hook: the loss of one micro-batch of `prepare_micro_batches`."""
 
+    def before_training(self) -> None:
+        """Hook: called before the first update, when the launch has divided the model and a checkpoint is loaded."""
+
     def save_algorithm_state(self, folder: Path) -> None:
         """Hook: write what an algorithm, besides the policy, needs to resume. Nothing by default.
 
@@ -131,6 +143,13 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     def load_algorithm_state(self, folder: Path) -> None:
         """Hook: read what `save_algorithm_state` wrote."""
+
+    def save_rollout(self, folder: Path) -> None:
+        """Hook: write a rollout that was played and not yet trained on. There is none by default.
+
+        Args:
+            folder: As for `save_algorithm_state`.
+        """
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
@@ -148,14 +167,32 @@ class TRLAdapter(TRLEvaluation, ABC):
             return self.training_loss(model, inputs)
         return self._record_loss(self.trl_loss(model, inputs), inputs)
 
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+        if resume_from_checkpoint is not None:
+            self.load_algorithm_state(Path(resume_from_checkpoint))
+        self.before_training()
+        return prepared
+
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        self.save_rollout(folder)
         self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in Transformers, which writes no model from FSDP2 with ``state_dict_type: SHARDED_STATE_DICT``.
+
+        Checkpoints of such a launch have no whole weights either; what a user asks for does.
+        """
+        plugin = self.accelerator.state.fsdp_plugin if self.is_fsdp_enabled else None
+        if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
+            self._save(output_dir or self.args.output_dir, self.accelerator.get_state_dict(self.model))
+        super().save_model(output_dir, _internal_call)
 
     # TRL's services
 
@@ -174,6 +211,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Rollouts before the present one, those of an unfinished update included."""
         micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step
         return int(micro_steps // (self.args.steps_per_generation * self.args.num_iterations))
+
+    def rows_of_rollouts(self) -> list[list[int]]:
+        """Indices of the data set's rows that each rollout of an epoch plays, on all processes together."""
+        order, size = list(self._get_train_sampler()), self.args.generation_batch_size
+        every = size * self.args.steps_per_generation * self.args.num_iterations  # TRL repeats a rollout's rows
+        return [order[first : first + size] for first in range(0, len(order), every)]
 
     def score_trajectories(
         self, rows: Sequence[dict[str, Any]], played: Sequence[Trajectory]
@@ -222,10 +265,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         of_sequences = by_token and level == "sequence" and self.loss_type != "vespo"
         self._loss_inputs = LossInputs(inputs, of_sequences)
         self.importance_sampling_level = "token" if by_token else level
+        samples = self.use_vllm
+        self.use_vllm = samples or "importance_sampling_ratio" in inputs  # TRL reads the ratio only with vLLM
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs.columns)
         finally:
-            self._loss_inputs, self.importance_sampling_level = None, level
+            self._loss_inputs, self.importance_sampling_level, self.use_vllm = None, level, samples
         return loss
 
     def token_ratios(self, inputs: Mapping[str, Any]) -> bool:
@@ -288,6 +333,11 @@ class TRLAdapter(TRLEvaluation, ABC):
         if self.use_vllm:  # vLLM samples with its own weights: nothing to gather
             return nullcontext(self.accelerator.unwrap_model(self.model))
         return unwrapped_for_generation(self)
+
+    def whole_under_zero3(self) -> AbstractContextManager[object]:
+        """Whole weights where ZeRO-3 divides them, for passes that do not begin at the engine's root."""
+        plugin = self.accelerator.state.deepspeed_plugin if self.is_deepspeed_enabled else None
+        return nullcontext() if plugin is None or plugin.zero_stage < 3 else unwrapped_for_generation(self)
 
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""

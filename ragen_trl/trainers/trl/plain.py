@@ -2,7 +2,8 @@
 
 It relies on ``_logs``, which keeps the last rollout's texts and rewards; ``_buffered_inputs``, its tensors;
 ``_tokenizer``; ``_metrics``, of which TRL logs the means; ``_load_best_model``, which reads the weights of the
-checkpoint ``state.best_model_checkpoint``; and ``_n_gpu`` of the arguments, the devices of a process. Tests:
+checkpoint ``state.best_model_checkpoint``; ``_n_gpu`` of the arguments, the devices of a process; and
+``prepare_fsdp`` of the module ``grpo_trainer``, which divides frozen references. Tests:
 ``tests/ragen_trl/trainers/test_trl_adapter.py``.
 """
 
@@ -13,19 +14,36 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from accelerate import Accelerator
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
+from trl.trainer import grpo_trainer
+
+from ragen_trl.system.shards import whole_weights
 
 
-def unwrapped_for_generation(trainer: GRPOTrainer) -> AbstractContextManager[PreTrainedModel]:
-    """The policy of any ``GRPOTrainer``, unwrapped and with gathered weights, as TRL samples from it."""
-    return unwrap_model_for_generation(
+@contextmanager
+def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
+    """The policy of any ``GRPOTrainer``, unwrapped and with whole weights; all processes enter together.
+
+    TRL gathers weights for ZeRO-3 only. Under FSDP2 every forward pass would, and processes whose episodes take more
+    turns make more passes.
+    """
+    unwrapped = unwrap_model_for_generation(
         trainer.model_wrapped,
         trainer.accelerator,
         gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )
+    with unwrapped as model, whole_weights(model):
+        yield model
+
+
+def keeps_weights_whole(trainer: GRPOTrainer) -> bool:
+    """Whether `unwrapped_for_generation` can: not with FSDP1, whose parameters are views of a flat tensor."""
+    return not trainer.is_fsdp_enabled or trainer.accelerator.state.fsdp_plugin.fsdp_version == 2
 
 
 class PlainRollout(NamedTuple):
@@ -80,6 +98,27 @@ def without_tied_head(model: PreTrainedModel) -> AbstractContextManager[None]:
     tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     text = "missing keys in the checkpoint model loaded: ['lm_head.weight']" if tied else None
     return without_message(text, "transformers.trainer")
+
+
+@contextmanager
+def references_divided_by_layer() -> Iterator[None]:
+    """Let FSDP2 divide the layers of a frozen model that TRL makes, and not its root alone.
+
+    TRL's ``prepare_fsdp`` gathers all of it in each pass, and leaves other processes without its weights where only
+    the first one loads them (``cpu_ram_efficient_loading``).
+    """
+    theirs = grpo_trainer.prepare_fsdp
+
+    def prepare(model: PreTrainedModel, accelerator: Accelerator) -> Any:
+        if accelerator.state.fsdp_plugin.fsdp_version == 1:
+            return theirs(model, accelerator)
+        return fsdp2_prepare_model(accelerator, model.requires_grad_(False)).eval()
+
+    grpo_trainer.prepare_fsdp = prepare
+    try:
+        yield
+    finally:
+        grpo_trainer.prepare_fsdp = theirs
 
 
 def use_one_device(args: TrainingArguments) -> None:

@@ -184,11 +184,13 @@ def test_a_prepared_policy_has_its_reference_too() -> None:
 
 
 def test_parameters_that_changed_their_shape_are_refused() -> None:
-    """What sharding does to them."""
     policy = policy_of(FULL)
     reference = Reference(policy)
     policy.model.norm.weight.data = torch.empty(0)
-    with pytest.raises(ReferenceWeightsError, match=r"norm.weight has shape \(0,\).*ZeRO-3"), reference.model():
+    with (
+        pytest.raises(ReferenceWeightsError, match=r"norm.weight has shape \(0,\).*with the policy"),
+        reference.model(),
+    ):
         pass
     assert policy.training
 

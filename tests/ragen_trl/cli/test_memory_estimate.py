@@ -115,6 +115,18 @@ def test_reference_critic_and_vllm_change_only_their_own_lines(qwen: ModelShape)
     assert [line for line in lines if line.phase != "rollout"] == without
 
 
+@pytest.mark.parametrize("rank", [0, 16])
+def test_a_rollout_ahead_is_held_beside_the_update_with_a_copy_of_what_is_trained(qwen: ModelShape, rank: int) -> None:
+    after, beside = (MemoryUse(**ON_GPU, lora_rank=rank, ahead=ahead) for ahead in (False, True))
+    trained = 4 * (rank * qwen.linear_widths if rank else qwen.parameters)
+    assert set(by_name(qwen, beside).items()) - set(by_name(qwen, after).items()) == {
+        ("copy for the next rollout", trained)
+    }
+    lines = memory_lines(qwen, after)
+    held, played = phase_bytes(lines, "critic"), phase_bytes(lines, "rollout")
+    assert peak_bytes(memory_lines(qwen, beside)) == phase_bytes(lines, "update") + (played - held) + trained
+
+
 def test_a_micro_batch_twice_as_large_keeps_twice_the_activations(qwen: ModelShape) -> None:
     small = by_name(qwen, MemoryUse(rows=4, tokens=100, rollout_rows=0, checkpointing=False))
     large = by_name(qwen, MemoryUse(rows=8, tokens=100, rollout_rows=0, checkpointing=False))

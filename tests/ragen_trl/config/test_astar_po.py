@@ -150,4 +150,4 @@ def test_a_run_does_not_go_on_from_a_checkpoint_without_its_reference(tmp_path: 
     other = astar(tmp_path / "astar", model=small_model(7), max_steps=2)
     with pytest.raises(ReferenceWeightsError, match="checkpoint-1 belongs to a run with another reference; make the"):
         other.train(resume_from_checkpoint=True)
-    assert other.state.global_step == 0
+    assert other.state.global_step == 1  # the checkpoint's; nothing was trained

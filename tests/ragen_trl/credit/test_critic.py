@@ -288,10 +288,15 @@ def test_the_head_computes_in_float32_under_mixed_precision() -> None:
     assert torch.equal(make_critic(small_model(), accelerator=fp16).values(rows, no_bootstrap(rows))[0], full)
 
 
-@pytest.mark.parametrize("launch", [DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM])
-def test_a_launch_that_shards_the_model_is_refused(launch: DistributedType) -> None:
-    with pytest.raises(CriticError, match=f"{launch.value}.*--multi_gpu"):
-        Critic(small_model(), stand_in(distributed_type=launch), PAD, batch_size=1, learning_rate=1e-5)
+def test_a_launch_with_megatron_is_refused() -> None:
+    with pytest.raises(CriticError, match="MEGATRON_LM; launch with FSDP2 or DeepSpeed"):
+        Critic(
+            small_model(),
+            stand_in(distributed_type=DistributedType.MEGATRON_LM),
+            PAD,
+            batch_size=1,
+            learning_rate=1e-5,
+        )
 
 
 def test_two_processes_take_the_step_of_one_and_the_policy_stays_in_step(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint, resumable_checkpoint
+from ragen_trl.trainers.checkpoints import StopOnInterrupt, check_parts, last_whole_checkpoint, resumable_checkpoint
 
 
 def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
@@ -54,6 +54,22 @@ def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
     assert resumable_checkpoint(True, str(tmp_path), 1) == tmp_path / "checkpoint-10"
     with pytest.raises(ValueError, match="checkpoint-10 was saved between two updates on one rollout, which is gone"):
         resumable_checkpoint(True, str(tmp_path), 3)
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2, 3])
+def test_deepspeeds_parts_are_read_by_as_many_processes(tmp_path: Path, processes: int) -> None:
+    """Without DeepSpeed (0) nothing would read them."""
+    folder = checkpoint(tmp_path, "checkpoint-5", state(5))
+    check_parts(folder, processes)
+    for rank in (0, 1):
+        path = folder / "global_step5" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"part")
+    if processes == 2:
+        check_parts(folder, processes)
+    else:
+        with pytest.raises(ValueError, match="saved by DeepSpeed on 2 processes, and this launch .*resume with Deep"):
+            check_parts(folder, processes)
 
 
 def test_other_names_are_no_checkpoints(tmp_path: Path) -> None:

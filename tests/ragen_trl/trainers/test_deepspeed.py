@@ -1,7 +1,6 @@
-"""Updates under DeepSpeed ZeRO-2, whose engine wants a loss with a graph and takes every step.
+"""Updates under DeepSpeed, whose engine wants a loss with a graph and takes every step.
 
-With DeepSpeed installed (``pip install deepspeed``) two processes train with it on the CPU; without, a stand-in shows
-what its engine would be given.
+A stand-in shows what its engine would be given; ``tests/sharded`` has the engine itself.
 """
 
 from pathlib import Path
@@ -11,9 +10,15 @@ import pytest
 import torch
 
 from ragen_trl import StarPOConfig, StarPOTrainer
-from tests.support.ragen_trl.launches import on_two_processes
-from tests.support.ragen_trl.trainers import parameters, small_trainer
-from tests.support.ragen_trl.zero_two_ranks import CASES, updated
+from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
+
+_STEP: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "max_grad_norm": 0.0, "entropy_coef": 0.01}
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "all groups": (lottery(draws=3), {**_STEP, "max_steps": 1}),
+    "a filter": (lottery(draws=3), {**_STEP, "filter_ratio": 0.4, "max_steps": 2}),
+    "one group": (lottery(draws=3), {**_STEP, "filter_ratio": 0.2, "max_steps": 1}),
+    "no group": (lottery(win=0.0), {"filter_ratio": 0.4, "weight_decay": 0.5, "learning_rate": 0.01}),
+}
 
 
 class Engine(StarPOTrainer):
@@ -56,21 +61,3 @@ def test_a_step_without_a_group_changes_nothing_and_the_next_one_has_its_rate(tm
 def test_weights_that_every_pass_gathers_are_refused() -> None:
     with pytest.raises(ValueError, match="ds3_gather_for_generation is False.*: .*wait for the others for ever"):
         StarPOConfig(output_dir="unused", use_cpu=True, bf16=False, ds3_gather_for_generation=False)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where two processes have left the weights of all cases."""
-    pytest.importorskip("deepspeed")
-    path = tmp_path_factory.mktemp("zero")
-    on_two_processes("tests.support.ragen_trl.zero_two_ranks", path, timeout=400)
-    return path
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_two_processes_with_zero_2_take_the_step_of_one(folder: Path, tmp_path: Path, name: str) -> None:
-    alone = updated(tmp_path, name, 24, 1)
-    ranks = [torch.load(folder / f"{name} {rank}.pt") for rank in (0, 1)]
-    for key, value in alone.items():
-        torch.testing.assert_close(ranks[0][key], value, rtol=1e-4, atol=1e-6, msg=key)
-        assert torch.equal(ranks[0][key], ranks[1][key])

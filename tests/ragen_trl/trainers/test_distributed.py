@@ -76,6 +76,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": 8,
         "options": {"num_generations": 4, "max_completion_length": 600, "rollout_batch_size": 3},
     },
+    "one step off": {**STRADDLING, "options": {"one_step_off_policy": True, "max_steps": 2}},
     "environments": {"algorithm": "StarPO-S", "envs": ["lake", "draws"], "rows": 24, "options": {"filter_ratio": 0.5}},
     "evaluation": {  # 10 rows in batches of 4: on two processes the last batches repeat six of them
         **STRADDLING,
@@ -219,7 +220,7 @@ def test_training_ends_although_one_process_plays_longer(served: list[dict[str, 
 
 def test_everybody_trains_on_their_own_replies(served: list[dict[str, Any]]) -> None:
     """A reply to another context would have other log-probabilities in the trainer than on the server."""
-    rows = [row for found in served for run in found.values() for row in run["metrics"]]
+    rows = [row for found in served for name in ("starpo", "astar_po") for row in found[name]["metrics"]]
     deviations = [row["sampling/ratio_deviation_max"] for row in rows if "sampling/ratio_deviation_max" in row]
     assert len(deviations) >= 2 and max(deviations) < 1e-4
 
@@ -236,6 +237,19 @@ def test_rows_of_any_number_are_played_as_they_would_be_alone(served: list[dict[
             trained = logits[:-1].gather(1, ids[:, None]).squeeze(1)[torch.tensor(trajectory.action_mask[1:]).bool()]
             sampled = torch.tensor([value for turn in trajectory.turns for value in turn.logprobs])
             torch.testing.assert_close(sampled, trained.detach(), rtol=0.0, atol=1e-4)
+
+
+def test_a_rollout_ahead_on_a_server_is_one_update_old_on_both_processes(served: list[dict[str, Any]]) -> None:
+    for found in served:
+        run, resumed = found["one_step_off"], found["one_step_off"]["resumed"]
+        assert [row["rollout/staleness"] for row in run["metrics"][:3]] == [0, 1, 1]
+        deviations = [row["sampling/ratio_deviation_max"] for row in run["metrics"][:3]]
+        assert deviations[0] < 1e-4 and min(deviations[1:]) > 1e-3
+        assert resumed["turns"] == run["turns"] and resumed["metrics"][2]["success"] == run["metrics"][2]["success"]
+        assert all(torch.equal(value, run["parameters"][name]) for name, value in resumed["parameters"].items())
+    first, second = (found["one_step_off"] for found in served)
+    assert max(first["turns"]) != max(second["turns"])
+    assert all(torch.equal(value, second["parameters"][name]) for name, value in first["parameters"].items())
 
 
 def test_stage_1_ends_with_shares_of_different_size(served: list[dict[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 What TRL does with these members by itself is in ``test_trl_contract.py``.
 """
 
+import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from datasets import Dataset
 from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.batching.shared_prefixes import PackedModel
@@ -20,6 +22,7 @@ from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,
     log_training,
+    references_divided_by_layer,
     tokenizer_of,
     unwrapped_for_generation,
 )
@@ -117,6 +120,22 @@ def test_weights_of_a_checkpoint_are_put_back(tmp_path: Path) -> None:
     assert trainer.state.global_step == 2
 
 
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_the_rows_of_rollouts_are_those_that_the_loader_hands_over(tmp_path: Path, shuffled: bool) -> None:
+    """A rollout is played ahead of them. TRL's loader has a batch for each micro-batch, equal within a rollout."""
+    schedule: dict[str, Any] = {"steps_per_generation": 2, "gradient_accumulation_steps": 1, "num_iterations": 2}
+    seeds = None if shuffled else 5
+    trainer = small_trainer(tmp_path, lottery(), max_steps=16, num_train_seeds=seeds, **schedule)
+    found = trainer.rows_of_rollouts()
+    assert [len(rows) for rows in found] == [16] * 4
+    handed = [[row["seed"] for row in batch] for batch in trainer.get_train_dataloader()]
+    expected = [[trainer.train_dataset[index]["seed"] for index in rows] for rows in found]
+    assert handed == [rows for rows in expected for _ in range(4)]
+    order = [row for rows in expected for row in rows]
+    assert (order == sorted(order)) is False
+    assert trainer.shuffle_dataset is shuffled
+
+
 def test_vllm_is_sent_the_weights_of_a_step_once_and_again_when_they_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,3 +226,28 @@ def test_scoring_only_calls_the_model(tmp_path: Path) -> None:
     assert shared["position_ids"].tolist() == [[0, 1, 2]]  # of 5, 6, 7: the rows begin alike
     found, _, _ = score(with_positions(trainer.model, trainer.model, attention), ids, attention, 2)
     torch.testing.assert_close(expected, found)
+
+
+class Prepared(StarPOTrainer):
+    """Remembers what it was when it was asked to begin."""
+
+    def before_training(self) -> None:
+        self.begun = (self.optimizer is not None, self.callback_handler.optimizer is not None, self.state.global_step)
+
+
+def test_an_algorithm_begins_when_the_launch_has_prepared_the_model(tmp_path: Path) -> None:
+    """A launch that divides the model does so after the trainer is made, and places it on its device only then."""
+    trainer: Any = small_trainer(tmp_path, trainer=Prepared, max_steps=1)
+    assert trainer.optimizer is None
+    trainer.train()
+    assert trainer.begun == (True, True, 0)
+
+
+def test_trl_divides_a_frozen_reference_by_the_function_that_is_replaced() -> None:
+    """What FSDP2 then does with it: ``tests/sharded``."""
+    source = inspect.getsource(GRPOTrainer.__init__)
+    assert "self.ref_model = prepare_fsdp(self.ref_model, self.accelerator)" in source
+    theirs = grpo_trainer.prepare_fsdp
+    with references_divided_by_layer():
+        assert grpo_trainer.prepare_fsdp is not theirs
+    assert grpo_trainer.prepare_fsdp is theirs

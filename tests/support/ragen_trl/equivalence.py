@@ -64,7 +64,7 @@ def played_in_turns(
 
 def timeless(trainer: StarPOTrainer) -> list[dict[str, Any]]:
     """The logged rows without what depends on the clock."""
-    clocks = ("rollout/seconds", "step_time")
+    clocks = ("rollout/seconds", "rollout/wait_seconds", "step_time")
     return [{key: value for key, value in row.items() if key not in clocks} for row in trainer.state.log_history]
 
 

@@ -1,25 +1,46 @@
 """Scripts on two processes, as a user launches them."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.project import ROOT
 
+SAID = "said.txt"
 
-def on_two_processes(module: str, folder: Path, timeout: float = 240) -> None:
+
+def on_two_processes(module: str, folder: Path, timeout: float = 240, processes: int = 2) -> None:
     """Run a module with a folder as its argument on two processes; an assertion fails with what they said.
 
     Processes that wait for each other run into the time limit.
     """
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*launch, "-m", module, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    started = start(module, folder, processes)
+    try:
+        status = started.wait(timeout)
+    finally:
+        kill(started)
+    assert status == 0, (folder / SAID).read_text(encoding="utf-8")[-3000:]
+
+
+def start(module: str, folder: Path, processes: int = 2) -> subprocess.Popen[bytes]:
+    """Begin such a launch, in a group of processes of its own; what they say is in the folder."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    with (folder / SAID).open("wb") as said:
+        return subprocess.Popen(
+            [*launch, "-m", module, str(folder)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def kill(started: subprocess.Popen[bytes]) -> None:
+    """End all processes of a launch at once, as ``kill -9`` does."""
+    with suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()

@@ -93,5 +93,8 @@ CONSTRUCTED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-NOT_HERE = {"ddp_backend": "test_distributed", "tf32": "it needs a GPU", "deepspeed": "it needs the library"}
+NOT_HERE = {
+    **{"ddp_backend": "test_distributed", "tf32": "it needs a GPU", "deepspeed": "it needs the library"},
+    **dict.fromkeys(("fsdp", "fsdp_config"), "tests/sharded"),
+}
 """Options with which no configuration can be made in one process without a GPU."""

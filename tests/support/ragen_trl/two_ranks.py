@@ -19,9 +19,10 @@ ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO in parts": (StarPOConfig, Alone),
     "A*-PO": (AStarPOConfig, AStarPOTrainer),
 }
-# Episodes of one turn; of one to three, or to nine, by chance; of two, with penalties.
+# Episodes of one turn, also without a win; of one to three, or to nine, by chance; of two, with penalties.
 ENVIRONMENTS: dict[str, Any] = {
     "lottery": lottery(),
+    "nothing": lottery(win=0.0),
     "draws": lottery(draws=3),
     "long": lottery(draws=9),
     "lake": LAKE,

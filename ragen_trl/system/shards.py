@@ -1,0 +1,251 @@
+"""Weights that are divided over processes, by FSDP2 or by DeepSpeed ZeRO-3, under one set of names.
+
+FSDP2 (``torch.distributed.fsdp.fully_shard``) makes distributed tensors of parameters, each process with its rows, and
+gathers a module's before its forward pass. ZeRO-3 empties parameters and keeps a process's part of each, flat and
+padded, in ``ds_tensor``. Here a whole tensor is gathered from its parts, or cut into them, one at a time. Left out:
+FSDP1, whose parameters are views of one flat tensor; ZeRO-3 with parts on a disk.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers.integrations import deepspeed
+
+
+def _zero3(value: torch.Tensor) -> Any:
+    """The parameter if ZeRO-3 has divided it, else ``None``."""
+    return value if "ds_id" in vars(value) else None
+
+
+def is_divided(value: torch.Tensor) -> bool:
+    """Whether this process holds only a part of a parameter."""
+    return isinstance(value, DTensor) or _zero3(value) is not None
+
+
+def whole_shape(value: torch.Tensor) -> tuple[int, ...]:
+    """The shape of the whole parameter."""
+    return tuple(value.shape if _zero3(value) is None else _zero3(value).ds_shape)
+
+
+def part(value: torch.Tensor) -> torch.Tensor:
+    """What this process holds of a parameter, sharing its memory; all of it where it is not divided."""
+    held = value.detach()
+    if isinstance(held, DTensor):
+        return held.to_local()
+    return held if _zero3(value) is None else _zero3(value).ds_tensor.detach()
+
+
+def whole(value: torch.Tensor, held: torch.Tensor | None = None) -> torch.Tensor:
+    """A parameter gathered from its parts, without a graph; all processes call it together.
+
+    Args:
+        value: The parameter.
+        held: This process's part of other weights that are divided as the parameter is; unset: the parameter's own.
+    """
+    held = part(value) if held is None else held
+    if isinstance(value, DTensor):
+        mesh, placements = value.device_mesh, value.placements
+        gathered: torch.Tensor = DTensor.from_local(
+            held, mesh, placements, shape=value.shape, stride=value.stride()
+        ).full_tensor()
+        return gathered
+    divided = _zero3(value)
+    if divided is None:
+        return held
+    group = divided.ds_process_group
+    flat = held.new_empty(held.numel() * torch.distributed.get_world_size(group))
+    torch.distributed.all_gather_into_tensor(flat, held.contiguous(), group=group)
+    return flat[: divided.ds_numel].view(whole_shape(value))
+
+
+def part_of(weight: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """This process's part of a whole tensor, divided as a parameter is; all processes get those of the first one's.
+
+    Args:
+        weight: The whole tensor, on the parameter's device and in its dtype.
+        value: The parameter.
+    """
+    if isinstance(value, DTensor):
+        local: torch.Tensor = distribute_tensor(weight, value.device_mesh, value.placements).to_local()
+        return local
+    divided = _zero3(value)
+    if divided is None:
+        return weight
+    torch.distributed.broadcast(weight, 0)
+    size = divided.ds_tensor.numel()
+    padded = torch.zeros(size * torch.distributed.get_world_size(divided.ds_process_group)).to(weight)
+    padded[: weight.numel()] = weight.flatten()
+    first = size * torch.distributed.get_rank(divided.ds_process_group)
+    return padded[first : first + size].clone()
+
+
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Copy all weights, either of which may be divided over processes, one at a time.
+
+    Raises:
+        ValueError: If the models have different weights.
+    """
+    theirs, ours = (dict(model.state_dict(keep_vars=True)) for model in (source, target))
+    if theirs.keys() != ours.keys():
+        raise ValueError(f"they differ in {sorted(theirs.keys() ^ ours.keys())[:3]}")
+    for name, value in ours.items():
+        weight = whole(theirs[name])
+        if tuple(weight.shape) != whole_shape(value):
+            raise ValueError(f"{name} has shape {tuple(weight.shape)} and {whole_shape(value)}")
+        held = part(value)
+        held.copy_(part_of(weight.to(held), value))
+
+
+def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
+    """Copy the first process's weights to all, before they are divided.
+
+    Args:
+        parameters: On any device.
+        device: Of the processes, through which they go one by one.
+    """
+    if not torch.distributed.is_initialized():
+        return
+    for parameter in parameters:
+        value = parameter.data.to(device)
+        torch.distributed.broadcast(value, 0)
+        parameter.data.copy_(value)
+
+
+def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state with whole moments on the CPU; all processes call it together."""
+    saved: dict[str, Any] = optimizer.state_dict()
+    states = {
+        index: {name: whole(value).cpu() for name, value in state.items()} for index, state in saved["state"].items()
+    }
+    return {**saved, "state": states}
+
+
+def load_whole_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Read what `whole_optimizer` gave, divided as the parameters are."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    states = {}
+    for index, state in saved["state"].items():
+        states[index] = {name: _divided_as(value, parameters[index]) for name, value in state.items()}
+    optimizer.load_state_dict({**saved, "state": states})
+
+
+def _divided_as(moment: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    if not moment.shape or not isinstance(value, DTensor):  # a count of steps has no shape
+        return moment
+    return distribute_tensor(moment.to(value.device), value.device_mesh, value.placements)
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> torch.Tensor:
+    """``clip_grad_norm_`` for parameters of which some are divided by FSDP2 and some are whole on every process.
+
+    Args:
+        parameters: They have gradients.
+        limit: Of the global L2 norm.
+
+    Returns:
+        The norm before, the same on all processes.
+    """
+    if not any(isinstance(value, DTensor) for value in parameters):
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    gradients = [value.grad for value in parameters if value.grad is not None]
+    kinds = [[one for one in gradients if isinstance(one, DTensor) == divided] for divided in (False, True)]
+    norms = [torch.nn.utils.get_total_norm(kind) for kind in kinds if kind]
+    norm = torch.linalg.vector_norm(torch.stack([whole(one) for one in norms]))
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # as in PyTorch's
+    for gradient in gradients:
+        part(gradient).mul_(factor)
+    return norm
+
+
+def any_nonzero(values: Iterable[torch.Tensor]) -> bool:
+    """Whether any parameter has a number that is not 0, on any process; all of them call it together."""
+    found, divides = torch.zeros(()), False
+    for value in values:
+        divides |= is_divided(value)
+        found = torch.maximum(found.to(value.device), part(value).any().float())
+    if divides:
+        torch.distributed.all_reduce(found, torch.distributed.ReduceOp.MAX)
+    return bool(found)
+
+
+@contextmanager
+def built_whole() -> Iterator[None]:
+    """Transformers divides a model that it builds while ZeRO-3 is configured, but not in this block."""
+    kept, deepspeed._hf_deepspeed_config_weak_ref = deepspeed._hf_deepspeed_config_weak_ref, None
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = kept
+
+
+def divide_by_layer(model: nn.Module, layers: type[nn.Module], device: torch.device) -> None:
+    """Divide a model over all processes with FSDP2: each of its layers gathers its own weights, the model the rest.
+
+    All processes hold the same weights before. It is called, and not a part of it.
+
+    Args:
+        model: The model.
+        layers: The class of its layers.
+        device: Of the processes.
+    """
+    mesh = torch.distributed.init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    for layer in [module for module in model.modules() if isinstance(module, layers)]:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def sharded_modules(model: nn.Module) -> list[FSDPModule]:
+    """The modules that FSDP2 gathers one by one, the model itself first if it is one."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
+
+
+@contextmanager
+def whole_weights(model: nn.Module) -> Iterator[None]:
+    """Gather FSDP2's weights once, so that in this block processes may make different numbers of forward passes.
+
+    All processes must enter it together. Without a sharded module nothing happens.
+    """
+    modules = [(module, _frees(module)) for module in sharded_modules(model)]
+    for module, _ in modules:
+        module.set_reshard_after_forward(False, recurse=False)
+        module.unshard()
+    try:
+        yield
+    finally:
+        _release(modules)
+
+
+def release(model: nn.Module) -> None:
+    """Free gathered weights that FSDP2 has left whole, which its root and its head are after a forward pass.
+
+    Such a copy does not follow what is written into the parts, and has ``requires_grad`` as it was when it was made.
+    """
+    _release([(module, _frees(module)) for module in sharded_modules(model)])
+
+
+def release_zero3(model: nn.Module) -> None:
+    """Free the weights that ZeRO-3 has left whole, which small ones are; the next pass gathers them again."""
+    for value in model.parameters():
+        divided = _zero3(value)
+        if divided is not None and divided.ds_status.name == "AVAILABLE":
+            divided.partition()
+
+
+def _release(modules: list[tuple[FSDPModule, bool]]) -> None:
+    for module, frees in modules:
+        # A module whose forward pass has not ended for FSDP2, as that of a head that is not called, frees only so.
+        module.set_reshard_after_forward(True, recurse=False)
+        module.reshard()
+        module.set_reshard_after_forward(frees, recurse=False)
+
+
+def _frees(module: FSDPModule) -> bool:
+    """Whether a module frees its weights after a forward pass. The root does not, which it finds out in the first."""
+    state = module._get_fsdp_state()
+    is_root = bool(state._auto_reshard_after_forward)
+    return not is_root and all(group._reshard_after_forward for group in state._fsdp_param_groups)
