@@ -14,7 +14,7 @@ from ragen_trl.config.recipes import RAGEN
 _SHOP = "ragen/WebShop-v0"
 _PLAY: dict[str, Any] = {
     **{"think": False, "max_turns": 9, "max_actions": 9, "max_actions_per_turn": 1},
-    **{"max_reply_length": 40, "max_completion_length": 3072},
+    **{"max_reply_length": 48, "max_completion_length": 3072},
 }
 _TRAINING: dict[str, Any] = {
     **HALF,
@@ -28,7 +28,8 @@ _TRAINING: dict[str, Any] = {
 }
 # 32 trajectories an update, as in the other games.
 _ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 8}
-_SHOPPER: dict[str, Any] = {**WARM_START, **HALF, "demonstrations": 384, "noise": 0.25}
+# Four such episodes at a time took 10 GiB.
+_SHOPPER: dict[str, Any] = {**WARM_START, **HALF, "demonstrations": 384, "noise": 0.25, "demo_batch_size": 2}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
 
