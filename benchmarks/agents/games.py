@@ -135,7 +135,7 @@ _BANDIT_TRAINING = {
     "scale_rewards": "none",
     # A choice tells little, since the better arm mostly pays nothing. So 128 choices a rollout, at 16 bandits.
     "per_device_train_batch_size": 16,
-    # At 1e-4 ten updates settle on whatever paid first.
+    # At 1e-4 ten updates settle on whatever paid first, in groups of 32 as well.
     "learning_rate": 4e-5,
     "entropy_coef": 0.01,
     "max_steps": 160,
@@ -145,7 +145,7 @@ _BANDIT_TRAINING = {
 # on average (entropy 3.0, a third of the replies unreadable). So: groups of 32. They cost little: they share a prompt.
 _LARGE_GROUPS = {
     **{"per_device_train_batch_size": 32, "gradient_accumulation_steps": 16, "num_generations": 32},
-    **{"learning_rate": 1e-4, "lr_scheduler_type": "linear", "max_steps": 100},
+    **{"learning_rate": 3e-5, "lr_scheduler_type": "linear", "entropy_coef": 0.015, "max_steps": 120},
 }
 # A thought puts all bandits before one question: is what sounds daring the better choice?
 _BANDIT_THOUGHTS = {"scale_rewards": "none", "learning_rate": 1e-4, "max_steps": 40}
