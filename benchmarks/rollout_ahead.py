@@ -157,7 +157,8 @@ class Generation:
     engine: ProcessEngine
 
     def __init__(self, model: PreTrainedModel, mode: str, **_: Any) -> None:
-        self.model, self.mode, self.vllm_client = model, mode, Servers([self])
+        self.model, self.mode = model, mode
+        self.vllm_client = Servers([self])
 
     def get_server_info(self) -> dict[str, Any]:
         """What a server says of itself."""

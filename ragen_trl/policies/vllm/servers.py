@@ -194,8 +194,11 @@ class Servers:
             for index in sorted({places[row] for row in missing}):
                 instance = self._wait(index, errors.get(index))
                 if self._instances[index] not in (None, instance):
-                    logger.warning("the vLLM server at %s was started again, without the weights of this run: it gets "
-                                   "them, and this turn's requests, again", self._clients[index].base_url)
+                    logger.warning(
+                        "the vLLM server at %s was started again, without the weights of this run: it gets them, and "
+                        "this turn's requests, again",
+                        self._clients[index].base_url,
+                    )
                     failures[index] = 0
                     if self.adapter_only:
                         self._load(index)
@@ -282,9 +285,7 @@ def server_urls(base_url: str) -> list[str]:
     return [url.strip() for url in base_url.split(",") if url.strip()]
 
 
-def on_main(
-    servers: Servers | None, ask: Callable[[Servers], Any], broadcast: Callable[[list[Any]], list[Any]]
-) -> Any:
+def on_main(servers: Servers | None, ask: Callable[[Servers], Any], broadcast: Callable[[list[Any]], list[Any]]) -> Any:
     """What the servers answer the main process, on all processes. A failure too, or the others would wait.
 
     Args:

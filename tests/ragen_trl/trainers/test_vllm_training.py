@@ -174,7 +174,7 @@ def test_the_other_modes_weigh_tokens_or_whole_replies_by_hand(
     steps, shares = [], []
     tokens = 2 if "sequence" in mode else 1
     for ratio in (1.0, 2.0, 10.0):
-        options = {**OFF, "filter_ratio": 1.0, "max_reply_length": 2, "vllm_importance_sampling_mode": mode}
+        options = {**OFF, "filter_ratio": 1.0, "max_reply_length": 2, "seed": 1, "vllm_importance_sampling_mode": mode}
         trainer = vllm_trainer(tmp_path, monkeypatch, lottery(), **options)
         fake_of(trainer).offset = -math.log(ratio) / tokens
         steps.append(step_of(trainer))

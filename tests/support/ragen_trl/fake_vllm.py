@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
@@ -105,9 +106,16 @@ class FakeClient:
         self.fake = fake
         self.max_model_len = max_model_len
         self.process = "first"
+        self._base = fake.model
 
     def instance(self) -> str:
         return self.process
+
+    def load_adapter(self, name: str, folder: str) -> None:
+        self.fake.model = PeftModel.from_pretrained(copy.deepcopy(self._base), folder).eval()
+
+    def unload_adapter(self, name: str) -> None:
+        pass
 
     def init_communicator(self, device: Any) -> None:
         pass
