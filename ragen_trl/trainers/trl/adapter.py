@@ -205,6 +205,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         step, of_rollout = self.state.global_step, max(1, round(self.args.steps_per_rollout))
         saved = last_whole_checkpoint(self.args.output_dir)
         last = step == 0 or (saved is not None and saved.name == f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        self.accelerator.wait_for_everyone()  # none saves before all have looked
         if not last and step % of_rollout == 0:
             self._save_checkpoint(self.model, None)
             self.callback_handler.on_save(self.args, self.state, self.control)
