@@ -306,7 +306,7 @@ def _memory(
     head = [f"about {_size(peak_bytes(lines))} at its peak{each}, for trajectories of {use.tokens:,} tokens;"]
     head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
     if args.use_vllm:
-        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU" + ", not in updates" * args.vllm_enable_sleep_mode
         head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
     head += _with_fewer_at_a_time(shape, use)
     if run.model is not None and not use.triton:

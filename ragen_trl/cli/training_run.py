@@ -71,6 +71,9 @@ _WITHOUT_EFFECT = {
     "disable_tqdm",
     "resume_from_checkpoint",
     "record_rollouts",
+    # A run may go on with other servers.
+    *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
+    *("vllm_adapter_dir", "vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
 }
 
 

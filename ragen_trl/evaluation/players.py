@@ -35,8 +35,8 @@ from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_model, commit_of, context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm import VLLMPolicy
-from ragen_trl.policies.vllm_engines import ColocatedEngine
+from ragen_trl.policies.vllm.engines import ColocatedEngine
+from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy
