@@ -61,10 +61,12 @@ _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_act
 
 # What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
 # config/envs.yaml and config/_6_webshop.yaml. ToyShop is not RAGEN's; its report has 5 turns.
+# TextWorld is not RAGEN's either; 20 commands are five times what its default quests need.
 RAGEN: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
     "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
 }
