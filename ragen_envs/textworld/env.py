@@ -113,7 +113,7 @@ class TextWorld(TextEnv):
         self._folder = None if folder is None else Path(folder).expanduser()
         self._files = None if self._folder is None else games_in(self._folder)[:games]
         if self._files is not None and split != "train":
-            raise ValueError(f"split={split!r} is of generated games; name another folder for other games of your own")
+            raise ValueError(f"split={split!r} is of generated games; with a folder leave it out")
         self._games = games or GENERATED
         self._show_commands, self._rewards = show_commands, rewards
 

@@ -63,5 +63,5 @@ def test_types_of_tasks_are_told_apart(folder: Path) -> None:
     }
     one = TextWorld(folder=str(folder), games=1)
     assert {one.reset(seed=seed)[1]["task_type"] for seed in range(8)} == {"pick_cool_then_place_in_recep"}
-    with pytest.raises(ValueError, match="split='eval' is of generated games; name another folder"):
+    with pytest.raises(ValueError, match="split='eval' is of generated games; with a folder leave it out"):
         TextWorld(folder=str(folder), split="eval")
