@@ -30,6 +30,7 @@ QUESTION = Question(
             trajectories=128 * 40,
             level=0.8,
             variants=("starpo_s",),
+            options={"max_reply_length": 32, "max_completion_length": 1200},
         )
     },
     variants={"starpo_s": VARIANTS["starpo_s"]},

@@ -23,7 +23,7 @@ from ragen_envs.textworld.alfworld import short_names
 from ragen_envs.textworld.games import MissingTextWorldError, check_installed
 
 Commands = tuple[str, ...]
-MOST_INTERPRETERS = 16  # of one game, in one process
+MOST_INTERPRETERS = 4  # of one game, in one process; each takes 1.8 MB
 _STARTING = threading.Lock()  # what warnings are shown is decided for the whole process
 _END = re.compile(r"\*\*\* (The End|You lost!) \*\*\*")
 _SCORE = "Your score has just gone up by"  # info and rewards say it
@@ -69,7 +69,7 @@ def scene(path: str, commands: Commands, planned: bool) -> Scene:
     return _interpreters(path, planned).scene_after(commands)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _interpreters(path: str, planned: bool) -> "_Interpreters":
     return _Interpreters(path, planned)
 

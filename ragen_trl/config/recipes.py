@@ -95,8 +95,6 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_turns": 4,
         "max_actions_per_turn": 1,
         "max_actions": 4,
-        "max_reply_length": 32,
-        "max_completion_length": 1200,
     },
 }
 

@@ -1,6 +1,7 @@
 """Without the package `textworld`, everything but its environment works, and that one says what to install."""
 
 import importlib.metadata
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,23 +9,36 @@ import gymnasium
 import pytest
 
 from ragen_envs import MissingTextWorldError
+from ragen_envs.cli.main import main
 from ragen_envs.textworld.alfworld import task_type
 from ragen_envs.textworld.games import GameError, games_in, parse_size
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
+def _gone(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("ragen_envs.textworld.games.version", gone)
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragen_envs.textworld.games.version", _gone)
     with pytest.raises(MissingTextWorldError, match=r"pip install 'ragen-trl\[textworld\]'"):
         gymnasium.make("ragen/TextWorld-v0")
 
 
+def test_baselines_of_all_environments_leave_out_what_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ragen_envs.textworld.games.version", _gone)
+    monkeypatch.setattr("ragen_envs.cli.main.environment_ids", lambda: ["ragen/Bandit-v0", "ragen/TextWorld-v0"])
+    assert main(["baselines", "--episodes", "2"]) == 0
+    said = capsys.readouterr()
+    assert "ragen/Bandit-v0" in said.out and "TextWorld" not in said.out
+    assert "left out: ragen/TextWorld-v0 needs the package textworld; pip install" in said.err
+    assert main(["baselines", "ragen/TextWorld-v0"]) != 0
+    assert "pip install 'ragen-trl[textworld]'" in capsys.readouterr().err
+
+
 def test_importing_and_registering_does_not_import_the_package() -> None:
     assert "ragen/TextWorld-v0" in gymnasium.registry
-    import subprocess
-
     code = "import sys, ragen_envs; print(sorted({'textworld', 'jericho', 'filelock'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
