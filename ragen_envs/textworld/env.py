@@ -111,16 +111,16 @@ class TextWorld(TextEnv):
         self._size, self._cache = size, user_cache() if cache is None else Path(cache).expanduser()
         self._first = EVALUATION if split == "eval" else 0
         self._folder = None if folder is None else Path(folder).expanduser()
-        self._files = None if self._folder is None else games_in(self._folder)[:games]
-        if self._files is not None and split != "train":
+        if self._folder is not None and split != "train":
             raise ValueError(f"split={split!r} is of generated games; with a folder leave it out")
-        self._games = games or GENERATED
+        found = GENERATED if self._folder is None else len(games_in(self._folder))
+        self._games = games or found
         self._show_commands, self._rewards = show_commands, rewards
 
     @property
     def instruction(self) -> str:
         """The task, and what commands are like."""
-        alfworld = self._files is not None and self._files[0].suffix == ".tw-pddl"
+        alfworld = self._folder is not None and games_in(self._folder)[0].suffix == ".tw-pddl"
         verbs = _ALFWORLD_VERBS if alfworld else _VERBS
         how = "Only the listed commands work." if self._show_commands else f"Commands are: {verbs}."
         return f"You are in a text adventure. Carry out the task with commands. {how}"
@@ -141,13 +141,12 @@ class TextWorld(TextEnv):
         return scene(self._path, self._commands, planned=True).plan
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        count = self._games if self._files is None else len(self._files)
-        drawn = int(self.np_random.integers(count))
-        if self._files is None or self._folder is None:
-            path = game_file(self._size, self._first + drawn, self._cache)
-            name, kind = f"{self._size}/{self._first + drawn}", ""
+        if self._folder is None:
+            number = self._first + int(self.np_random.integers(self._games))
+            path, name, kind = game_file(self._size, number, self._cache), f"{self._size}/{number}", ""
         else:
-            path = self._files[drawn]
+            files = games_in(self._folder)[: self._games]
+            path = files[self.np_random.integers(len(files))]
             name, kind = path.relative_to(self._folder).as_posix(), task_type(path)
         self._path, self._about = str(path), {"game": name, "task_type": kind}
         self._planned = path.suffix == ".z8" or self._rewards == "progress"
