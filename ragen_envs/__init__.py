@@ -21,6 +21,7 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
+from ragen_envs.textworld import MissingTextWorldError, TextWorld
 from ragen_envs.thoughts import explain
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
@@ -32,11 +33,13 @@ __all__ = [
     "Countdown",
     "FrozenLake",
     "GemEnvironment",
+    "MissingTextWorldError",
     "NoOracleError",
     "Sokoban",
     "TextEnv",
     "TextFromDiscrete",
     "TextVectorEnv",
+    "TextWorld",
     "ToyShop",
     "WebShop",
     "best_action",
@@ -83,5 +86,6 @@ gymnasium.register(
     vector_entry_point="ragen_envs.vector:sokoban_vector",
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
+gymnasium.register(id="ragen/TextWorld-v0", entry_point="ragen_envs.textworld:TextWorld")
 gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
 gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")

@@ -36,6 +36,27 @@ def baselines_table(content: dict[str, Any]) -> str:
     return text([*lines, "", foot])
 
 
+def worlds_table(content: dict[str, Any]) -> str:
+    """A row a size with both policies, and a row a way of playing with its rate."""
+    rows = {(found["env_kwargs"]["size"], found["policy"]): found for found in content["rows"]}
+    lines = head(["size", "games", "actions", "random", "oracle", "actions of the oracle"])
+    for size in dict.fromkeys(size for size, _ in rows):
+        random, oracle = (rows[size, policy] for policy in ("random", "oracle"))
+        cells = [f"{found['success']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" for found in (random, oracle)]
+        games = random["env_kwargs"]["games"]
+        lines.append(row([f"`{size}`", games, random["horizon"], *cells, f"{oracle['mean_length']:.2f}"]))
+    speed, first = content["speed"], content["rows"][0]
+    lines += ["", *head(["random play, resets included", "steps a CPU second", "times TextWorld's own"])]
+    for name, found in speed.items():
+        ratio = statistics.median(ratios(found["rounds"], speed["textworld"]["rounds"]))
+        lines.append(row([name, f"{found['median']:,.0f}", f"{ratio:,.1f}"]))
+    foot = (
+        f"Success [95 % interval], n = {first['n']}, seeds from {first['first_seed']}. Speed in `{content['timed']}`, "
+        f"medians of {len(speed['textworld']['rounds'])} rounds. Commit {commit(content['commit'])}."
+    )
+    return text([*lines, "", foot])
+
+
 def throughput_table(content: dict[str, Any]) -> str:
     """One row a workload of ours: its rate, and how many times that of each peer that does the same."""
     results = content["results"]

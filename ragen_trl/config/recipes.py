@@ -60,10 +60,12 @@ _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_act
 
 # What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
 # config/envs.yaml and config/_6_webshop.yaml. ToyShop is not RAGEN's; its report has 5 turns.
+# TextWorld is not RAGEN's either; 20 commands are five times what its default quests need.
 RAGEN: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
     "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
 }
@@ -86,11 +88,20 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_actions_per_turn": 2,
         "max_actions": 6,
     },
+    # One room, two objects, two commands. Longer games are too much to read for a model of half a million parameters.
+    "ragen/TextWorld-v0": {
+        "env_kwargs": {"size": "w1-o2-q2", "games": 32},
+        "max_turns": 4,
+        "max_actions_per_turn": 1,
+        "max_actions": 4,
+    },
 }
 
-# What training is evaluated on, where that is a fixed list of prompts: ToyShop's 256, each once.
+# What training is evaluated on, where that is another split: ToyShop's list of 256 prompts, each once, and games of
+# TextWorld's that were not trained on.
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "ragen/ToyShop-v0": {"eval_env_kwargs": {"split": "eval"}, "eval_episodes": 256},
+    "ragen/TextWorld-v0": {"eval_env_kwargs": {"split": "eval"}},
 }
 
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
@@ -98,6 +109,7 @@ _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one
 WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _NAMES,
     "ragen/BanditRev-v0": _NAMES,
+    "ragen/TextWorld-v0": {"demonstrations": 2000, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
 
