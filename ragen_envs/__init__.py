@@ -5,8 +5,8 @@ Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not 
 
 Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
 `consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments;
-`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
-only the names in ``__all__``.
+`calling`; `tools`; `oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch.
+`ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium
@@ -14,6 +14,7 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.calling import McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
@@ -32,11 +33,15 @@ __all__ = [
     "Countdown",
     "FrozenLake",
     "GemEnvironment",
+    "McpTools",
     "NoOracleError",
     "Sokoban",
     "TextEnv",
     "TextFromDiscrete",
     "TextVectorEnv",
+    "Tool",
+    "ToolEnv",
+    "ToolTurns",
     "ToyShop",
     "WebShop",
     "best_action",
