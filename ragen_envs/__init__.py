@@ -14,7 +14,7 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
-from ragen_envs.calling import McpTools, Tool, ToolEnv, ToolTurns
+from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
@@ -28,8 +28,10 @@ from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
+    "CALL_FORMATS",
     "AgentTurns",
     "Bandit",
+    "CallFormat",
     "Countdown",
     "FrozenLake",
     "GemEnvironment",

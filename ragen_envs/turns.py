@@ -125,7 +125,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         )
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
-        self.format_penalty = float(format_penalty)
+        self.format_penalty, self.action_separator = float(format_penalty), action_separator
         self.reply_format: Format = ReplyFormat(think, action_separator)
         self._instruction = instruction
         self._actions = None if actions is None else tuple(actions)

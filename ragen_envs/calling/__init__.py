@@ -6,8 +6,9 @@ the Model Context Protocol. May be imported by `tools` and by what is above it. 
 """
 
 from ragen_envs.calling.env import ToolEnv
+from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
 from ragen_envs.calling.mcp import McpTools
 from ragen_envs.calling.tool import Tool
 from ragen_envs.calling.turns import ToolTurns
 
-__all__ = ["McpTools", "Tool", "ToolEnv", "ToolTurns"]
+__all__ = ["CALL_FORMATS", "CallFormat", "McpTools", "Tool", "ToolEnv", "ToolTurns"]

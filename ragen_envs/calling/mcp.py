@@ -135,7 +135,7 @@ class _Connection:
         start_timeout: float,
     ) -> None:
         try:
-            from mcp import Client, StdioServerParameters
+            from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise ImportError("the official SDK (mcp) is missing; pip install 'ragen-trl[mcp]'") from error
         described = dict(variables) if variables else None

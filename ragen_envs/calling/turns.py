@@ -62,17 +62,31 @@ class ToolTurns(AgentTurns):
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, ToolEnv):
             raise ValueError(f"{env!r} has no tools; wrap a ToolEnv, or use AgentTurns")
-        limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
-        manner = {"think": think, "format_penalty": format_penalty}
         # First, so that these arguments are recorded and not those of `AgentTurns`.
         gymnasium.utils.RecordConstructorArgs.__init__(
-            self, _disable_deepcopy=False, **limits, **manner, call_format=call_format
+            self,
+            _disable_deepcopy=False,
+            max_turns=max_turns,
+            max_actions_per_turn=max_actions_per_turn,
+            max_actions=max_actions,
+            think=think,
+            format_penalty=format_penalty,
+            call_format=call_format,
         )
-        super().__init__(env, **limits, think=think, format_penalty=format_penalty)
+        super().__init__(
+            env,
+            max_turns=max_turns,
+            max_actions_per_turn=max_actions_per_turn,
+            max_actions=max_actions,
+            think=think,
+            format_penalty=format_penalty,
+        )
         self.call_format = call_format
-        room = max_actions_per_turn * self.game.max_result_length
-        space = self.observation_space
-        self.observation_space = type(space)(space.max_length + room, min_length=0, charset=space.character_set)
+
+    def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
+        space = super()._message_space(action_separator)
+        room = self.max_actions_per_turn * self.game.max_result_length
+        return type(space)(space.max_length + room, min_length=0, charset=space.character_set)
 
     @property
     def game(self) -> ToolEnv:

@@ -36,6 +36,23 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
 )
 
+# The same for environments with tools. Only their names and arguments are shown: a description would fill the context,
+# and a model that begins with random weights has to learn what a tool does in any case.
+TOOL_TEMPLATE = (
+    "{%- if tools -%}{{- '<|im_start|>tools\n' -}}"
+    "{%- for tool in tools -%}"
+    "{{- tool.function.name + '(' + tool.function.parameters.properties | join(', ') + ')\n' -}}"
+    "{%- endfor -%}{{- '<|im_end|>\n' -}}{%- endif -%}"
+    + CHAT_TEMPLATE.replace(
+        "message['content'] + ",
+        "message['content'] -}}"
+        "{%- for call in message.tool_calls or [] -%}"
+        "{{- '<tool_call>\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' -}}"
+        "{{- call.function.arguments | tojson + '}\n</tool_call>' -}}"
+        "{%- endfor -%}{{- ",
+    )
+)
+
 # Each of these is a separate piece: a tag, the action separator, a digit, a newline, a grid symbol. A capital letter
 # is a grid symbol unless it starts a word ("G" in "_G__", not in "Good").
 _SPLIT = Regex(r"</?[a-z]+>|\|\||[0-9]|\n|[_#√.@]|[A-Z](?![a-z])|\s?[A-Za-z]+|\s?[^A-Za-z0-9\s]+|\s+")
