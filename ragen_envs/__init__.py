@@ -23,6 +23,7 @@ from ragen_envs.oracles import NoOracleError, best_action, demonstration, diffic
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.thoughts import explain
+from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
@@ -44,8 +45,10 @@ __all__ = [
     "Tool",
     "ToolEnv",
     "ToolTurns",
+    "Tools",
     "ToyShop",
     "WebShop",
+    "WebShopTools",
     "best_action",
     "consistency",
     "demonstration",
@@ -90,5 +93,6 @@ gymnasium.register(
     vector_entry_point="ragen_envs.vector:sokoban_vector",
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
+gymnasium.register(id="ragen/Tools-v0", entry_point="ragen_envs.tools:Tools")
 gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
 gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")

@@ -23,6 +23,9 @@ from ragen_envs.frozen_lake.oracle import best_lake_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.solver import solver_for
 from ragen_envs.text_env import TextEnv
+from ragen_envs.tools import Tools, WebShopTools
+from ragen_envs.tools.policies import best_call, random_call
+from ragen_envs.tools.webshop import best_shop_call, random_shop_call
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.local_store import goal_difficulty
 from ragen_envs.webshop.policies import (
@@ -126,8 +129,12 @@ def _(env: RecordedShop, actions_left: int) -> str:
 best_action.register(FrozenLake, best_lake_action)
 best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
+best_action.register(Tools, best_call)
+best_action.register(WebShopTools, best_shop_call)
 random_action.register(WebShop, random_shop_action)
 random_action.register(ToyShop, random_toy_action)
+random_action.register(Tools, random_call)
+random_action.register(WebShopTools, random_shop_call)
 
 
 @functools.singledispatch
@@ -141,6 +148,7 @@ def difficulty(env: TextGym) -> float:
     | Sokoban | moves of a shortest solution |
     | FrozenLake | moves of a shortest path, if nothing slips |
     | Countdown | numbers to combine |
+    | Tools | calls that the shortest way still needs |
     | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
 
     Args:
@@ -176,6 +184,11 @@ def _(env: FrozenLake) -> float:
 @difficulty.register
 def _(env: Countdown) -> float:
     return float(len(env.numbers))
+
+
+@difficulty.register
+def _(env: Tools) -> float:
+    return float(len(env.way))
 
 
 @difficulty.register

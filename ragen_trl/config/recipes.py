@@ -60,11 +60,12 @@ EVERY_RUN: dict[str, Any] = {
 _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 
 # What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
-# config/envs.yaml and config/_6_webshop.yaml. ToyShop is not RAGEN's; its report has 5 turns.
+# config/envs.yaml and config/_6_webshop.yaml. ToyShop and Tools are not RAGEN's; ToyShop's report has 5 turns.
 RAGEN: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
     "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
 }
