@@ -6,6 +6,7 @@ renders the chat template, which shows the tools (`ToolTurns.tools`) and writes 
 windows over the last turns, because a result without its call says little.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,7 @@ from ragen_envs.arguments import check_choice
 from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.formats import CALL_FORMATS, CallFormat
 from ragen_envs.calling.schema import Schema
+from ragen_envs.calling.tool import Call, read_action
 from ragen_envs.turns import AgentTurns, TurnRecord
 
 NOT_CALLED = "Error: not called, because a turn may have at most {} calls"
@@ -82,6 +84,14 @@ class ToolTurns(AgentTurns):
             format_penalty=format_penalty,
         )
         self.call_format = call_format
+
+    def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
+        """Writes the reply with these calls; see `CallFormat.write`.
+
+        An answer that follows calls, as in a plan, is left out: it would be a reply of its own.
+        """
+        calls = [action for action in actions if isinstance(read_action(action), Call)]
+        return super().format_reply(calls or actions[:1], thought)
 
     def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
         space = super()._message_space(action_separator)

@@ -80,6 +80,13 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_actions_per_turn": 1,
         "max_actions": 15,
     },
+    # The easiest tasks, and room for one mistake.
+    "ragen/Tools-v0": {
+        "env_kwargs": {"calls": 2},
+        "max_turns": 4,
+        "max_actions_per_turn": 1,
+        "max_actions": 4,
+    },
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {
@@ -100,6 +107,8 @@ _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one
 WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _NAMES,
     "ragen/BanditRev-v0": _NAMES,
+    # What a call needs is in the result of the one before, so that a reply has one call.
+    "ragen/Tools-v0": {"demonstrations": 12_000, "noise": 0.3, "demo_actions_per_turn": 1},
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
 
