@@ -51,7 +51,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_size": store.size_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"gpu"})  # no GPU has run it yet
+# No GPU has run the first one, and nobody the second.
+UNANSWERED: frozenset[str] = frozenset({"gpu", "tool_calls"})
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
