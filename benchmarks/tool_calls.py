@@ -19,7 +19,7 @@ QUESTION = Question(
     name="tool_calls",
     title="Does a model learn to carry out tasks by calling tools?",
     tasks={
-        "two calls": Task(
+        "two_calls": Task(
             env=TOOLS,
             env_kwargs=TWO_CALLS,
             evaluations={
