@@ -130,7 +130,7 @@ class Tools(ToolEnv):
         """A uniformly random tool with random arguments of the right kind."""
         tool = Tool.of(self._domain.functions[rng.integers(len(self._domain.functions))])
         choices = {argument: self._domain.values(argument) for argument in tool.parameters["properties"]}
-        arguments = {argument: values[rng.integers(len(values))] for argument, values in choices.items()}
+        arguments = {argument: values[int(rng.integers(len(values)))] for argument, values in choices.items()}
         return spelled(Call(tool.name, arguments), self._domain.other_words, self._other)
 
     def _start(self, options: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ def started(seed: int = 0, **kwargs: Any) -> Tools:
 
 
 def orders(**kwargs: Any) -> Tools:
-    """An episode whose rows and goal are written here: Anna's mug is to be cancelled."""
+    """An episode whose rows and goal are written here: Anna's mug must be cancelled."""
     env = started(domains=["orders"], calls=3, **kwargs)
     database = env.domain.database
     for table in ("customers", "products", "orders"):
