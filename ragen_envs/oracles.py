@@ -24,6 +24,9 @@ from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.solver import solver_for
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import TextWorld
+from ragen_envs.tools import Tools, WebShopTools
+from ragen_envs.tools.policies import best_call, random_call
+from ragen_envs.tools.webshop import best_shop_call, random_shop_call
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.local_store import goal_difficulty
 from ragen_envs.webshop.policies import (
@@ -137,8 +140,12 @@ def _(env: RecordedShop, actions_left: int) -> str:
 best_action.register(FrozenLake, best_lake_action)
 best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
+best_action.register(Tools, best_call)
+best_action.register(WebShopTools, best_shop_call)
 random_action.register(WebShop, random_shop_action)
 random_action.register(ToyShop, random_toy_action)
+random_action.register(Tools, random_call)
+random_action.register(WebShopTools, random_shop_call)
 
 
 @functools.singledispatch
@@ -153,6 +160,7 @@ def difficulty(env: TextGym) -> float:
     | FrozenLake | moves of a shortest path, if nothing slips |
     | Countdown | numbers to combine |
     | TextWorld | commands of a plan to the end |
+    | Tools | calls that the shortest way still needs |
     | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
 
     Args:
@@ -193,6 +201,11 @@ def _(env: Countdown) -> float:
 @difficulty.register
 def _(env: TextWorld) -> float:
     return 0.0 if env.scene.won else float(len(env.plan) or "inf")
+
+
+@difficulty.register
+def _(env: Tools) -> float:
+    return float(len(env.way))
 
 
 @difficulty.register

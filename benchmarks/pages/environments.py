@@ -24,9 +24,11 @@ _COMPARED: dict[str, tuple[str | None, ...]] = {
 
 def baselines_table(content: dict[str, Any]) -> str:
     """One row an environment: success of random play and of the oracle."""
-    rows = {(found["env"], found["policy"]): found for found in content["rows"]}
+    # The front page has this table, too, and no room for more rows; `docs/tools.md` has those of the tools.
+    listed = [found for found in content["rows"] if found["env"] != "ragen/Tools-v0"]
+    rows = {(found["env"], found["policy"]): found for found in listed}
     lines = head(["id", "actions", "random", "oracle"])
-    for env in dict.fromkeys(found["env"] for found in content["rows"]):
+    for env in dict.fromkeys(found["env"] for found in listed):
         pair = [rows[env, policy] for policy in ("random", "oracle")]
         cells = [f"{found['success']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" for found in pair]
         lines.append(row([f"`{env}`", pair[0]["horizon"], *cells]))

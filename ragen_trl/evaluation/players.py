@@ -39,6 +39,7 @@ from ragen_trl.policies.vllm.engines import ColocatedEngine
 from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy
 
 # Files that decide what a saved model answers. ``training_args.bin`` does not, and play.json is among the settings.
@@ -143,7 +144,7 @@ class LocalModel(Player):
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
         turns = make_turns(task.spec.env, task.args[self.name], task.spec.kwargs)
         message = turns.reset(seed=0)[0]
-        length = len(make_chat(self._tokenizer, turns, task.args[self.name]).start(message))
+        length = len(make_chat(self._tokenizer, turns, task.args[self.name]).start(message, tools_of(turns)))
         turns.close()
         limits = [known for known in (self._context, self._args.vllm_max_model_length) if known is not None]
         if limits and length >= min(limits):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from ragen_envs import AgentTurns, TextEnv
+from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
@@ -25,7 +25,7 @@ def make_turns(
 
     Args:
         env: A Gymnasium id, or a function that makes an environment. Unless it is an ``AgentTurns`` already, it is
-            wrapped in one, with the limits of ``args``.
+            wrapped in one, with the limits of ``args``; one with tools in ``ToolTurns``.
         args: Turn limits, penalty and reply format.
         kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
@@ -43,7 +43,8 @@ def make_turns(
         made = env()
     if isinstance(made, AgentTurns):
         return made
-    return AgentTurns(
+    kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
+    return kind(
         made,
         max_turns=args.max_turns,
         max_actions_per_turn=args.max_actions_per_turn,
@@ -79,7 +80,14 @@ def make_chat(tokenizer: "PreTrainedTokenizerBase", turns: AgentTurns, args: "St
         turns.reply_prefix if args.force_reply_prefix else "",
         think=turns.reply_format.think,
         template_kwargs=variables if isinstance(variables, dict) else None,
+        calls=isinstance(turns, ToolTurns),
     )
+
+
+def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
+    """Let an environment's demonstrated replies have the form of calls that the chat's model is used to."""
+    if isinstance(turns, ToolTurns):
+        turns.call_format = chat.call_format
 
 
 def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:
