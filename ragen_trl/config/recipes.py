@@ -54,6 +54,7 @@ EVERY_RUN: dict[str, Any] = {
     "save_steps": 50,
     "save_total_limit": 2,
     "report_to": "none",
+    "disable_tqdm": True,
 }
 
 _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
