@@ -294,7 +294,7 @@ def _summary(
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
-        "seconds": _seconds(state, history, results),
+        "seconds": state.seconds(history, sum(found.seconds for found in results.values())),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
         **reference,
     }
@@ -391,14 +391,3 @@ def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]])
     counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
     reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
     return {**counts, "reference": round(reference[-1])} if reference else counts
-
-
-def _seconds(state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]) -> dict[str, float]:
-    """Seconds of each stage; stopped and resumed parts are added up."""
-    steps = [row["step_time"] for row in history if row.get("step_time")]
-    spent = {
-        "warm_start": state.value("seconds_warm_start", float),
-        "training": state.value("seconds_training", float),
-        "evaluation": sum(found.seconds for found in results.values()),
-    }
-    return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}
