@@ -1,7 +1,6 @@
 """A whole training run: warm start, evaluation before and after training, summary and report.
 
-Everything can be resumed. Each stage writes its result to the run folder, whole or not at all, and the same command
-continues after the last finished stage.
+Each stage writes its result to the run folder, whole or not at all; the same command continues after the last one.
 """
 
 import copy
@@ -21,6 +20,7 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -33,6 +33,7 @@ from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
@@ -173,14 +174,15 @@ def _bonuses(run: RunArguments, args: StarPOConfig) -> list[RewardFunction]:
     return [consistency_reward]
 
 
-def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt) -> TrajectoryTrainer:
-    return ALGORITHMS[run.algo][1](
-        *(model, run.env, args),
-        reward_funcs=_bonuses(run, args),
-        eval_dataset=_quick_rows(run, args),
-        callbacks=[stop],
-        peft_config=lora(run.lora_r, run.lora_alpha),
+def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Say) -> TrajectoryTrainer:
+    bonuses, rows, adapter = _bonuses(run, args), _quick_rows(run, args), lora(run.lora_r, run.lora_alpha)
+    trainer = ALGORITHMS[run.algo][1](
+        *(model, run.env, args), reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
+    asked = launch_of(launched(), args.deepspeed, args.fsdp).engine
+    if asked != "DDP" and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        say(f"the launch asks for {asked}, which Accelerate leaves out without a GPU: nothing is divided")
+    return trainer
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
@@ -224,7 +226,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = str(_embedded(run, warm, args, state, say)) if run.model is None else model_folder(run.model, say)
     stop = StopOnInterrupt()
-    trainer = _trainer(run, args, model, stop)
+    trainer = _trainer(run, args, model, stop, say)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
 
     def evaluate(name: str, model: str) -> None:
@@ -265,6 +267,9 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
             f"consistency_weight is {run.consistency_weight:g}, but think is False, and without thoughts no action can "
             "follow from them; leave it out, or add --think true"
         )
+    if args.vllm_adapter_dir is not None:
+        check_adapter(lora(run.lora_r, run.lora_alpha))
+    launch_of(launched(), args.deepspeed, args.fsdp)
     make_turns(run.env, evaluated(run, args)).close()
     training_rows(args)
 

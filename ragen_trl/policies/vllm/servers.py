@@ -273,10 +273,19 @@ def connected(
         group_port: For the first server's weights; each other one has the next port.
         connection_timeout: Seconds to wait for a server, at the start and when it fails.
         adapter_only: Whether weights come as adapters.
+
+    Raises:
+        VLLMServerError: If one of them does not answer in time.
     """
-    clients = [
-        ServerClient(url, group_port + index, connection_timeout) for index, url in enumerate(server_urls(base_url))
-    ]
+    clients = []
+    for index, url in enumerate(server_urls(base_url)):
+        try:
+            clients.append(ServerClient(url, group_port + index, connection_timeout))
+        except OSError as error:  # TRL raises the ConnectionError of requests
+            raise VLLMServerError(
+                f"no vLLM server answers at {url} within {connection_timeout:g} s (vllm_server_timeout); start it "
+                "(docs/vllm.md has the commands), or correct vllm_server_base_url"
+            ) from error
     return Servers(clients, connection_timeout, adapter_only)
 
 

@@ -63,7 +63,10 @@ def check_adapter(config: PeftConfig | None) -> None:
     remedy = "leave vllm_adapter_dir unset, which sends merged weights"
     if not isinstance(config, LoraConfig):
         found = "all weights are trained" if config is None else f"the adapter is a {type(config).__name__}"
-        raise AdapterError(f"vllm_adapter_dir is set, but {found}; pass a LoraConfig as peft_config, or {remedy}")
+        raise AdapterError(
+            f"vllm_adapter_dir is set, but {found}; pass a LoraConfig as peft_config (on the command line --lora_r), "
+            f"or {remedy}"
+        )
     for name, only in _UNREAD.items():
         value = getattr(config, name, only)
         if value != only and value:

@@ -119,6 +119,18 @@ def test_a_launch_is_read_from_what_accelerate_tells_its_processes(tmp_path: Pat
             launch_of(4, wrong or {"other": 1}, None, {"ACCELERATE_DEEPSPEED_ZERO_STAGE": "9"})
 
 
+def test_fsdp_of_version_1_is_refused_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    monkeypatch.setenv("FSDP_VERSION", "1")
+    for more in ([], ["--dry-run"]):
+        assert main(["train", "--output_dir", str(tmp_path / "run"), *more]) == 2
+        said = capsys.readouterr()
+        assert "write fsdp_version: 2 into the launch configuration" in said.err and "evaluating" not in said.out
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_dry_run_counts_one_process_of_the_launch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,7 @@ from ragen_trl.policies.vllm import servers as waiting
 from ragen_trl.policies.vllm.client import ServerClient, VLLMServerError
 from ragen_trl.policies.vllm.engines import ServedEngine
 from ragen_trl.policies.vllm.requests import Context
-from ragen_trl.policies.vllm.servers import Servers
+from ragen_trl.policies.vllm.servers import Servers, connected
 from ragen_trl.policies.vllm.weights import AdapterError
 from ragen_trl.rollout.chat import Chat
 from tests.support.ragen_trl.equivalence import timeless
@@ -160,6 +160,13 @@ def test_trl_makes_its_client_under_the_name_that_is_replaced(make: Make, server
 
 
 # Several servers
+
+
+def test_a_server_that_is_not_there_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a traceback of requests."""
+    no_vllm_needed(monkeypatch)
+    with pytest.raises(VLLMServerError, match=r"no vLLM server answers at http://127.0.0.1:9 within 0 s"):
+        connected("http://127.0.0.1:9", connection_timeout=0.0)
 
 
 def test_rows_are_dealt_to_servers_and_stay_with_theirs(
