@@ -4,7 +4,7 @@
     python benchmarks/rollout_ahead.py --smoke     # a step of the smallest case, written to runs/ only
 
 Every step of an environment takes 50 ms, in which it waits. Replies come from a process of its own, as from a vLLM
-server: it holds weights that the trainer sends it, stands behind the interface of an engine
+server: it holds weights that the trainer sends it, answers as an engine does
 (``ragen_trl/policies/vllm/engines.py: Engine``), and samples with a ``TransformersPolicy``. Next to that, a copy in the
 trainer's own process samples. The model is tiny; what a large one would take on GPUs is waited for: ``--reply_wait``
 seconds for the replies of a turn, ``--update_wait`` for an update. With 0 for both, computing counts alone, which wants

@@ -319,14 +319,12 @@ def _gradients(use: MemoryUse, trained: int) -> list[MemoryLine]:
 
 def _gathered(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     """Weights that an engine gathers for the layers that compute, and gives back after them."""
-    compute, layer = (_compute_bytes(use), "bytes"), shape.linear_weights // shape.layers
+    compute = (_compute_bytes(use), "bytes")
     if use.launch.weight_parts == 1:
         return []
     if use.launch.engine == "ZeRO-3":
         return [_line("gathered weights", "update", (min(shape.parameters, _LIVE), "parameters"), compute)]
-    # What belongs to no layer, embeddings above all, stays gathered from the forward to the backward pass.
-    count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * layer
-    return [_line("gathered weights", "update", (count, "parameters of two layers and of none"), compute)]
+    return [_line("gathered weights", "update", _by_layer(shape), compute)]
 
 
 def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
@@ -339,9 +337,16 @@ def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         return [_line("gathered weights", "critic", (shape.parameters, "parameters"), (_compute_bytes(use), "bytes"))]
     if use.lora_rank or _critic_parts(use) == 1:
         return [replace(line, phase="critic") for line in _gathered(shape, use)]
+    return [_line("gathered weights of the critic", "critic", _by_layer(shape), (_critic_bytes(use), "bytes"))]
+
+
+def _by_layer(shape: ModelShape) -> tuple[int, str]:
+    """What FSDP2 has gathered at once.
+
+    What belongs to no layer, embeddings above all, stays from the forward to the backward pass.
+    """
     count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * (shape.linear_weights // shape.layers)
-    of = (count, "parameters of two layers and of none")
-    return [_line("gathered weights of the critic", "critic", of, (_critic_bytes(use), "bytes"))]
+    return count, "parameters of two layers and of none"
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:

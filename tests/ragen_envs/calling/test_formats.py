@@ -109,7 +109,8 @@ def test_an_argument_cannot_close_its_call() -> None:
 def test_hard_replies_are_read_in_time(reply: str) -> None:
     for form in CALL_FORMATS:
         for think in (True, False):
-            CallFormat(think, form).read(reply)
+            found = CallFormat(think, form).read(reply)
+            assert found is None if think else found and all(isinstance(action, str) for action in found)
 
 
 def test_letters_of_all_alphabets_stay_as_they_are() -> None:
