@@ -104,7 +104,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return None
 
     @property
-    def draws(self) -> bool:
+    def draws_pictures(self) -> bool:
         """Whether "rgb_array" shows the state, and not only a picture of the text."""
         return type(self)._picture is not TextEnv._picture
 

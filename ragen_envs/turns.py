@@ -361,7 +361,7 @@ def _check_pictures(env: gymnasium.Env[Any, Any], observation: str, image_size: 
     check_integer("image_size", image_size, 28, "leaves nothing to see")
     if observation == "text":
         return
-    if isinstance(env.unwrapped, TextEnv) and not env.unwrapped.draws:
+    if isinstance(env.unwrapped, TextEnv) and not env.unwrapped.draws_pictures:
         raise ValueError(
             f"{type(env.unwrapped).__name__} is text only: its picture would be of its text; use observation='text'"
         )

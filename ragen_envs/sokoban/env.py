@@ -24,6 +24,7 @@ NEW_VOCABULARY = "W.GCBA@"
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on a target")
 
+PICTURED = "brick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
 _TASK = (
     "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, and you "
     "cannot pull."
@@ -134,7 +135,7 @@ class Sokoban(TextEnv):
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{_TASK}\nbrick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
+        return f"{_TASK}\n{PICTURED}"
 
     @property
     def actions(self) -> tuple[str, ...]:

@@ -248,7 +248,7 @@ def remote_player(plan: EvalPlan) -> Remote | None:
         return None
     args = plan.tasks[0].args[name]
     for option in option_names(TokenOptions):
-        if getattr(args, option):
+        if getattr(args, option) != getattr(TokenOptions, option):
             raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
     prices = (api.api_prompt_price, api.api_completion_price)
     if (prices[0] is None) != (prices[1] is None):

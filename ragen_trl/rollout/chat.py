@@ -15,13 +15,14 @@ Only the template writes control tokens: what stands in a message is text (`cont
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.control_tokens import ControlTokens
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -40,6 +41,10 @@ class ChatTemplateError(UserError, ValueError):
     """The tokenizer's chat template is missing, cannot be used append-only, or does not read a variable it is given."""
 
 
+class PictureError(UserError, ValueError):
+    """A picture was shown to a policy that reads only text."""
+
+
 class Chat:
     """Tokens of a growing conversation.
 
@@ -51,6 +56,8 @@ class Chat:
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
+        picture_text: What stands in a message for a picture, in the model's control tokens; ``None`` for a model that
+            sees nothing.
 
     Attributes:
         reply_prefix: The text that each reply begins with and that is not sampled: the forced one, or the ``<think>``
@@ -70,6 +77,7 @@ class Chat:
         reply_prefix: str = "",
         think: bool | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        picture_text: Callable[[Picture], str] | None = None,
     ) -> None:
         think = reply_prefix in ("", _OPEN) if think is None else think
         self.tokenizer = tokenizer
@@ -78,6 +86,7 @@ class Chat:
         if system_prompt is not None:
             self._system = [{"role": "system", "content": self._control.hide(system_prompt)}]
         self._variables = dict(template_kwargs or {})
+        self._picture_text = picture_text
         self._ends_thought = False
         own = self._own_template()
         self._check_variables(own)
@@ -96,20 +105,27 @@ class Chat:
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
 
-    def start(self, observation: str) -> list[int]:
-        """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix."""
-        text = self._opening(self._control.hide(observation))
-        return self._control.encode(text, self._in_opening) + self._prefix_ids
+    def start(self, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
+        """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix.
 
-    def extend(self, last_token: int, observation: str) -> list[int]:
+        Pictures come before the text of their message.
+        """
+        seen = self._seen(pictures)
+        text = self._opening(seen + self._control.hide(observation))
+        return self._control.encode(text, self._in_opening + self._tokens_of(seen)) + self._prefix_ids
+
+    def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
 
         Args:
             last_token: Last token in the context. If it is the template's end-of-turn token, which the model sampled,
                 that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
             observation: Content of the user message.
+            pictures: Its pictures.
         """
-        ids = self._control.encode(self._between(self._control.hide(observation)), self._in_between)
+        seen = self._seen(pictures)
+        text = self._between(seen + self._control.hide(observation))
+        ids = self._control.encode(text, self._in_between + self._tokens_of(seen))
         if self.end_of_turn_id is not None and last_token == self.end_of_turn_id:
             ids = ids[1:]
         return ids + self._prefix_ids
@@ -139,6 +155,18 @@ class Chat:
         more = [declared] if isinstance(declared, int) else list(declared or ())
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
+
+    def _seen(self, pictures: Sequence[Picture]) -> str:
+        """What stands for pictures in a message."""
+        if pictures and self._picture_text is None:
+            raise PictureError(
+                f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
+                "(docs/pictures.md), or observation='text'"
+            )
+        return "".join(map(self._picture_text, pictures)) if self._picture_text is not None else ""
+
+    def _tokens_of(self, seen: str) -> int:
+        return self._control.count(self._control.encode(seen)) if seen else 0
 
     @property
     def _tokenizer_name(self) -> str:

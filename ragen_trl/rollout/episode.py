@@ -3,13 +3,14 @@
 ``loop.py`` decides who is asked and when; its docstring has the table of all endings.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragen_envs import AgentTurns
 from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.trajectory import Picture, Trajectory, Turn
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -45,6 +46,16 @@ class Outcome:
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
+    pictures: tuple[Picture, ...] = ()
+
+    @classmethod
+    def of(cls, message: Any, info: Mapping[str, Any], *ending: Any) -> "Outcome":
+        """An answer whose message is a text, or a dict of a "text" and an "image"."""
+        if isinstance(message, str):
+            return cls(message, dict(info), *ending)
+        height, width, _ = message["image"].shape
+        picture = Picture(height, width, message["image"].tobytes())
+        return cls(message["text"], dict(info), *ending, pictures=(picture,))
 
     @property
     def state(self) -> str:
@@ -90,11 +101,12 @@ class Episode:
         if chat is None:
             return None, ()
         if not self.turns:
-            opening = tuple(chat.start(self.last.observation))
+            opening = tuple(chat.start(self.last.observation, self.last.pictures))
             self.cost = len(opening)
             return None, opening
         last = self.turns[-1]
-        message = tuple(chat.extend((last.reply_ids or last.prompt_ids)[-1], self.last.observation))
+        end = (last.reply_ids or last.prompt_ids)[-1]
+        message = tuple(chat.extend(end, self.last.observation, self.last.pictures))
         self.cost = len(message)
         rebuilt = None
         if self.rule is not None:
@@ -149,6 +161,7 @@ class Episode:
             cut=reply.cut,
             state=self.last.state,
             context_ids=request.context_ids,
+            pictures=request.pictures,
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)
