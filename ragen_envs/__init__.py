@@ -4,9 +4,9 @@ Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not 
 ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
 
 Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
-`consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments;
-`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
-only the names in ``__all__``.
+`consistency`, `descriptions` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of
+environments; `oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch.
+`ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium
@@ -16,6 +16,7 @@ from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
+from ragen_envs.descriptions import DESCRIPTION_PROMPT, description_score
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
@@ -27,6 +28,7 @@ from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
+    "DESCRIPTION_PROMPT",
     "AgentTurns",
     "Bandit",
     "Countdown",
@@ -42,6 +44,7 @@ __all__ = [
     "best_action",
     "consistency",
     "demonstration",
+    "description_score",
     "difficulty",
     "episode_seeds",
     "explain",

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ragen_envs import AgentTurns
@@ -55,7 +55,7 @@ class Outcome:
             return cls(message, dict(info), *ending)
         height, width, _ = message["image"].shape
         picture = Picture(height, width, message["image"].tobytes())
-        return cls(message["text"], dict(info), *ending, pictures=(picture,))
+        return replace(cls(message["text"], dict(info), *ending), pictures=(picture,))
 
     @property
     def state(self) -> str:

@@ -155,8 +155,8 @@ class RolloutTrainer(TRLAdapter):
         self._check_launch()
         self._switch_off_dropout()
         self._autocast = self._make_autocast()
-        turns, seen = self._envs.take(self._tasks.specs)[0], self.pictures and self.pictures.text
-        self.chat, ahead = make_chat(self.tokenizer, turns, args, seen), args.one_step_off_policy
+        seen, ahead = None if self.pictures is None else self.pictures.text, args.one_step_off_policy
+        self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, seen)
         self._engine = connect(self.vllm_generation, self.accelerator, ahead) if self.use_vllm else None
 
     def _make_autocast(self) -> Callable[[], torch.autocast]:

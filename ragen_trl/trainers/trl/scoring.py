@@ -163,7 +163,8 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
             asked[:, -width:] *= sampled
 
         def score(rows: Any, columns: slice, kept: int) -> Any:
-            part, tokens, seen = attention[rows, columns], ids[rows, columns], {}
+            part, tokens = attention[rows, columns], ids[rows, columns]
+            seen: dict[str, Any] = {}
             if pictures is not None:
                 assert self.pictures is not None
                 shown = [pictures[row] for row in torch.arange(len(ids))[rows].tolist()]

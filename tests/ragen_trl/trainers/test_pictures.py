@@ -102,7 +102,7 @@ def test_micro_batches_do_not_change_the_update(tmp_path: Path) -> None:
 
 
 def test_three_updates_learn_the_bandit(tmp_path: Path) -> None:
-    options = {"per_device_train_batch_size": 16, "num_generations": 8, "lr_scheduler_type": "constant"}
+    options = {"per_device_train_batch_size": 32, "num_generations": 8, "lr_scheduler_type": "constant"}
     model = pulls_any_arm(tmp_path)
     trainer = vision_trainer(tmp_path, bandit, model=model, max_steps=4, learning_rate=5e-3, **options)
     trainer.train()
