@@ -32,8 +32,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
 
-FAMILIES = ("qwen2_5_vl", "qwen3_vl")
-"""Model types that can be sampled and trained on pictures."""
+FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
 _LENGTH_DEPENDENT = {"longrope": "original_max_position_embeddings", "dynamic": "max_position_embeddings"}
@@ -88,7 +87,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
             )
     for one in adapters if adapter is None else [*adapters, adapter]:
         _check_adapter(one)
-    _check_modalities(config, args.observation)
+    check_modalities(config, args.observation)
     _check_padding(config)
     if not args.use_vllm:
         _check_sampled(config, kind, attention)
@@ -275,7 +274,8 @@ def _up_to(value: int | None, limit: int) -> bool:
     return value is not None and value <= limit
 
 
-def _check_modalities(config: PretrainedConfig, observation: str) -> None:
+def check_modalities(config: PretrainedConfig, observation: str) -> None:
+    """Raise `UnsupportedModelError` for a model that does not read what messages show."""
     others = sorted(set(config.sub_configs) - {"text_config"})
     named = f"{config.name_or_path or config.model_type!r} ({config.model_type})"
     if observation == "image":

@@ -17,7 +17,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProcessorMixin,
-    Qwen2VLImageProcessorPil,
 )
 from transformers.utils import IMAGE_PROCESSOR_NAME, cached_file
 
@@ -109,6 +108,8 @@ def load_processor(
 
 
 def _image_processor(source: str, config: PretrainedConfig, options: Mapping[str, Any]) -> Any:
+    from transformers import Qwen2VLImageProcessorPil  # older releases, which train on text, do not have it
+
     missing = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
     if source and cached_file(source, IMAGE_PROCESSOR_NAME, **missing, **options) is not None:
         return Qwen2VLImageProcessorPil.from_pretrained(source, **options)
