@@ -4,7 +4,7 @@ Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not 
 ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
 
 Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
-`consistency`, `descriptions` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of
+`consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of
 environments; `oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch.
 `ragen_trl` imports only the names in ``__all__``.
 """
@@ -16,10 +16,10 @@ from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
-from ragen_envs.descriptions import DESCRIPTION_PROMPT, description_score
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
+from ragen_envs.pictures.descriptions import description_score
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.thoughts import explain
@@ -28,7 +28,6 @@ from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
-    "DESCRIPTION_PROMPT",
     "AgentTurns",
     "Bandit",
     "Countdown",

@@ -43,8 +43,8 @@ def description_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float
     VAGEN's reward for grounding and world modelling (arXiv 2510.16907), judged by rules instead of another model
     (`ragen_envs.description_score`). The text in ``<observation>…</observation>`` of a thought is compared with the
     state before the turn, that in ``<prediction>…</prediction>`` with the state after it; what is missing counts 0. For
-    Sokoban and FrozenLake, whose text tells the state; `ragen_envs.DESCRIPTION_PROMPT` as ``system_prompt`` asks for
-    the two parts.
+    Sokoban and FrozenLake, whose text tells the state. `ragen_envs.pictures.descriptions.DESCRIPTION_PROMPT`, as
+    ``system_prompt``, asks for the two parts.
 
     Returns:
         One number per trajectory, from 0 to 1.

@@ -51,11 +51,30 @@ def build_tiny_vision_model(
     Returns:
         The model, float32, in evaluation mode.
     """
+    kinds = {
+        "2.5": (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration),
+        "3": (Qwen3VLConfig, Qwen3VLForConditionalGeneration),
+    }
+    config, kind = kinds[family]
+    described = config(
+        text_config=_text(tokenizer, hidden_size, num_layers),
+        vision_config=_vision(hidden_size, num_layers, family),
+        video_token_id=tokenizer.convert_tokens_to_ids(_VIDEO),
+        tie_word_embeddings=True,
+        **{f"{name}_token_id": tokenizer.convert_tokens_to_ids(text) for name, text in _VISION.items()},
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        model = kind(described)
+    return model.eval()
+
+
+def _text(tokenizer: PreTrainedTokenizerFast, hidden_size: int, num_layers: int) -> dict[str, Any]:
+    """The configuration of the language model."""
     heads = 4
     half = hidden_size // heads // 2
-    of_rope = {"mrope_section": [half - 2 * (half // 3), half // 3, half // 3], "rope_theta": 10000.0}
-    ids = {f"{name}_token_id": tokenizer.convert_tokens_to_ids(text) for name, text in _VISION.items()}
-    text: dict[str, Any] = {
+    third = half // 3  # of the rotary frequencies: height and width get one each, time the rest
+    return {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
         "intermediate_size": 3 * hidden_size,
@@ -64,35 +83,31 @@ def build_tiny_vision_model(
         "num_key_value_heads": heads,
         "head_dim": hidden_size // heads,
         "max_position_embeddings": 2048,
-        "rope_parameters": {"rope_type": "default", **of_rope},
+        "rope_parameters": {
+            "rope_type": "default",
+            "mrope_section": [half - 2 * third, third, third],
+            "rope_theta": 10000.0,
+        },
         "initializer_range": 0.05,
         "tie_word_embeddings": True,
         "bos_token_id": None,
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    vision: dict[str, Any] = {
+
+
+def _vision(hidden_size: int, num_layers: int, family: str) -> dict[str, Any]:
+    """The configuration of the vision tower."""
+    own: dict[str, Any] = {"window_size": 56, "fullatt_block_indexes": [num_layers - 1]}
+    if family == "3":
+        own = {"num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
+    return {
         "depth": num_layers,
         "hidden_size": 32,
         "intermediate_size": 64,
         "num_heads": 4,
         "out_hidden_size": hidden_size,
         "initializer_range": 0.05,
+        "patch_size": 14,
+        **own,
     }
-    if family == "3":
-        vision |= {"patch_size": 14, "num_position_embeddings": 64, "deepstack_visual_indexes": [0]}
-        config, kind = Qwen3VLConfig, Qwen3VLForConditionalGeneration
-    else:
-        vision |= {"patch_size": 14, "window_size": 56, "fullatt_block_indexes": [num_layers - 1]}
-        config, kind = Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
-    described = config(
-        text_config=text,
-        vision_config=vision,
-        video_token_id=tokenizer.convert_tokens_to_ids(_VIDEO),
-        tie_word_embeddings=True,
-        **ids,
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        model = kind(described)
-    return model.eval()
