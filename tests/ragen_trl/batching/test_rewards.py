@@ -131,13 +131,13 @@ def test_every_trajectory_of_a_real_shop_gets_a_finite_number(reward: Callable[.
 def test_descriptions_are_compared_with_the_states_before_and_after() -> None:
     before, after = "####\n#P_#\n#XO#\n####", "####\n#_P#\n#XO#\n####"
     told = "player (1, 1), box (2, 1), target (2, 2)"
-    foretold = "player (1, 2), box (2, 1), target (2, 2)"
+    predicted = "player (1, 2), box (2, 1), target (2, 2)"
 
     def described(thought: str) -> Turn:
         reply = f"<think>{thought}</think><answer>Right</answer>"
         return Turn((1,), (2,), (), observation="?", reply=reply, reward=0.0, info={"state": after}, state=before)
 
-    both = described(f"<observation>{told}</observation>So.<prediction>{foretold}</prediction>")
+    both = described(f"<observation>{told}</observation>So.<prediction>{predicted}</prediction>")
     seen = described(f"<observation>{told}</observation><prediction>{told}</prediction>")
     silent = described("Right.")
     assert description_reward([episode(both), episode(silent)]) == [1.0, 0.0]
