@@ -39,6 +39,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
     "pictures": pictures.pictures_table,
+    "text_worlds": environments.worlds_table,
     "pretrained": pretrained.pretrained_tables,
     "model_sizes": models.sizes_table,
     "several_gpus": models.launches_table,
@@ -52,7 +53,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_size": store.size_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"gpu", "pictures"})  # no GPU has run the first yet
+UNANSWERED: frozenset[str] = frozenset({"pictures", "text_adventures", "text_worlds", "tool_calls"})  # not run yet
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

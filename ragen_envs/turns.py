@@ -18,7 +18,7 @@ from gymnasium.error import ResetNeeded
 
 from ragen_envs.arguments import check_choice, check_integer
 from ragen_envs.pictures.frames import on_square
-from ragen_envs.reply_format import ReplyFormat
+from ragen_envs.reply_format import Format, ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
@@ -33,6 +33,7 @@ class TurnRecord:
     invalid: list[str] = field(default_factory=list)
     surplus: list[str] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
     env_reward: float = 0.0
     is_readable: bool = False
     is_effective: bool = False
@@ -141,8 +142,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         )
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
-        self.format_penalty = float(format_penalty)
-        self.reply_format = ReplyFormat(think, action_separator)
+        self.format_penalty, self.action_separator = float(format_penalty), action_separator
+        self.reply_format: Format = ReplyFormat(think, action_separator)
         self.observation, self.image_size = observation, image_size
         self._instruction = instruction
         self._actions = None if actions is None else tuple(actions)
@@ -243,10 +244,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self._turns_taken += 1
         self._limit = "" if self._terminated else self._reached_limit()
         self._truncated = self._env_truncated or self._limit != ""
-        ended = self._terminated or self._truncated
-        title = "The end" if ended else f"Turn {self._turns_taken + 1} of {self.max_turns}"
-        reward_line = f"Reward: {turn.env_reward:g}"
-        self._message = self._latest = "\n".join([title, *self._problem(turn), reward_line, *self._state()])
+        self._message = self._latest = self._told(turn)
         reward = turn.env_reward + turn.penalty
         return self._shown(), reward, self._terminated, self._truncated, self._info(turn)
 
@@ -299,6 +297,12 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         if self.actions_left == 0:
             return "actions"
         return "turns" if self._turns_taken == self.max_turns else ""
+
+    def _told(self, turn: TurnRecord) -> str:
+        """The message after a turn."""
+        ended = self._terminated or self._truncated
+        title = "The end" if ended else f"Turn {self._turns_taken + 1} of {self.max_turns}"
+        return "\n".join([title, *self._problem(turn), f"Reward: {turn.env_reward:g}", *self._state()])
 
     def _opening(self) -> str:
         task = self.unwrapped.task if self._turns_taken and isinstance(self.unwrapped, TextEnv) else ""

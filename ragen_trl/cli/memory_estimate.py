@@ -295,7 +295,7 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         size = (_critic_bytes(use), "bytes")
         critic = [
             _line("gradients of the critic", "critic", (trained, "parameters"), size, parts=_critic_parts(use)),
-            *(replace(line, phase="critic") for line in _gathered(shape, use)),
+            *_gathered_for_critic(shape, use),
         ]
         critic += _activations(shape, use, "critic")
     moments = [activations.pop(), head]
@@ -327,6 +327,21 @@ def _gathered(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     # What belongs to no layer, embeddings above all, stays gathered from the forward to the backward pass.
     count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * layer
     return [_line("gathered weights", "update", (count, "parameters of two layers and of none"), compute)]
+
+
+def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    """The same while the critic learns.
+
+    An adapter runs on the policy's base, which ZeRO-3 gathers whole for it. A model of its own is divided by FSDP2 in
+    every launch, in its own precision.
+    """
+    if use.launch.engine == "ZeRO-3" and use.lora_rank:
+        return [_line("gathered weights", "critic", (shape.parameters, "parameters"), (_compute_bytes(use), "bytes"))]
+    if use.lora_rank or _critic_parts(use) == 1:
+        return [replace(line, phase="critic") for line in _gathered(shape, use)]
+    count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * (shape.linear_weights // shape.layers)
+    of = (count, "parameters of two layers and of none")
+    return [_line("gathered weights of the critic", "critic", of, (_critic_bytes(use), "bytes"))]
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:

@@ -20,7 +20,7 @@ from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
-from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
 from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -46,6 +46,8 @@ from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoin
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
+Say = Callable[[str], None]
+
 ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "starpo": (StarPOConfig, StarPOTrainer),
     "starpo-s": (StarPOSConfig, StarPOTrainer),
@@ -69,6 +71,9 @@ _WITHOUT_EFFECT = {
     "disable_tqdm",
     "resume_from_checkpoint",
     "record_rollouts",
+    # A run may go on with other servers.
+    *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
+    *("vllm_adapter_dir", "vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
 }
 
 
@@ -185,7 +190,7 @@ def default_folder(run: RunArguments, seed: int) -> Path:
     return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
-def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
+def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say) -> dict[str, Any]:
     """Train: carry a run through all its stages.
 
     Args:
@@ -221,14 +226,14 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     stop = StopOnInterrupt()
     trainer = _trainer(run, args, model, stop)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
-    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
-    say(f"evaluating the model, {run.eval_episodes} episodes")
-    with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
-        results["before"] = result("before", trainer.policy(run.eval_temperature))
-    _fit(trainer, stop, state, say)
-    say(f"evaluating the trained model, {run.eval_episodes} episodes")
-    with trainer.unwrapped_model():
-        results["trained"] = result("trained", trainer.policy(run.eval_temperature))
+
+    def evaluate(name: str, model: str) -> None:
+        say(f"evaluating the {model}, {run.eval_episodes} episodes")
+        with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
+            results[name] = result(name, trainer.policy(run.eval_temperature))
+
+    _fit(trainer, stop, state, say, lambda: evaluate("before", "model"))
+    evaluate("trained", "trained model")
     _export(trainer, folder, run.env)
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
@@ -295,9 +300,7 @@ def _summary(
     }
 
 
-def _embedded(
-    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Callable[[str], None]
-) -> Path:
+def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Say) -> Path:
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
     if not on_main(folder.exists):
@@ -310,25 +313,35 @@ def _embedded(
     return folder
 
 
-def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
-    """Train, from the last whole checkpoint if there is one."""
-    folder = trainer.args.output_dir
-    checkpoint = on_main(lambda: last_whole_checkpoint(folder))
-    if checkpoint is not None:
+def _fit(
+    trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
+) -> None:
+    """Evaluate, and train, from the last whole checkpoint if there is one."""
+    checkpoint = on_main(lambda: last_whole_checkpoint(trainer.args.output_dir))
+    if checkpoint:
         say(f"going on from {checkpoint}")
-    began = time.perf_counter()
-    try:
+    began, evaluated = time.perf_counter(), 0.0
+
+    def at_start() -> None:
+        nonlocal evaluated
         if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
-            say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+            say(f"reference: {trainer.values[0].in_words()}")
+        evaluated -= time.perf_counter()
+        evaluate()
+        evaluated += time.perf_counter()
         say(f"training: {trainer.args.max_steps} updates")
+
+    trainer.add_callback(AtStart(at_start))
+    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
-        state.add("seconds_training", time.perf_counter() - began)
+        state.add("seconds_training", time.perf_counter() - began - evaluated)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
-            f"The checkpoint is {last_whole_checkpoint(folder)}. {REPEAT}"
+            f"The checkpoint is {last_whole_checkpoint(trainer.args.output_dir)}. {REPEAT}"
         )
 
 

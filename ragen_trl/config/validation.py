@@ -335,7 +335,25 @@ def _check_one_step_off(args: Options) -> None:
         )
 
 
+def _check_servers(args: Options) -> None:
+    if args.vllm_mode == "server" and args.vllm_enable_sleep_mode:
+        raise ValueError(
+            "vllm_enable_sleep_mode is True and vllm_mode 'server': a server has GPUs of its own; leave the first off"
+        )
+    if args.vllm_mode == "server" and args.world_size > 1 and args.vllm_server_timeout >= args.ddp_timeout:
+        raise ValueError(
+            f"vllm_server_timeout is {args.vllm_server_timeout:g} and ddp_timeout {args.ddp_timeout}: while the main "
+            "process waits for a server, the others wait for it, and would give up first; lower the first or raise the "
+            "second"
+        )
+
+
 def _check_vllm(args: Options) -> None:
+    if args.vllm_adapter_dir is not None and not (args.use_vllm and args.vllm_mode == "server"):
+        raise ValueError(
+            f"vllm_adapter_dir is {args.vllm_adapter_dir!r}, which only a vLLM server reads; set use_vllm=True and "
+            "vllm_mode='server', or leave it unset"
+        )
     if not args.use_vllm:
         return
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
@@ -349,6 +367,7 @@ def _check_vllm(args: Options) -> None:
         raise ValueError(
             f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}; choose one of {', '.join(modes)}"
         )
+    _check_servers(args)
     longest = args.vllm_max_model_length
     if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:
         raise ValueError(

@@ -61,6 +61,8 @@ class EvaluationResult:
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
         faults: Share of the episodes with each fault, the most frequent first, where the environment names faults.
+        task_types: ``n``, ``success``, ``success_low`` and ``success_high`` of the episodes of each type, where the
+            environment has several types of tasks.
     """
 
     n: int
@@ -80,6 +82,7 @@ class EvaluationResult:
     samples: int = 1
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
     faults: dict[str, float] = field(default_factory=dict)
+    task_types: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
@@ -106,6 +109,7 @@ class EpisodeRecord:
         error: The reason if its environment or an API failed.
         faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn), and `RESTATED`
             if it failed and each of its thoughts said nothing but the request (``info["request"]``).
+        task_type: The type of its task, if the environment has several (``info["task_type"]``).
     """
 
     seed: int
@@ -113,6 +117,7 @@ class EpisodeRecord:
     measures: Mapping[str, float]
     error: str = ""
     faults: tuple[str, ...] = ()
+    task_type: str = ""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
@@ -121,7 +126,8 @@ class EpisodeRecord:
         faults = tuple(map(str, trajectory.turns[-1].info.get("faults", ())))
         if faults and all(restates(turn.thought, turn.info.get("request", "")) for turn in trajectory.turns):
             faults += (RESTATED,)
-        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults)
+        task_type = str(trajectory.turns[-1].info.get("task_type", ""))
+        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults, task_type)
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
@@ -159,7 +165,23 @@ def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) ->
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
         faults={name: count / len(rows) for name, count in faults.most_common()},
+        task_types=_by_task_type(records),
     )
+
+
+def _by_task_type(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float]]:
+    """Number and success of the episodes of each type of task, with intervals over start states."""
+    found = {}
+    for name in sorted({record.task_type for record in records} - {""}):
+        starts: defaultdict[int, list[int]] = defaultdict(list)
+        for record in records:
+            if record.task_type == name:
+                starts[record.seed].append(int(record.measures["success"]))
+        successes, sizes = [sum(start) for start in starts.values()], [len(start) for start in starts.values()]
+        low, high = rate_interval(successes, sizes)
+        share = sum(successes) / sum(sizes)
+        found[name] = {"n": sum(sizes), "success": share, "success_low": low, "success_high": high}
+    return found
 
 
 def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:

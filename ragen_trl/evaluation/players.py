@@ -43,11 +43,11 @@ from ragen_trl.policies.model_support import FAMILIES, check_modalities, check_m
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision.loading import local_policy, picture_processor
 from ragen_trl.policies.vision.processing import PictureProcessor
-from ragen_trl.policies.vllm import VLLMPolicy
-from ragen_trl.policies.vllm_engines import ColocatedEngine
+from ragen_trl.policies.vllm.engines import ColocatedEngine
+from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
-from ragen_trl.rollout.episode import Outcome
+from ragen_trl.rollout.episode import Outcome, tools_of
 from ragen_trl.rollout.interfaces import Policy
 
 # Files that decide what a saved model answers. ``training_args.bin`` does not, and play.json is among the settings.
@@ -157,7 +157,7 @@ class LocalModel(Player):
             check_modalities(self._config, "image")
         turns, chat, _ = self._spoken_to(task)
         shown = Outcome.of(*turns.reset(seed=0))
-        length = len(chat.start(shown.observation, shown.pictures))
+        length = len(chat.start(shown.observation, tools_of(turns), shown.pictures))
         turns.close()
         limits = [known for known in (self._context, self._args.vllm_max_model_length) if known is not None]
         if limits and length >= min(limits):

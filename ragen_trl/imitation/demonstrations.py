@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import gymnasium
 
+from ragen_envs import ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED
@@ -21,6 +23,10 @@ from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
+
+
+class ToolCallsError(UserError, ValueError):
+    """Episodes with tool calls cannot be given the tokens of another model."""
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -58,12 +64,18 @@ def demonstrations_from(
 
     Raises:
         SeedOverlapError: If a seed is for evaluation.
+        ToolCallsError: If the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
     specs, pool = env_specs(env, args), EnvPool(args)
+    if seeds and isinstance(pool.take(specs)[0], ToolTurns):
+        raise ToolCallsError(
+            "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
+            "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+        )
     played: list[Trajectory] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
@@ -100,8 +112,10 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
         if begin < 0:
             return None
         reply = turn.reply[begin:]
-        shown = turn.observation, turn.pictures
-        prompt_ids = chat.start(*shown) if last is None else chat.extend(last, *shown)
+        if last is None:
+            prompt_ids = chat.start(turn.observation, pictures=turn.pictures)
+        else:
+            prompt_ids = chat.extend(last, turn.observation, turn.pictures)
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]

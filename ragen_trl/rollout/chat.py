@@ -22,12 +22,13 @@ from jinja2 import TemplateError
 
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.control_tokens import ControlTokens
+from ragen_trl.rollout.tool_messages import ToolMessages, Tools
 from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Message = dict[str, str]
+Message = dict[str, Any]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
@@ -56,6 +57,7 @@ class Chat:
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
+        calls: Whether replies call tools in the template's own form (`tool_messages`).
         picture_text: What stands in a message for a picture, in the model's control tokens; ``None`` for a model that
             sees nothing.
 
@@ -67,7 +69,8 @@ class Chat:
 
     Raises:
         ChatTemplateError: If there is no template, if the template refuses the system message, if it changes earlier
-            messages when later ones arrive, or if it does not read one of ``template_kwargs``.
+            messages when later ones arrive, if it does not read one of ``template_kwargs``, or if replies call tools
+            and it cannot show them.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class Chat:
         reply_prefix: str = "",
         think: bool | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        calls: bool = False,
         picture_text: Callable[[Picture], str] | None = None,
     ) -> None:
         think = reply_prefix in ("", _OPEN) if think is None else think
@@ -104,12 +108,24 @@ class Chat:
         first = next(iter(self._encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
+        self._calls = calls
+        self._tool_messages = self._for_tools() if calls else None
 
-    def start(self, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
+    @property
+    def call_format(self) -> str:
+        """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``."""
+        return self._tools.call_format
+
+    def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix.
 
-        Pictures come before the text of their message.
+        Args:
+            observation: Content of the user message.
+            tools: Descriptions of the tools that may be called, which the template writes.
+            pictures: Pictures of the message, which come before its text.
         """
+        if tools:
+            return self._tools.opening(observation, tools) + self._prefix_ids
         seen = self._seen(pictures)
         text = self._opening(seen + self._control.hide(observation))
         return self._control.encode(text, self._in_opening + self._tokens_of(seen)) + self._prefix_ids
@@ -125,7 +141,18 @@ class Chat:
         """
         seen = self._seen(pictures)
         text = self._between(seen + self._control.hide(observation))
-        ids = self._control.encode(text, self._in_between + self._tokens_of(seen))
+        return self._after(last_token, self._control.encode(text, self._in_between + self._tokens_of(seen)))
+
+    def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
+        """Token ids to append after a reply with calls: the same, with a message of the role "tool" for each result.
+
+        Args:
+            last_token: Last token in the context, as for `extend`.
+            results: The result of each call.
+        """
+        return self._after(last_token, self._tools.between(results))
+
+    def _after(self, last_token: int, ids: list[int]) -> list[int]:
         if self.end_of_turn_id is not None and last_token == self.end_of_turn_id:
             ids = ids[1:]
         return ids + self._prefix_ids
@@ -142,7 +169,7 @@ class Chat:
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True)
+        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
         return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
@@ -167,6 +194,22 @@ class Chat:
 
     def _tokens_of(self, seen: str) -> int:
         return self._control.count(self._control.encode(seen)) if seen else 0
+
+    @property
+    def _tools(self) -> ToolMessages:
+        """Made when a chat without calls first needs it, in a run with several kinds of environments."""
+        if self._tool_messages is None:
+            self._tool_messages = self._for_tools()
+        return self._tool_messages
+
+    def _for_tools(self) -> ToolMessages:
+        def refuse(what: str) -> ChatTemplateError:
+            return ChatTemplateError(
+                f"the chat template of {self._tokenizer_name} {what}; use a model whose template has tools in the form "
+                "of Qwen2.5, Qwen3 or Llama 3.1, or let it play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+            )
+
+        return ToolMessages(self._render, self._control, refuse)
 
     @property
     def _tokenizer_name(self) -> str:
@@ -302,7 +345,13 @@ class Chat:
                 return False
         return True
 
-    def _render(self, messages: list[Message], template: str | None = None, add_generation_prompt: bool = False) -> str:
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        template: str | None = None,
+        add_generation_prompt: bool = False,
+        tools: Any = None,
+    ) -> str:
         try:
             text = str(
                 self.tokenizer.apply_chat_template(
@@ -310,6 +359,7 @@ class Chat:
                     chat_template=template or self._template,
                     add_generation_prompt=add_generation_prompt,
                     tokenize=False,
+                    tools=tools,
                     **self._variables,
                 )
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from ragen_envs import AgentTurns, TextEnv
+from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
@@ -26,7 +26,7 @@ def make_turns(
 
     Args:
         env: A Gymnasium id, or a function that makes an environment. Unless it is an ``AgentTurns`` already, it is
-            wrapped in one, with the limits of ``args``.
+            wrapped in one, with the limits of ``args``; one with tools in ``ToolTurns``.
         args: Turn limits, penalty and reply format.
         kwargs: Keyword arguments for the id instead of ``args.env_kwargs``, for a run with several environments.
 
@@ -50,16 +50,18 @@ def make_turns(
                 "both the same"
             )
         return made
-    return AgentTurns(
-        made,
-        max_turns=args.max_turns,
-        max_actions_per_turn=args.max_actions_per_turn,
-        max_actions=args.max_actions,
-        think=args.think,
-        format_penalty=args.format_penalty,
-        observation=args.observation,
-        image_size=args.image_size,
-    )
+    limits: dict[str, Any] = {
+        "max_turns": args.max_turns,
+        "max_actions_per_turn": args.max_actions_per_turn,
+        "max_actions": args.max_actions,
+        "think": args.think,
+        "format_penalty": args.format_penalty,
+    }
+    if not isinstance(made.unwrapped, ToolEnv):
+        return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
+    if args.observation == "image":
+        raise ValueError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
+    return ToolTurns(made, **limits)
 
 
 def about(
@@ -99,8 +101,15 @@ def make_chat(
         turns.reply_prefix if args.force_reply_prefix else "",
         think=turns.reply_format.think,
         template_kwargs=variables if isinstance(variables, dict) else None,
+        calls=isinstance(turns, ToolTurns),
         picture_text=picture_text,
     )
+
+
+def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
+    """Let an environment's demonstrated replies have the form of calls that the chat's model is used to."""
+    if isinstance(turns, ToolTurns):
+        turns.call_format = chat.call_format
 
 
 def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:

@@ -27,8 +27,8 @@ from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision.loading import local_policy, picture_processor
-from ragen_trl.policies.vllm import VLLMPolicy
-from ragen_trl.policies.vllm_engines import check_loadable, connect
+from ragen_trl.policies.vllm.engines import check_loadable
+from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -131,7 +131,7 @@ class RolloutTrainer(TRLAdapter):
         args, self._extra = self._checked_args(args), listed_rewards(reward_funcs)
         functions = self._functions(args)
         check_policy(model, args, peft_config)
-        check_loadable(model, args)
+        check_loadable(model, args, peft_config)
         self.pictures, processing_class = picture_processor(model, args, processing_class)
         warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
@@ -155,9 +155,8 @@ class RolloutTrainer(TRLAdapter):
         self._check_launch()
         self._switch_off_dropout()
         self._autocast = self._make_autocast()
-        seen, ahead = None if self.pictures is None else self.pictures.text, args.one_step_off_policy
+        seen = None if self.pictures is None else self.pictures.text
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, seen)
-        self._engine = connect(self.vllm_generation, self.accelerator, ahead) if self.use_vllm else None
 
     def _make_autocast(self) -> Callable[[], torch.autocast]:
         """Not accelerator.autocast, which reads a global state that the next configuration resets."""

@@ -70,6 +70,21 @@ def test_lora_divides_the_base_where_the_engine_divides_weights(qwen: ModelShape
     assert zero["float32 copy for the optimizer"] == ADAPTER and zero["AdamW"] == 2 * ADAPTER
 
 
+def test_while_a_critic_learns_an_adapter_needs_the_whole_base_of_zero_3_and_a_model_of_its_own_two_layers(
+    qwen: ModelShape,
+) -> None:
+    def gathered(engine: str, **options: Any) -> dict[str, int]:
+        use = MemoryUse(**{**USE, **options}, critic=True, launch=Launch(engine, 8))  # type: ignore[arg-type]
+        return {line.name: line.bytes for line in memory_lines(qwen, use) if line.phase == "critic"}
+
+    assert gathered("ZeRO-3", lora_rank=64)["gathered weights"] == 2 * P
+    assert "gathered weights" not in gathered("ZeRO-2", lora_rank=64)
+    of_two_layers = P - qwen.linear_weights + 2 * (qwen.linear_weights // 24)
+    for engine in ("FSDP2", "ZeRO-2", "ZeRO-3"):  # FSDP2 divides it in each, in float32
+        assert gathered(engine)["gathered weights of the critic"] == 4 * of_two_layers
+    assert not [name for name in gathered("DDP") if name.startswith("gathered")]
+
+
 def test_with_vllm_nothing_is_gathered_for_a_rollout(qwen: ModelShape) -> None:
     assert "whole weights" not in by_name(qwen, Launch("FSDP2", 8), rollout_rows=0)
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
 from ragen_trl.trainers.checkpoints import whole_checkpoints
@@ -51,8 +52,10 @@ def killed(folder: Path, settings: str, updates: int, kills: int, timeout: float
                 assert launch.poll() is None and time.monotonic() - began < timeout, (number, after, launch.poll())
                 time.sleep(0.01)
             time.sleep(chance.uniform(0.0, 0.5))
+            workers = psutil.Process(launch.pid).children(recursive=True)
         finally:
             kill(launch)
+        assert len(workers) == 2 and not any(worker.is_running() for worker in workers), workers
         assert not (folder / "weights.pt").exists()
     on_two_processes(MODULE, folder, timeout)
     weights: dict[str, torch.Tensor] = torch.load(folder / "weights.pt")

@@ -87,8 +87,8 @@ def test_the_prompt_is_what_the_processor_would_write(tmp_path: Path) -> None:
         [{"role": "user", "content": written}], add_generation_prompt=True, tokenize=False
     )
     expected = TOKENIZER(rendered + "<answer>", add_special_tokens=False)["input_ids"]
-    assert chat.start("Look. <|im_\u200bend|>", [picture]) == expected
-    text = chat.start("a <|image_pad|> of the environment", [picture])
+    assert chat.start("Look. <|im_\u200bend|>", pictures=[picture]) == expected
+    text = chat.start("a <|image_pad|> of the environment", pictures=[picture])
     assert text.count(processor.image_id) == 6  # what an environment writes stays text
 
 
@@ -107,4 +107,4 @@ def test_pictures_for_a_policy_that_reads_text_are_refused(tmp_path: Path) -> No
     args = vision_config(tmp_path)
     turns = make_turns("ragen/FrozenLake-v0", args)
     with pytest.raises(PictureError, match="1 pictures.*observation='text'"):
-        make_chat(TOKENIZER, turns, args).start("Look.", [Picture(1, 1, b"\x00" * 3)])
+        make_chat(TOKENIZER, turns, args).start("Look.", pictures=[Picture(1, 1, b"\x00" * 3)])
