@@ -156,5 +156,6 @@ def test_a_dry_run_counts_the_trajectories_of_all_processes(capsys: pytest.Captu
     assert main([*sized, "24"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "6 start states · 4 = 24 a rollout; 150 rollouts" in said  # of two updates each
-    assert main([*sized, "32"]) == 2
+    with pytest.raises(SystemExit):
+        main([*sized, "32"])
     assert "(32) must be divisible by the global batch size (12)" in capsys.readouterr().err  # as in the run itself
