@@ -29,7 +29,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-worlds test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -54,6 +54,10 @@ test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instr
 
 test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on two CPU processes, some minutes
 	@DS_ACCELERATOR=cpu RAGEN_TEST_SHARDED=1 $(RUN) -m pytest tests/sharded
+
+test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C compiler and 220 MB, some minutes
+	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
+	    tests/ragen_envs/test_thoughts.py -k 'TextWorld or textworld'
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
@@ -95,6 +99,11 @@ $(VENV)/.deepspeed: $(STAMP)
 	@echo "== installing DeepSpeed into $(VENV)"
 	@DS_BUILD_OPS=0 $(RUN) -m pip install --quiet --disable-pip-version-check --no-build-isolation \
 	    -e '.[deepspeed]' -c constraints.txt
+	@touch $@
+
+$(VENV)/.worlds: $(STAMP)
+	@echo "== installing TextWorld into $(VENV)"
+	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[textworld]' -c constraints.txt
 	@touch $@
 
 # Not from constraints.txt: vLLM takes one version of torch and some of transformers. What it installs for pictures and

@@ -16,7 +16,8 @@ _BASE = VARIANTS["astar_po"]  # 4 episodes from each of 128 start states, up to 
 
 
 def _with(label: str, **options: Any) -> Variant:
-    return replace(_BASE, label=label, options={**_BASE.options, **options})
+    few = {**_BASE.smoke, "reference_samples": 2}
+    return replace(_BASE, label=label, options={**_BASE.options, **options}, smoke=few)
 
 
 def _samples(first: int, most: int) -> dict[str, int]:

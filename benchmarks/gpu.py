@@ -41,6 +41,7 @@ _SAID = 6000  # characters of the end of a part's output that are kept
 def main() -> int:
     """Collect, install, run or rehearse; 1 if a part failed, 2 if something is missing."""
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the part that runs is stopped, too
     try:
         if options.action == "collect":
             for bundle in carried.collect(BUNDLES, options.python, options.limit_mib << 20):
@@ -156,7 +157,7 @@ def waited(process: subprocess.Popen[bytes], limit: float) -> bool:
             return number is signal.SIGINT
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, number)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             os.killpg(process.pid, signal.SIGKILL)
             raise
     process.wait()

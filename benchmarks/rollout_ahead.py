@@ -4,8 +4,8 @@
     python benchmarks/rollout_ahead.py --smoke     # a step of the smallest case, written to runs/ only
 
 Every step of an environment takes 50 ms, in which it waits. Replies come from a process of its own, as from a vLLM
-server: it holds weights that the trainer sends it, stands behind the interface of an engine
-(``ragen_trl/policies/vllm_engines.py: Engine``), and samples with a ``TransformersPolicy``. Next to that, a copy in the
+server: it holds weights that the trainer sends it, answers as an engine does
+(``ragen_trl/policies/vllm/engines.py: Engine``), and samples with a ``TransformersPolicy``. Next to that, a copy in the
 trainer's own process samples. The model is tiny; what a large one would take on GPUs is waited for: ``--reply_wait``
 seconds for the replies of a turn, ``--update_wait`` for an update. With 0 for both, computing counts alone, which wants
 a quiet machine with a core for each side. Runs with the option and without it take turns. Writes
@@ -32,7 +32,8 @@ from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm_engines import Completion, Context
+from ragen_trl.policies.vllm.requests import Completion, Context
+from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Request
 from ragen_trl.system.atomic import write_atomically
@@ -115,6 +116,9 @@ class ProcessEngine:
         self._connection.send({name: value.detach().numpy() for name, value in model.state_dict().items()})
         self._connection.recv()
 
+    def sleep(self) -> None:
+        """It has memory of its own."""
+
     def close(self) -> None:
         """End the process."""
         self._connection.close()
@@ -153,11 +157,16 @@ class Generation:
     engine: ProcessEngine
 
     def __init__(self, model: PreTrainedModel, mode: str, **_: Any) -> None:
-        self.model, self.mode, self.vllm_client = model, mode, self
+        self.model, self.mode = model, mode
+        self.vllm_client = Servers([self])
 
     def get_server_info(self) -> dict[str, Any]:
         """What a server says of itself."""
         return {"model_config": {"max_model_len": MAX_CONTEXT, "logprobs_mode": "processed_logprobs"}}
+
+    def instance(self) -> str:
+        """The process that answers."""
+        return "the only one"
 
     def sync_weights(self) -> None:
         """Send the policy's weights."""

@@ -10,6 +10,7 @@ test-sharded`` installs. Writes ``results/sharded.json``.
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ def main() -> int:
     if status:
         return status
     content = json.loads((ROOT / "runs" / "sharded.json").read_text(encoding="utf-8"))
+    content["command"] = " ".join(["python", "benchmarks/sharded.py", *map(shlex.quote, sys.argv[1:])])
     if options.updates:
         module = "tests.support.ragen_trl.sharded_killed"
         asked = [options.engine, str(options.updates), str(options.kills)]

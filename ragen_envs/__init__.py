@@ -5,8 +5,8 @@ Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not 
 
 Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
 `consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments;
-`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
-only the names in ``__all__``.
+`calling`; `tools`; `oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch.
+`ragen_trl` imports only the names in ``__all__``.
 """
 
 import gymnasium
@@ -14,34 +14,49 @@ import gymnasium
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
+from ragen_envs.pictures.descriptions import description_score
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
+from ragen_envs.textworld import MissingTextWorldError, TextWorld
 from ragen_envs.thoughts import explain
+from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
 
 __all__ = [
+    "CALL_FORMATS",
     "AgentTurns",
     "Bandit",
+    "CallFormat",
     "Countdown",
     "FrozenLake",
     "GemEnvironment",
+    "McpTools",
+    "MissingTextWorldError",
     "NoOracleError",
     "Sokoban",
     "TextEnv",
     "TextFromDiscrete",
     "TextVectorEnv",
+    "TextWorld",
+    "Tool",
+    "ToolEnv",
+    "ToolTurns",
+    "Tools",
     "ToyShop",
     "WebShop",
+    "WebShopTools",
     "best_action",
     "consistency",
     "demonstration",
+    "description_score",
     "difficulty",
     "episode_seeds",
     "explain",
@@ -83,5 +98,7 @@ gymnasium.register(
     vector_entry_point="ragen_envs.vector:sokoban_vector",
     kwargs={"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10},
 )
+gymnasium.register(id="ragen/TextWorld-v0", entry_point="ragen_envs.textworld:TextWorld")
+gymnasium.register(id="ragen/Tools-v0", entry_point="ragen_envs.tools:Tools")
 gymnasium.register(id="ragen/WebShop-v0", entry_point="ragen_envs.webshop:WebShop")
 gymnasium.register(id="ragen/ToyShop-v0", entry_point="ragen_envs.webshop:ToyShop")

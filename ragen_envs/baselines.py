@@ -35,10 +35,13 @@ HORIZONS = {
     "ragen/FrozenLake-v0": 10,
     "ragen/Sokoban-v0": 10,
     "ragen/SokobanLarge-v0": 10,
+    "ragen/TextWorld-v0": 20,
+    "ragen/Tools-v0": 10,
     "ragen/ToyShop-v0": 5,
     "ragen/WebShop-v0": 15,
 }
-"""Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops, their defaults."""
+"""Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops and tools, their
+defaults; of TextWorld, our own."""
 
 LEVEL_HORIZON = 200
 

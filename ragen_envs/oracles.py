@@ -23,6 +23,10 @@ from ragen_envs.frozen_lake.oracle import best_lake_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.solver import solver_for
 from ragen_envs.text_env import TextEnv
+from ragen_envs.textworld import TextWorld
+from ragen_envs.tools import Tools, WebShopTools
+from ragen_envs.tools.policies import best_call, random_call
+from ragen_envs.tools.webshop import best_shop_call, random_shop_call
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.local_store import goal_difficulty
 from ragen_envs.webshop.policies import (
@@ -87,6 +91,11 @@ def _(env: Sokoban, actions_left: int) -> str:
     return move or env.actions[0]  # where nothing can be solved any more, all actions are equally good
 
 
+@best_action.register
+def _(env: TextWorld, actions_left: int) -> str:
+    return (env.plan or env.scene.commands)[0]  # where nothing leads to the end, all commands are equally good
+
+
 @functools.singledispatch
 def random_action(env: TextGym, rng: np.random.Generator) -> str:
     """A uniformly random valid action.
@@ -118,6 +127,11 @@ def _(env: Countdown, rng: np.random.Generator) -> str:
     return random_expression(env.numbers, rng)
 
 
+@random_action.register
+def _(env: TextWorld, rng: np.random.Generator) -> str:
+    return env.scene.commands[rng.integers(len(env.scene.commands))]
+
+
 @best_action.register
 def _(env: RecordedShop, actions_left: int) -> str:
     return env.next_action
@@ -126,8 +140,12 @@ def _(env: RecordedShop, actions_left: int) -> str:
 best_action.register(FrozenLake, best_lake_action)
 best_action.register(WebShop, best_shop_action)
 best_action.register(ToyShop, best_toy_action)
+best_action.register(Tools, best_call)
+best_action.register(WebShopTools, best_shop_call)
 random_action.register(WebShop, random_shop_action)
 random_action.register(ToyShop, random_toy_action)
+random_action.register(Tools, random_call)
+random_action.register(WebShopTools, random_shop_call)
 
 
 @functools.singledispatch
@@ -141,6 +159,8 @@ def difficulty(env: TextGym) -> float:
     | Sokoban | moves of a shortest solution |
     | FrozenLake | moves of a shortest path, if nothing slips |
     | Countdown | numbers to combine |
+    | TextWorld | commands of a plan to the end |
+    | Tools | calls that the shortest way still needs |
     | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
 
     Args:
@@ -176,6 +196,16 @@ def _(env: FrozenLake) -> float:
 @difficulty.register
 def _(env: Countdown) -> float:
     return float(len(env.numbers))
+
+
+@difficulty.register
+def _(env: TextWorld) -> float:
+    return 0.0 if env.scene.won else float(len(env.plan) or "inf")
+
+
+@difficulty.register
+def _(env: Tools) -> float:
+    return float(len(env.way))
 
 
 @difficulty.register

@@ -8,6 +8,7 @@ because a trainer must score what was sampled.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS
@@ -17,6 +18,24 @@ _THOUGHT_TO_ANSWER = re.compile(rf"{END_THINK}\s*{ANSWER}")
 
 def _has_tag(text: str) -> bool:
     return any(tag in text for tag in TAGS)
+
+
+class Format(Protocol):
+    """How a reply carries actions: in tags (`ReplyFormat`), or as calls of tools (`calling.formats.CallFormat`)."""
+
+    @property
+    def think(self) -> bool:
+        """Whether a thought comes first."""
+
+    @property
+    def prefix(self) -> str:
+        """The start of every well-formed reply."""
+
+    def write(self, actions: Sequence[str], thought: str = "") -> str:
+        """Writes the reply that `read` reads back as `actions`."""
+
+    def read(self, reply: str) -> tuple[str, ...] | None:
+        """Finds the actions in any string; None if it cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ from ragen_envs.frozen_lake.thoughts import lake_thought
 from ragen_envs.oracles import NoOracleError, TextGym, best_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.thoughts import sokoban_thought
+from ragen_envs.textworld import TextWorld
+from ragen_envs.textworld.thoughts import adventure_thought
+from ragen_envs.tools import Tools
+from ragen_envs.tools.thoughts import call_thought
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.thoughts import shop_thought, toy_thought
@@ -71,5 +75,7 @@ explain.register(Bandit, bandit_thought)
 explain.register(Countdown, countdown_thought)
 explain.register(FrozenLake, lake_thought)
 explain.register(Sokoban, sokoban_thought)
+explain.register(TextWorld, adventure_thought)
+explain.register(Tools, call_thought)
 explain.register(ToyShop, toy_thought)
 explain.register(WebShop, shop_thought)

@@ -14,6 +14,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# A script of its own, which wants an extra.
+collect_ignore = ["support/ragen_envs/mcp_server.py"]
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The folder of the checkout."""

@@ -35,12 +35,17 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/pictures/text.py": {"PIL"},
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges.py": {"openenv"},
+    "ragen_envs/textworld/games.py": {"textworld", "filelock"},
+    "ragen_envs/textworld/scenes.py": {"textworld"},
+    "ragen_envs/calling/mcp.py": {"mcp"},
 }
 # Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
 ENVIRONMENTS_ORDER = (
     ("arguments", "reply_format", "coordinates", "wording", "consistency", "pictures"),
     ("text_env",),
-    ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "webshop"),
+    ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "textworld", "webshop"),
+    ("calling",),
+    ("tools",),
     ("oracles", "vector", "toy_shop"),
     ("baselines", "thoughts"),
     ("bridges",),

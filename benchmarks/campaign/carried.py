@@ -168,7 +168,9 @@ def install(folder: Path, target: Path) -> Path | None:
         kept = target / "pieces" / bundle.name
         if not model.exists() and not kept.exists():
             kept.parent.mkdir(exist_ok=True)
-            shutil.copyfile(bundle / PIECE, kept)
+            partial = target / f"{PIECE}.partial"
+            shutil.copyfile(bundle / PIECE, partial)
+            partial.rename(kept)
     _check_imports(site)
     there = arrived(target / "pieces")
     if not model.exists():

@@ -39,15 +39,15 @@ class Part:
 
 
 PARTS = (
-    Part("checks", "does training on the GPU agree with its sampler, in every form?", 200, 60, answers=(0, 1)),
+    Part("checks", "does training on the GPU agree with its sampler, in every form?", 180, 60, answers=(0, 1)),
     Part("step-half-all", "a step of 0.5B, all kept, shared prefixes on and off", 200, 90),
-    Part("step-half-quarter", "a step of 0.5B, a quarter kept", 150, 60, rehearsed=False),
-    Part("step-large-all", "a step of 1.5B, all kept", 200, 90, rehearsed=False),
-    Part("step-large-quarter", "a step of 1.5B, a quarter kept", 180, 80, rehearsed=False),
-    Part("rollout", "a kept KV cache against generate and TRL's loop, 0.5B", 300, 150),
-    Part("step-half-lora", "a step of 0.5B with LoRA, a quarter kept", 150, 60),
-    Part("sharing", "an update with shared prefixes on and off, SmolLM2", 120, 45, needs_model=True),
-    Part("smollm2", "StarPO-S of SmolLM2 on Sokoban, as many updates as fit", 540, 90, needs_model=True, goes_on=True),
+    Part("step-half-quarter", "a step of 0.5B, a quarter kept", 100, 60, rehearsed=False),
+    Part("step-large-all", "a step of 1.5B, all kept", 150, 90, rehearsed=False),
+    Part("step-large-quarter", "a step of 1.5B, a quarter kept", 120, 80, rehearsed=False),
+    Part("rollout", "a kept KV cache against generate and TRL's loop, 0.5B", 220, 150),
+    Part("step-half-lora", "a step of 0.5B with LoRA, a quarter kept", 100, 60),
+    Part("sharing", "an update with shared prefixes on and off, SmolLM2", 80, 45, needs_model=True),
+    Part("smollm2", "StarPO-S of SmolLM2 on Sokoban, as many updates as fit", 350, 90, needs_model=True, goes_on=True),
 )
 _A_FEW = "every_form and sdpa or as_the_cpu_does"
 _STEPS: dict[str, dict[str, Any]] = {

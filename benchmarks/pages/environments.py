@@ -24,15 +24,37 @@ _COMPARED: dict[str, tuple[str | None, ...]] = {
 
 def baselines_table(content: dict[str, Any]) -> str:
     """One row an environment: success of random play and of the oracle."""
-    rows = {(found["env"], found["policy"]): found for found in content["rows"]}
+    listed = [found for found in content["rows"] if not found["env_kwargs"]]  # docs/tools.md has the other splits
+    rows = {(found["env"], found["policy"]): found for found in listed}
     lines = head(["id", "actions", "random", "oracle"])
-    for env in dict.fromkeys(found["env"] for found in content["rows"]):
+    for env in dict.fromkeys(found["env"] for found in listed):
         pair = [rows[env, policy] for policy in ("random", "oracle")]
         cells = [f"{found['success']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" for found in pair]
         lines.append(row([f"`{env}`", pair[0]["horizon"], *cells]))
     first = content["rows"][0]
     last_seed = first["first_seed"] + first["n"] - 1
     foot = f"Success [95 % interval], seeds {first['first_seed']} to {last_seed}. Commit {commit(content['commit'])}."
+    return text([*lines, "", foot])
+
+
+def worlds_table(content: dict[str, Any]) -> str:
+    """A row a size with both policies, and a row a way of playing with its rate."""
+    rows = {(found["env_kwargs"]["size"], found["policy"]): found for found in content["rows"]}
+    lines = head(["size", "games", "actions", "random", "oracle", "actions of the oracle"])
+    for size in dict.fromkeys(size for size, _ in rows):
+        random, oracle = (rows[size, policy] for policy in ("random", "oracle"))
+        cells = [f"{found['success']:.3f} [{found['low']:.3f}, {found['high']:.3f}]" for found in (random, oracle)]
+        games = random["env_kwargs"]["games"]
+        lines.append(row([f"`{size}`", games, random["horizon"], *cells, f"{oracle['mean_length']:.2f}"]))
+    speed, first = content["speed"], content["rows"][0]
+    lines += ["", *head(["random play, resets included", "steps a CPU second", "times TextWorld's own"])]
+    for name, found in speed.items():
+        ratio = statistics.median(ratios(found["rounds"], speed["textworld"]["rounds"]))
+        lines.append(row([name, f"{found['median']:,.0f}", f"{ratio:,.1f}"]))
+    foot = (
+        f"Success [95 % interval], n = {first['n']}, seeds from {first['first_seed']}. Speed in `{content['timed']}`, "
+        f"medians of {len(speed['textworld']['rounds'])} rounds. Commit {commit(content['commit'])}."
+    )
     return text([*lines, "", foot])
 
 

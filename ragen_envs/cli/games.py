@@ -252,12 +252,12 @@ class Replies:
         """How to write a reply, and the commands."""
         if self.is_over:
             return f"{_MARK}the episode is over; {_COMMANDS_IN_WORDS}"
-        separator = f" {self._turns.reply_format.separator} "
+        separator = f" {self._turns.action_separator} "
         example = separator.join((self._turns.actions or ("an action",))[:2])
         return f"{_MARK}type actions ({example}) or a whole reply with its tags; {_COMMANDS_IN_WORDS}"
 
     def _reply(self, move: str) -> str:
-        parts = (part.strip() for part in move.split(self._turns.reply_format.separator))
+        parts = (part.strip() for part in move.split(self._turns.action_separator))
         actions = [part for part in parts if part]
         if not actions or any(tag in move for tag in TAGS):
             return move

@@ -23,6 +23,7 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.rooms import NoRoomError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
+from ragen_envs.textworld import MissingTextWorldError
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.local_store import StoreSettingsError
@@ -156,7 +157,7 @@ def _play(options: argparse.Namespace) -> None:
 
 
 def _baselines(options: argparse.Namespace) -> None:
-    envs = options.envs or environment_ids()
+    envs = options.envs or _installed()
     horizons = {}
     for env_id in envs:  # find every mistake before the work begins
         env = make_named(env_id, options.env_kwargs)
@@ -191,6 +192,18 @@ def _baselines(options: argparse.Namespace) -> None:
         except OSError as error:
             raise _MistakeError(f"--json {options.json} cannot be written: {error}") from error
         _say(f"written to {options.json}")
+
+
+def _installed() -> list[str]:
+    """The environments whose packages are installed; says which are not."""
+    found = []
+    for env_id in environment_ids():
+        try:
+            gymnasium.make(env_id, disable_env_checker=True).close()
+            found.append(env_id)
+        except MissingTextWorldError as error:
+            print(f"left out: {error}", file=sys.stderr)
+    return found
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -143,8 +143,12 @@ class Reference:
         All processes call it together; the main one writes. The file does not depend on how the policy was divided.
         """
         self._align()
-        weights = {name: self._whole_weight(name).contiguous().cpu() for name in self._weights or {}}
-        if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        is_first, weights = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0, {}
+        for name in self._weights or {}:
+            gathered = self._whole_weight(name)
+            if is_first:  # no second copy of all weights in the other processes
+                weights[name] = gathered.contiguous().cpu()
+        if not is_first:
             return
         target = Path(folder) / _FILE
         target.parent.mkdir(parents=True, exist_ok=True)

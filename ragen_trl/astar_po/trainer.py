@@ -103,7 +103,7 @@ class AStarPOTrainer(StarPOTrainer):
         Returns:
             V* by the index of the environment in the run's list.
         """
-        if self.use_vllm:
+        if self.use_vllm and self.args.vllm_adapter_dir is None:  # a server with its adapter switched off is the base
             self.reference.check_sendable()
         self.forget_sent_weights()  # vLLM has the policy's weights and needs the reference's
         path = Path(self.args.value_cache or Path(self.args.output_dir) / "values.sqlite")

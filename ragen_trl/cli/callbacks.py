@@ -1,10 +1,12 @@
-"""The callbacks of a training command: the collapse monitor, the recorder of trajectories, and the loggers.
+"""The callbacks of a training command: the first evaluation, the collapse monitor, the recorder, and the loggers.
 
 Relies on transformers' lists of known and of installed loggers (pinned by test_callbacks.py).
 """
 
-from typing import cast, get_args
+from collections.abc import Callable
+from typing import Any, cast, get_args
 
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ragen_trl.errors import UserError
@@ -17,6 +19,23 @@ _NOWHERE = ("none", "all")
 
 class ReportToError(UserError, ValueError):
     """``report_to`` names a logger that is unknown or not installed."""
+
+
+class AtStart(TrainerCallback):
+    """Calls a function before the first update, when the launch has divided the model and put it on its devices.
+
+    Args:
+        call: What to call.
+    """
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Call it."""
+        self._call()
 
 
 MONITORS = ("off", *get_args(Action))

@@ -8,6 +8,7 @@ shows.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -39,7 +40,8 @@ from ragen_trl.policies.model_support import ModelNotFoundError, check_model, ch
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
-from ragen_trl.rollout.environments import make_chat, make_turns
+from ragen_trl.rollout.environments import make_chat, make_turns, write_calls_as
+from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, training_rows
 from ragen_trl.system.terminal import heading
@@ -170,8 +172,9 @@ def _first_prompt(tokenizer: PreTrainedTokenizerBase | None, env: str, args: Sta
     """All that the model reads before its first reply, with the environment's message as an ellipsis."""
     if tokenizer is None:
         return []
-    chat = make_chat(tokenizer, make_turns(env, args), args)
-    return [("first prompt", str(tokenizer.decode(chat.start("…"))))]
+    turns = make_turns(env, args)
+    ids = make_chat(tokenizer, turns, args).start("…", tools_of(turns))
+    return [("first prompt", str(tokenizer.decode(ids)))]
 
 
 def _warm_start_in_words(warm: WarmStartConfig) -> str:
@@ -306,7 +309,7 @@ def _memory(
     head = [f"about {_size(peak_bytes(lines))} at its peak{each}, for trajectories of {use.tokens:,} tokens;"]
     head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
     if args.use_vllm:
-        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU"
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU" + ", not in updates" * args.vllm_enable_sleep_mode
         head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
     head += _with_fewer_at_a_time(shape, use)
     if run.model is not None and not use.triton:
@@ -364,8 +367,8 @@ def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizer
         assert isinstance(turns, AgentTurns)
         return turns.format_reply([random_action(turns, random)])
 
-    policy = ScriptedPolicy(script, make_chat(tokenizer, make_turns(env, args), args))
-    pool = EnvPool(args)
+    chat = make_chat(tokenizer, make_turns(env, args), args)
+    policy, pool = ScriptedPolicy(script, chat), EnvPool(args, partial(write_calls_as, chat))
     starts = [Start.drawn(seed, (args.seed, seed)) for seed in range(WARM_START, WARM_START + _SAMPLE_EPISODES)]
     try:
         return list(pool.play(pool.take(env_specs(env, args) * len(starts)), policy, starts))

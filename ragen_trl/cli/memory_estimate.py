@@ -295,7 +295,7 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
         size = (_critic_bytes(use), "bytes")
         critic = [
             _line("gradients of the critic", "critic", (trained, "parameters"), size, parts=_critic_parts(use)),
-            *(replace(line, phase="critic") for line in _gathered(shape, use)),
+            *_gathered_for_critic(shape, use),
         ]
         critic += _activations(shape, use, "critic")
     moments = [activations.pop(), head]
@@ -319,14 +319,34 @@ def _gradients(use: MemoryUse, trained: int) -> list[MemoryLine]:
 
 def _gathered(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     """Weights that an engine gathers for the layers that compute, and gives back after them."""
-    compute, layer = (_compute_bytes(use), "bytes"), shape.linear_weights // shape.layers
+    compute = (_compute_bytes(use), "bytes")
     if use.launch.weight_parts == 1:
         return []
     if use.launch.engine == "ZeRO-3":
         return [_line("gathered weights", "update", (min(shape.parameters, _LIVE), "parameters"), compute)]
-    # What belongs to no layer, embeddings above all, stays gathered from the forward to the backward pass.
-    count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * layer
-    return [_line("gathered weights", "update", (count, "parameters of two layers and of none"), compute)]
+    return [_line("gathered weights", "update", _by_layer(shape), compute)]
+
+
+def _gathered_for_critic(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
+    """The same while the critic learns.
+
+    An adapter runs on the policy's base, which ZeRO-3 gathers whole for it. A model of its own is divided by FSDP2 in
+    every launch, in its own precision.
+    """
+    if use.launch.engine == "ZeRO-3" and use.lora_rank:
+        return [_line("gathered weights", "critic", (shape.parameters, "parameters"), (_compute_bytes(use), "bytes"))]
+    if use.lora_rank or _critic_parts(use) == 1:
+        return [replace(line, phase="critic") for line in _gathered(shape, use)]
+    return [_line("gathered weights of the critic", "critic", _by_layer(shape), (_critic_bytes(use), "bytes"))]
+
+
+def _by_layer(shape: ModelShape) -> tuple[int, str]:
+    """What FSDP2 has gathered at once.
+
+    What belongs to no layer, embeddings above all, stays from the forward to the backward pass.
+    """
+    count = shape.parameters - shape.linear_weights + _LAYERS_AHEAD * (shape.linear_weights // shape.layers)
+    return count, "parameters of two layers and of none"
 
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:

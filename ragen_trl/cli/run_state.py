@@ -2,7 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -77,6 +78,21 @@ class RunState:
         """Add to a total, such as the time that a resumed run spends in several pieces."""
         self._content["values"][name] = self._content["values"].get(name, 0.0) + amount
         self._write(self._content)
+
+    def seconds(self, history: Sequence[Mapping[str, Any]], evaluation: float) -> dict[str, float]:
+        """Seconds of each stage; stopped and resumed parts are added up.
+
+        Args:
+            history: The logged rows of training.
+            evaluation: Seconds of all evaluations.
+        """
+        steps = [row["step_time"] for row in history if row.get("step_time")]
+        spent = {
+            "warm_start": self.value("seconds_warm_start", float),
+            "training": self.value("seconds_training", float),
+            "evaluation": evaluation,
+        }
+        return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}
 
     def _write(self, content: dict[str, Any]) -> None:
         if is_main():

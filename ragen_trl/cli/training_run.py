@@ -1,7 +1,6 @@
 """A whole training run: warm start, evaluation before and after training, summary and report.
 
-Everything can be resumed. Each stage writes its result to the run folder, whole or not at all, and the same command
-continues after the last finished stage.
+Each stage writes its result to the run folder, whole or not at all; the same command continues after the last one.
 """
 
 import copy
@@ -20,7 +19,8 @@ from trl import GRPOConfig
 
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
-from ragen_trl.cli.callbacks import add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -33,6 +33,7 @@ from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy, lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
@@ -45,6 +46,8 @@ from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
+
+Say = Callable[[str], None]
 
 ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
     "starpo": (StarPOConfig, StarPOTrainer),
@@ -69,6 +72,9 @@ _WITHOUT_EFFECT = {
     "disable_tqdm",
     "resume_from_checkpoint",
     "record_rollouts",
+    # A run may go on with other servers.
+    *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
+    *("vllm_adapter_dir", "vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
 }
 
 
@@ -168,14 +174,15 @@ def _bonuses(run: RunArguments, args: StarPOConfig) -> list[RewardFunction]:
     return [consistency_reward]
 
 
-def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt) -> TrajectoryTrainer:
-    return ALGORITHMS[run.algo][1](
-        *(model, run.env, args),
-        reward_funcs=_bonuses(run, args),
-        eval_dataset=_quick_rows(run, args),
-        callbacks=[stop],
-        peft_config=lora(run.lora_r, run.lora_alpha),
+def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Say) -> TrajectoryTrainer:
+    bonuses, rows, adapter = _bonuses(run, args), _quick_rows(run, args), lora(run.lora_r, run.lora_alpha)
+    trainer = ALGORITHMS[run.algo][1](
+        *(model, run.env, args), reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
+    asked = launch_of(launched(), args.deepspeed, args.fsdp).engine
+    if asked != "DDP" and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        say(f"the launch asks for {asked}, which Accelerate leaves out without a GPU: nothing is divided")
+    return trainer
 
 
 def default_folder(run: RunArguments, seed: int) -> Path:
@@ -185,7 +192,7 @@ def default_folder(run: RunArguments, seed: int) -> Path:
     return Path("runs") / f"{name}{model}-{run.preset or run.algo}-seed{seed}"
 
 
-def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Callable[[str], None]) -> dict[str, Any]:
+def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say) -> dict[str, Any]:
     """Train: carry a run through all its stages.
 
     Args:
@@ -219,16 +226,16 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Cal
     results = {name: result(name, name) for name in ("random", "oracle")}
     model = str(_embedded(run, warm, args, state, say)) if run.model is None else model_folder(run.model, say)
     stop = StopOnInterrupt()
-    trainer = _trainer(run, args, model, stop)
+    trainer = _trainer(run, args, model, stop, say)
     monitor = add_callbacks(trainer, run.monitor, run.record_rollouts)
-    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
-    say(f"evaluating the model, {run.eval_episodes} episodes")
-    with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
-        results["before"] = result("before", trainer.policy(run.eval_temperature))
-    _fit(trainer, stop, state, say)
-    say(f"evaluating the trained model, {run.eval_episodes} episodes")
-    with trainer.unwrapped_model():
-        results["trained"] = result("trained", trainer.policy(run.eval_temperature))
+
+    def evaluate(name: str, model: str) -> None:
+        say(f"evaluating the {model}, {run.eval_episodes} episodes")
+        with trainer.unwrapped_model():  # whole weights, since processes play unequal numbers of turns
+            results[name] = result(name, trainer.policy(run.eval_temperature))
+
+    _fit(trainer, stop, state, say, lambda: evaluate("before", "model"))
+    evaluate("trained", "trained model")
     _export(trainer, folder, run.env)
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
@@ -260,6 +267,9 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
             f"consistency_weight is {run.consistency_weight:g}, but think is False, and without thoughts no action can "
             "follow from them; leave it out, or add --think true"
         )
+    if args.vllm_adapter_dir is not None:
+        check_adapter(lora(run.lora_r, run.lora_alpha))
+    launch_of(launched(), args.deepspeed, args.fsdp)
     make_turns(run.env, evaluated(run, args)).close()
     training_rows(args)
 
@@ -289,15 +299,13 @@ def _summary(
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
         "results": {name: found.as_dict() for name, found in results.items()},
-        "seconds": _seconds(state, history, results),
+        "seconds": state.seconds(history, sum(found.seconds for found in results.values())),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
         **reference,
     }
 
 
-def _embedded(
-    run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Callable[[str], None]
-) -> Path:
+def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, state: RunState, say: Say) -> Path:
     """The folder of the embedded model after its warm start, which each run folder does once."""
     folder = Path(args.output_dir) / "warm_start"
     if not on_main(folder.exists):
@@ -310,25 +318,35 @@ def _embedded(
     return folder
 
 
-def _fit(trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Callable[[str], None]) -> None:
-    """Train, from the last whole checkpoint if there is one."""
-    folder = trainer.args.output_dir
-    checkpoint = on_main(lambda: last_whole_checkpoint(folder))
-    if checkpoint is not None:
+def _fit(
+    trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
+) -> None:
+    """Evaluate, and train, from the last whole checkpoint if there is one."""
+    checkpoint = on_main(lambda: last_whole_checkpoint(trainer.args.output_dir))
+    if checkpoint:
         say(f"going on from {checkpoint}")
-    began = time.perf_counter()
-    try:
+    began, evaluated = time.perf_counter(), 0.0
+
+    def at_start() -> None:
+        nonlocal evaluated
         if isinstance(trainer, AStarPOTrainer) and checkpoint is None:
-            say(f"reference: {trainer.estimate_values(progress=True)[0].in_words()}")
+            say(f"reference: {trainer.values[0].in_words()}")
+        evaluated -= time.perf_counter()
+        evaluate()
+        evaluated += time.perf_counter()
         say(f"training: {trainer.args.max_steps} updates")
+
+    trainer.add_callback(AtStart(at_start))
+    show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
+    try:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         stop.restore()
-        state.add("seconds_training", time.perf_counter() - began)
+        state.add("seconds_training", time.perf_counter() - began - evaluated)
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
-            f"The checkpoint is {last_whole_checkpoint(folder)}. {REPEAT}"
+            f"The checkpoint is {last_whole_checkpoint(trainer.args.output_dir)}. {REPEAT}"
         )
 
 
@@ -378,14 +396,3 @@ def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]])
     counts = {"sampled": over_the_run("trajectories_sampled"), "used": over_the_run("trajectories_used")}
     reference = [row["astar/reference_episodes"] for row in history if "astar/reference_episodes" in row]
     return {**counts, "reference": round(reference[-1])} if reference else counts
-
-
-def _seconds(state: RunState, history: list[dict[str, Any]], results: dict[str, EvaluationResult]) -> dict[str, float]:
-    """Seconds of each stage; stopped and resumed parts are added up."""
-    steps = [row["step_time"] for row in history if row.get("step_time")]
-    spent = {
-        "warm_start": state.value("seconds_warm_start", float),
-        "training": state.value("seconds_training", float),
-        "evaluation": sum(found.seconds for found in results.values()),
-    }
-    return {**spent, "total": sum(spent.values()), "step_median": statistics.median(steps) if steps else 0.0}

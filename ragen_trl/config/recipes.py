@@ -60,11 +60,14 @@ EVERY_RUN: dict[str, Any] = {
 _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 
 # What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
-# config/envs.yaml and config/_6_webshop.yaml. ToyShop is not RAGEN's; its report has 5 turns.
+# config/envs.yaml and config/_6_webshop.yaml. ToyShop, Tools and TextWorld are not RAGEN's: ToyShop's report has 5
+# turns, and 20 commands are five times what TextWorld's default quests need.
 RAGEN: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
+    "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
     "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
 }
@@ -79,6 +82,13 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_actions_per_turn": 1,
         "max_actions": 15,
     },
+    # The easiest tasks, and room for one mistake.
+    "ragen/Tools-v0": {
+        "env_kwargs": {"calls": 2},
+        "max_turns": 4,
+        "max_actions_per_turn": 1,
+        "max_actions": 4,
+    },
     # Without slipping and with fewer holes (RAGEN-2's setting): what a model of half a million parameters can learn.
     # Six moves reach every goal but leave little room for detours, so that a noisy walker often fails.
     "ragen/FrozenLake-v0": {
@@ -87,11 +97,20 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
         "max_actions_per_turn": 2,
         "max_actions": 6,
     },
+    # One room, two objects, two commands. Longer games are too much to read for a model of half a million parameters.
+    "ragen/TextWorld-v0": {
+        "env_kwargs": {"size": "w1-o2-q2", "games": 32},
+        "max_turns": 4,
+        "max_actions_per_turn": 1,
+        "max_actions": 4,
+    },
 }
 
-# What training is evaluated on, where that is a fixed list of prompts: ToyShop's 256, each once.
+# What training is evaluated on, where that is another split: ToyShop's list of 256 prompts, each once, and games of
+# TextWorld's that were not trained on.
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "ragen/ToyShop-v0": {"eval_env_kwargs": {"split": "eval"}, "eval_episodes": 256},
+    "ragen/TextWorld-v0": {"eval_env_kwargs": {"split": "eval"}},
 }
 
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
@@ -99,6 +118,9 @@ _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one
 WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _NAMES,
     "ragen/BanditRev-v0": _NAMES,
+    "ragen/TextWorld-v0": {"demonstrations": 2000, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
+    # What a call needs is in the result of the one before, so that a reply has one call.
+    "ragen/Tools-v0": {"demonstrations": 12_000, "noise": 0.3, "demo_actions_per_turn": 1},
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
 

@@ -97,6 +97,11 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "Play the next rollout while the present one is trained on: from the second rollout on, replies are those of "
         "the policy one rollout ago, corrected by importance ratios (vllm_importance_sampling_mode).",
     )
+    vllm_adapter_dir: str | None = option(
+        None,
+        "With LoRA and vllm_mode 'server': leave the adapter in this folder, of this run alone, which the server sees "
+        "under the same path, and send nothing else; unset: send merged weights over NCCL.",
+    )
     num_train_seeds: int | None = option(
         None, "Different start states to train on; unset: a new one for every group of the run."
     )

@@ -33,9 +33,6 @@ REFUSED: dict[str, Refused] = {
     "use_transformers_continuous_batching": Refused(False, "for speed use use_vllm=True"),
     "transformers_continuous_batching_config": Refused(None, "for speed use use_vllm=True"),
     "use_transformers_paged": Refused(False, "for speed use use_vllm=True"),
-    "vllm_enable_sleep_mode": Refused(
-        False, "lower vllm_gpu_memory_utilization, or give vLLM a GPU of its own with vllm_mode='server'"
-    ),
     "vllm_structured_outputs_regex": Refused(None, "force_reply_prefix starts each reply; format_penalty fines others"),
     "neftune_noise_alpha": Refused(
         None, "noise in training makes other log-probabilities than those sampled from; use temperature or entropy_coef"
@@ -95,14 +92,15 @@ TRAINED = (
 
 # Used in the tests with a vLLM engine, in part a fake one; what is for a server, with a server of the tests.
 WITH_VLLM = (
-    *"use_vllm vllm_mode vllm_server_base_url vllm_max_model_length vllm_tensor_parallel_size".split(),
-    *"vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_importance_sampling_clip_max".split(),
+    *"use_vllm vllm_mode vllm_server_base_url vllm_server_timeout vllm_max_model_length".split(),
+    *"vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_importance_sampling_correction".split(),
+    *"vllm_importance_sampling_mode vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min".split(),
 )
 
 # TRL or Transformers alone reads them; the tests only make a configuration with them.
 PASSED_ON = (
     *"router_aux_loss_coef vllm_model_impl vllm_server_host vllm_server_port".split(),
-    *"vllm_server_timeout vllm_group_port vllm_gpu_memory_utilization vllm_importance_sampling_clip_min".split(),
+    *"vllm_group_port vllm_gpu_memory_utilization".split(),
     *"vllm_importance_sampling_cap log_completions_hub_repo optim_args optim_target_modules fp16".split(),
     *"bf16_full_eval fp16_full_eval tf32 activation_checkpointing activation_checkpointing_kwargs".split(),
     *"torch_compile_mode use_liger_kernel liger_kernel_config use_cache log_on_each_node log_level".split(),
@@ -128,6 +126,9 @@ NOTES: dict[str, str] = {
     "loss_type": "'bnpo' not with a filter of groups",
     "fp16": "not with a filter of groups or a critic's warm-up",
     "vllm_tensor_parallel_size": "more than 1 only with vllm_mode='server'",
+    "vllm_server_base_url": "several servers with commas between them; each row stays with its server",
+    "vllm_server_timeout": "also the time that a run waits for a server that fails",
+    "vllm_enable_sleep_mode": "only with vllm_mode='colocate'; the engine sleeps in updates",
     "eval_strategy": "each row of the evaluation counts once, whatever the batches",
     "bf16": "unset: on where the hardware has it; TRL's default stops where it has not",
     "dataloader_pin_memory": "unset: where there is a GPU",

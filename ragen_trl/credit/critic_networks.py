@@ -28,7 +28,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import additive_mask
-from ragen_trl.system.shards import built_whole, copy_weights, divide_by_layer, release, sharded_modules, whole
+from ragen_trl.system.shards import built_whole, copy_weights, divide_by_layer, release, sharded_modules, whole_on_first
 
 ADAPTER = "critic"
 _HEAD_FILE = "head.safetensors"
@@ -174,8 +174,8 @@ class SeparateNetwork(ValueNetwork):
         self.parameters, self.gathers = list(self.model.parameters()), True
 
     def whole_state(self) -> dict[str, torch.Tensor]:
-        """The model's weights, gathered one by one."""
-        return {name: whole(value).cpu() for name, value in self.model.state_dict(keep_vars=True).items()}
+        """The model's weights, on the first process."""
+        return whole_on_first(self.model.state_dict(keep_vars=True))
 
     def save(self, folder: Path, state: dict[str, torch.Tensor]) -> None:
         """Write the model so that ``from_pretrained`` can read it."""

@@ -22,6 +22,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
+from ragen_trl.policies.vision.controls import WrongPictures
 from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -60,6 +61,8 @@ class EvaluationResult:
         pass_at_k: With several, for k = ``"1"``, ``"2"``, ``"4"``, …: the mean pass@k (``value``) over the start
             states with all their episodes (``starts``), and its 95 % interval (``low``, ``high``).
         faults: Share of the episodes with each fault, the most frequent first, where the environment names faults.
+        task_types: ``n``, ``success``, ``success_low`` and ``success_high`` of the episodes of each type, where the
+            environment has several types of tasks.
     """
 
     n: int
@@ -79,6 +82,7 @@ class EvaluationResult:
     samples: int = 1
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
     faults: dict[str, float] = field(default_factory=dict)
+    task_types: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
@@ -105,6 +109,7 @@ class EpisodeRecord:
         error: The reason if its environment or an API failed.
         faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn), and `RESTATED`
             if it failed and each of its thoughts said nothing but the request (``info["request"]``).
+        task_type: The type of its task, if the environment has several (``info["task_type"]``).
     """
 
     seed: int
@@ -112,6 +117,7 @@ class EpisodeRecord:
     measures: Mapping[str, float]
     error: str = ""
     faults: tuple[str, ...] = ()
+    task_type: str = ""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
@@ -120,7 +126,8 @@ class EpisodeRecord:
         faults = tuple(map(str, trajectory.turns[-1].info.get("faults", ())))
         if faults and all(restates(turn.thought, turn.info.get("request", "")) for turn in trajectory.turns):
             faults += (RESTATED,)
-        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults)
+        task_type = str(trajectory.turns[-1].info.get("task_type", ""))
+        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults, task_type)
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
@@ -158,7 +165,23 @@ def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) ->
         samples=max(sizes),
         pass_at_k=_passes(successes, sizes),
         faults={name: count / len(rows) for name, count in faults.most_common()},
+        task_types=_by_task_type(records),
     )
+
+
+def _by_task_type(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float]]:
+    """Number and success of the episodes of each type of task, with intervals over start states."""
+    found = {}
+    for name in sorted({record.task_type for record in records} - {""}):
+        starts: defaultdict[int, list[int]] = defaultdict(list)
+        for record in records:
+            if record.task_type == name:
+                starts[record.seed].append(int(record.measures["success"]))
+        successes, sizes = [sum(start) for start in starts.values()], [len(start) for start in starts.values()]
+        low, high = rate_interval(successes, sizes)
+        share = sum(successes) / sum(sizes)
+        found[name] = {"n": sum(sizes), "success": share, "success_low": low, "success_high": high}
+    return found
 
 
 def _passes(successes: Sequence[int], sizes: Sequence[int]) -> dict[str, dict[str, float]]:
@@ -181,6 +204,7 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
+    pictures: str = "own",
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
@@ -197,6 +221,9 @@ def evaluate(
         batch_size: Episodes played at a time.
         progress: Show a progress bar.
         samples: Episodes a start state.
+        pictures: What a model that sees is shown: its "own" state, a "blank" picture, or that of an "other" episode.
+            A model that does as well with the last two does not look. For text, give ``args`` with
+            ``observation="text"``.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
@@ -204,7 +231,7 @@ def evaluate(
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
+    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples, pictures)
     return judged([EpisodeRecord.of(trajectory) for trajectory in played], time.perf_counter() - began)
 
 
@@ -235,12 +262,13 @@ def play_held_out(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
+    pictures: str = "own",
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
     with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
-        for batch in play_in_batches(policy, env, args, starts, batch_size):
+        for batch in play_in_batches(policy, env, args, starts, batch_size, pictures=pictures):
             trajectories += batch
             bar.update(len(batch))
     return trajectories
@@ -275,6 +303,7 @@ def play_in_batches(
     batch_size: int,
     process: int = 0,
     processes: int = 1,
+    pictures: str = "own",
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
@@ -289,8 +318,10 @@ def play_in_batches(
         batch_size: Episodes that a process plays at a time.
         process: Index of this process.
         processes: How many there are.
+        pictures: As for ``evaluate``.
     """
     player = baseline_policy(policy) if isinstance(policy, str) else policy
+    player = player if pictures == "own" else WrongPictures(player, pictures)
     specs = env_specs(env, args)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     try:

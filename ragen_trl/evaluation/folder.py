@@ -51,8 +51,9 @@ class StoredEpisode:
         """A line of JSON."""
         record = self.record
         row = {"policy": policy, "env": env, "seed": record.seed, "sample": self.sample, **record.measures}
-        faults = {"faults": record.faults} if record.faults else {}
-        return json.dumps({**row, "limit": record.limit, "error": record.error, **faults, "seconds": self.seconds})
+        named = {"faults": record.faults, "task_type": record.task_type}
+        said = {name: value for name, value in named.items() if value}
+        return json.dumps({**row, "limit": record.limit, "error": record.error, **said, "seconds": self.seconds})
 
     @classmethod
     def from_line(cls, line: str) -> "StoredEpisode":
@@ -60,8 +61,8 @@ class StoredEpisode:
         row = json.loads(line)
         del row["policy"], row["env"]
         seed, sample, seconds = row.pop("seed"), row.pop("sample"), row.pop("seconds")
-        faults = tuple(row.pop("faults", ()))
-        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), faults))
+        named = tuple(row.pop("faults", ())), row.pop("task_type", "")
+        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), *named))
 
 
 @dataclass

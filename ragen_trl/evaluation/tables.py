@@ -55,6 +55,17 @@ def fault_rows(results: Results) -> list[list[str]]:
     return [["share with", *names], *shares] if names else []
 
 
+def task_type_rows(results: Results) -> list[list[str]]:
+    """Success by the type of task, a row per policy, titles first; empty where the environment has no types."""
+    found = {policy: each.get("task_types", {}) for policy, each in results.items() if "not_played" not in each}
+    names = sorted({name for types in found.values() for name in types})
+    cells = [
+        [policy, *(f"{with_interval(types[name])} (n={types[name]['n']})" if name in types else "–" for name in names)]
+        for policy, types in found.items()
+    ]
+    return [["success in", *names], *cells] if names else []
+
+
 def overview(environments: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Success of every policy in every environment; the first row has the titles."""
     names = list(environments)
@@ -76,8 +87,8 @@ def markdown(summary: Mapping[str, Any]) -> str:
         limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
         made = f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}."
         parts += [f"## {name}", made, _markdown_table([header(environment["results"]), *rows(environment["results"])])]
-        if faults := fault_rows(environment["results"]):
-            parts.append(_markdown_table(faults))
+        for more in (task_type_rows(environment["results"]), fault_rows(environment["results"])):
+            parts += [_markdown_table(more)] if more else []
     parts.append(
         f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
         "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action."
@@ -95,8 +106,7 @@ def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False
         results = environment["results"]
         better = [policy for policy in results if _beats_random(results, policy)]
         parts.append(f"{name}\n{aligned([header(results), *rows(results)], colour, better)}")
-        if faults := fault_rows(results):
-            parts.append(aligned(faults, colour))
+        parts += [aligned(more, colour) for more in (task_type_rows(results), fault_rows(results)) if more]
     return "\n\n".join(parts)
 
 

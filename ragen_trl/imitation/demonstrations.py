@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import gymnasium
 
+from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import UserError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED
@@ -21,6 +23,10 @@ from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
 logger = logging.getLogger(__name__)
+
+
+class ToolCallsError(UserError, ValueError):
+    """Episodes with tool calls cannot be given the tokens of another model."""
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -47,8 +53,7 @@ def demonstrations_from(
         args: Limits and format. ``args.seed`` fixes the outcome seeds and the sampling seeds.
         chat: The chat of the model that will learn.
         seeds: Seeds of the start states; none of them may be for evaluation.
-        keep: Which episodes to keep; ``lambda trajectory: True`` for all. Episodes that a failure of the policy or of
-            the environment ended are never kept.
+        keep: Which episodes to keep. Those that a failure of the policy or of the environment ended are never kept.
         batch_size: Number of episodes played side by side.
 
     Returns:
@@ -57,13 +62,14 @@ def demonstrations_from(
         tokens after the first prompt.
 
     Raises:
-        SeedOverlapError: If a seed is for evaluation.
+        SeedOverlapError, ToolCallsError: If a seed is for evaluation; if the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
     specs, pool = env_specs(env, args), EnvPool(args)
+    _refuse_tools(pool.take(specs)[0])
     played: list[Trajectory] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
@@ -100,13 +106,24 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
         if begin < 0:
             return None
         reply = turn.reply[begin:]
-        prompt_ids = chat.start(turn.observation) if last is None else chat.extend(last, turn.observation)
+        if last is None:
+            prompt_ids = chat.start(turn.observation, pictures=turn.pictures)
+        else:
+            prompt_ids = chat.extend(last, turn.observation, turn.pictures)
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
         turns.append(replace(turn, prompt_ids=tuple(prompt_ids), reply_ids=tuple(reply_ids), logprobs=(), reply=reply))
         last = (reply_ids or prompt_ids)[-1]
     return replace(trajectory, turns=tuple(turns), next_prompt_ids=())
+
+
+def _refuse_tools(turns: AgentTurns) -> None:
+    if isinstance(turns, ToolTurns):
+        raise ToolCallsError(
+            "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
+            "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+        )
 
 
 def _fits(trajectory: Trajectory, max_length: int | None) -> bool:

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
-from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options
+from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
@@ -101,7 +102,7 @@ def demonstrate(
         return explained(turns, demonstration(turns, turns.actions_left, count, random, config.noise), random)
 
     policy = ScriptedPolicy(script, chat)
-    specs, pool = env_specs(env, args), EnvPool(args)
+    specs, pool = env_specs(env, args), EnvPool(args, partial(write_calls_as, chat))
     trajectories: list[Trajectory] = []
     with progress_bar(config.demonstrations, "oracle play", "episode") as bar:
         for first in range(0, config.demonstrations, batch_size):

@@ -21,7 +21,7 @@ import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from ragen_envs import AgentTurns, NoOracleError, plan, random_action
+from ragen_envs import AgentTurns, NoOracleError, ToolEnv, ToolTurns, plan, random_action
 from ragen_trl.config.recipes import ENVIRONMENTS
 from ragen_trl.rollout.seeds import WARM_START
 
@@ -34,6 +34,23 @@ CHAT_TEMPLATE = (
     "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}"
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"
+)
+
+# The same for environments with tools. Only their names and arguments are shown: a description would fill the context,
+# and a model that begins with random weights has to learn what a tool does in any case.
+TOOL_TEMPLATE = (
+    "{%- if tools -%}{{- '<|im_start|>tools\n' -}}"
+    "{%- for tool in tools -%}"
+    "{{- tool.function.name + '(' + tool.function.parameters.properties | join(', ') + ')\n' -}}"
+    "{%- endfor -%}{{- '<|im_end|>\n' -}}{%- endif -%}"
+    + CHAT_TEMPLATE.replace(
+        "message['content'] + ",
+        "message['content'] -}}"
+        "{%- for call in message.tool_calls or [] -%}"
+        "{{- '<tool_call>\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' -}}"
+        "{{- call.function.arguments | tojson + '}\n</tool_call>' -}}"
+        "{%- endfor -%}{{- ",
+    )
 )
 
 # Each of these is a separate piece: a tag, the action separator, a digit, a newline, a grid symbol. A capital letter
@@ -91,13 +108,14 @@ def build_tiny_tokenizer(
     whole = ["system\n", "user\n", "assistant\n", *_TAGS, "√", *_frequent_lines(texts)]
     for pattern in (_PRODUCT_ID, _PRODUCT):
         whole += sorted({found for text in own_texts for found in pattern.findall(text)})
-    whole += _shared_lines(own)
+    tools = _tools_of(env, env_kwargs) if own else ()
+    whole += _pieces_of_calls(tools) if tools else _shared_lines(own)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in whole])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
         pad_token=PADDING,
-        chat_template=CHAT_TEMPLATE,
+        chat_template=TOOL_TEMPLATE if tools else CHAT_TEMPLATE,
         padding_side="left",
         model_max_length=2048,
     )
@@ -177,7 +195,9 @@ def _episodes(
 ) -> Iterator[list[str]]:
     options = dict(settings)
     env_kwargs: dict[str, Any] = options.pop("env_kwargs", {})
-    turns = AgentTurns(gymnasium.make(env, disable_env_checker=True, **env_kwargs), think=think, **options)
+    made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
+    kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
+    turns = kind(made, think=think, **options)
     for seed in seeds:
         yield list(_episode(turns, seed, noise))
     turns.close()
@@ -198,6 +218,31 @@ def _episode(turns: AgentTurns, seed: int, noise: float) -> Iterator[str]:
         yield reply
         message, _, terminated, truncated, _ = turns.step(reply)
         over = terminated or truncated
+
+
+def _tools_of(env: str | None, env_kwargs: Mapping[str, Any] | None) -> tuple[dict[str, Any], ...]:
+    """Descriptions of all tools of an environment, whichever episodes have them; () if it has none."""
+    made = gymnasium.make(str(env), disable_env_checker=True, **(env_kwargs or {}))
+    found: dict[str, dict[str, Any]] = {}
+    if isinstance(made.unwrapped, ToolEnv):
+        for seed in range(WARM_START, WARM_START + 20):
+            made.reset(seed=seed)
+            found |= {tool["function"]["name"]: tool for tool in made.unwrapped.schemas}
+    made.close()
+    return tuple(found.values())
+
+
+def _pieces_of_calls(tools: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is the same in all calls of a tool, each as one token: its name, the names of its arguments, the brackets.
+
+    So a call is hardly longer than its values, which are spelled in the same pieces as in tasks and results.
+    """
+    functions = [tool["function"] for tool in tools]
+    arguments = sorted({name for each in functions for name in each["parameters"]["properties"]})
+    lines = [f"{each['name']}({', '.join(each['parameters']['properties'])})\n" for each in functions]
+    begins = [f'<tool_call>\n{{"name": "{each["name"]}", "arguments": {{' for each in functions]
+    names = [f'{comma}"{name}": ' for name in arguments for comma in ("", ", ")]
+    return [*lines, *begins, *names, "}}\n</tool_call>", "tools\n", "tool\n"]
 
 
 def _frequent_lines(texts: list[str]) -> list[str]:

@@ -15,18 +15,20 @@ Only the template writes control tokens: what stands in a message is text (`cont
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.control_tokens import ControlTokens
+from ragen_trl.rollout.tool_messages import ToolMessages, Tools
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Message = dict[str, str]
+Message = dict[str, Any]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
@@ -40,6 +42,10 @@ class ChatTemplateError(UserError, ValueError):
     """The tokenizer's chat template is missing, cannot be used append-only, or does not read a variable it is given."""
 
 
+class PictureError(UserError, ValueError):
+    """A picture was shown to a policy that reads only text."""
+
+
 class Chat:
     """Tokens of a growing conversation.
 
@@ -51,6 +57,9 @@ class Chat:
         think: Whether replies begin with a thought; ``None``: unless the prefix says otherwise. If they do not, a
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
+        calls: Whether replies call tools in the template's own form (`tool_messages`).
+        picture_text: What stands in a message for a picture, in the model's control tokens; ``None`` for a model that
+            sees nothing.
 
     Attributes:
         reply_prefix: The text that each reply begins with and that is not sampled: the forced one, or the ``<think>``
@@ -60,7 +69,8 @@ class Chat:
 
     Raises:
         ChatTemplateError: If there is no template, if the template refuses the system message, if it changes earlier
-            messages when later ones arrive, or if it does not read one of ``template_kwargs``.
+            messages when later ones arrive, if it does not read one of ``template_kwargs``, or if replies call tools
+            and it cannot show them.
     """
 
     def __init__(
@@ -70,6 +80,8 @@ class Chat:
         reply_prefix: str = "",
         think: bool | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        calls: bool = False,
+        picture_text: Callable[[Picture], str] | None = None,
     ) -> None:
         think = reply_prefix in ("", _OPEN) if think is None else think
         self.tokenizer = tokenizer
@@ -78,6 +90,7 @@ class Chat:
         if system_prompt is not None:
             self._system = [{"role": "system", "content": self._control.hide(system_prompt)}]
         self._variables = dict(template_kwargs or {})
+        self._picture_text = picture_text
         self._ends_thought = False
         own = self._own_template()
         self._check_variables(own)
@@ -95,21 +108,51 @@ class Chat:
         first = next(iter(self._encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
+        self._calls = calls
+        self._tool_messages = self._for_tools() if calls else None
 
-    def start(self, observation: str) -> list[int]:
-        """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix."""
-        text = self._opening(self._control.hide(observation))
-        return self._control.encode(text, self._in_opening) + self._prefix_ids
+    @property
+    def call_format(self) -> str:
+        """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``."""
+        return self._tools.call_format
 
-    def extend(self, last_token: int, observation: str) -> list[int]:
+    def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
+        """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix.
+
+        Args:
+            observation: Content of the user message.
+            tools: Descriptions of the tools that may be called, which the template writes.
+            pictures: Pictures of the message, which come before its text.
+        """
+        if tools:
+            return self._tools.opening(observation, tools) + self._prefix_ids
+        seen = self._seen(pictures)
+        text = self._opening(seen + self._control.hide(observation))
+        return self._control.encode(text, self._in_opening + self._tokens_of(seen)) + self._prefix_ids
+
+    def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
 
         Args:
             last_token: Last token in the context. If it is the template's end-of-turn token, which the model sampled,
                 that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
             observation: Content of the user message.
+            pictures: Its pictures.
         """
-        ids = self._control.encode(self._between(self._control.hide(observation)), self._in_between)
+        seen = self._seen(pictures)
+        text = self._between(seen + self._control.hide(observation))
+        return self._after(last_token, self._control.encode(text, self._in_between + self._tokens_of(seen)))
+
+    def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
+        """Token ids to append after a reply with calls: the same, with a message of the role "tool" for each result.
+
+        Args:
+            last_token: Last token in the context, as for `extend`.
+            results: The result of each call.
+        """
+        return self._after(last_token, self._tools.between(results))
+
+    def _after(self, last_token: int, ids: list[int]) -> list[int]:
         if self.end_of_turn_id is not None and last_token == self.end_of_turn_id:
             ids = ids[1:]
         return ids + self._prefix_ids
@@ -126,7 +169,7 @@ class Chat:
         if not text.startswith(self.reply_prefix):
             raise ValueError(f"reply {text!r} does not start with the forced prefix {self.reply_prefix!r}")
         end = [] if self.end_of_turn_id is None else [self.end_of_turn_id]
-        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True)
+        written = self._control.hide(text[len(self.reply_prefix) :], is_reply=True, has_calls=self._calls)
         return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
@@ -139,6 +182,34 @@ class Chat:
         more = [declared] if isinstance(declared, int) else list(declared or ())
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
+
+    def _seen(self, pictures: Sequence[Picture]) -> str:
+        """What stands for pictures in a message."""
+        if pictures and self._picture_text is None:
+            raise PictureError(
+                f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
+                "(docs/pictures.md), or observation='text'"
+            )
+        return "".join(map(self._picture_text, pictures)) if self._picture_text is not None else ""
+
+    def _tokens_of(self, seen: str) -> int:
+        return self._control.count(self._control.encode(seen)) if seen else 0
+
+    @property
+    def _tools(self) -> ToolMessages:
+        """Made when a chat without calls first needs it, in a run with several kinds of environments."""
+        if self._tool_messages is None:
+            self._tool_messages = self._for_tools()
+        return self._tool_messages
+
+    def _for_tools(self) -> ToolMessages:
+        def refuse(what: str) -> ChatTemplateError:
+            return ChatTemplateError(
+                f"the chat template of {self._tokenizer_name} {what}; use a model whose template has tools in the form "
+                "of Qwen2.5, Qwen3 or Llama 3.1, or let it play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+            )
+
+        return ToolMessages(self._render, self._control, refuse)
 
     @property
     def _tokenizer_name(self) -> str:
@@ -274,7 +345,13 @@ class Chat:
                 return False
         return True
 
-    def _render(self, messages: list[Message], template: str | None = None, add_generation_prompt: bool = False) -> str:
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        template: str | None = None,
+        add_generation_prompt: bool = False,
+        tools: Any = None,
+    ) -> str:
         try:
             text = str(
                 self.tokenizer.apply_chat_template(
@@ -282,6 +359,7 @@ class Chat:
                     chat_template=template or self._template,
                     add_generation_prompt=add_generation_prompt,
                     tokenize=False,
+                    tools=tools,
                     **self._variables,
                 )
             )

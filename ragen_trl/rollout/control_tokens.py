@@ -26,6 +26,8 @@ _PRIVATE = "\uf51b"  # a character of Unicode's private area, which no template 
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 """The tags of the reply format, as in ``ragen_envs.reply_format``."""
+CALL_TAGS = ("<tool_call>", "</tool_call>")
+"""The tags of calls, as in ``ragen_envs.CallFormat``."""
 _ANY_TAG = "|".join(map(re.escape, TAGS))
 _NO_TAG = f"(?:(?!{_ANY_TAG}).)*"
 # A whole reply, as an instruction shows it. Its tags stay the tokens that the model is to write.
@@ -62,17 +64,19 @@ class ControlTokens:
         self._hidden = re.compile(f"{self._secret}h([0-9]+){_PRIVATE}")
         self._copy: Tokenizer | None = None
 
-    def hide(self, text: str, is_reply: bool = False) -> str:
+    def hide(self, text: str, is_reply: bool = False, has_calls: bool = False) -> str:
         """The text with a mark instead of each control token; the same text if it has none.
 
         Args:
             text: A message.
             is_reply: Whether it is a reply, in which the tags of the reply format are its format.
+            has_calls: Whether the tags of calls are, too.
         """
+        kept = (*TAGS, *CALL_TAGS) if has_calls else TAGS
         shown = [(0, len(text))] if is_reply else [found.span() for found in _EXAMPLE.finditer(text)]
 
         def mark(control: str, place: int) -> str:
-            if control in TAGS and any(begin <= place < end for begin, end in shown):
+            if control in kept and any(begin <= place < end for begin, end in shown):
                 return control
             return f"{self._secret}h{self._places[control]}{_PRIVATE}"
 

@@ -109,7 +109,8 @@ class TrainingBar(TrainerCallback):
 
 
 def show_progress(trainer: Trainer, bar: TrainingBar) -> None:
-    """Replace transformers' own progress output by ``bar``."""
+    """Replace transformers' own progress output by ``bar``; A*-PO's stage 1 shows a bar of its own."""
     trainer.remove_callback(ProgressCallback)
     trainer.remove_callback(PrinterCallback)
+    trainer.args.disable_tqdm = False
     trainer.add_callback(bar)

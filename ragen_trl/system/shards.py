@@ -6,7 +6,7 @@ padded, in ``ds_tensor``. Here a whole tensor is gathered from its parts, or cut
 FSDP1, whose parameters are views of one flat tensor; ZeRO-3 with parts on a disk.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -116,13 +116,24 @@ def equalise(parameters: Iterable[nn.Parameter], device: torch.device) -> None:
         parameter.data.copy_(value)
 
 
+def whole_on_first(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Whole weights, gathered one by one and kept on the CPU of the first process.
+
+    All processes call it together. The others, which would hold a copy each, get none.
+    """
+    is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    found = {}
+    for name, value in values.items():
+        gathered = whole(value)
+        if is_first:
+            found[name] = gathered.cpu()
+    return found
+
+
 def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimizer's state with whole moments on the CPU; all processes call it together."""
+    """An optimizer's state with whole moments, as `whole_on_first` gives them."""
     saved: dict[str, Any] = optimizer.state_dict()
-    states = {
-        index: {name: whole(value).cpu() for name, value in state.items()} for index, state in saved["state"].items()
-    }
-    return {**saved, "state": states}
+    return {**saved, "state": {index: whole_on_first(state) for index, state in saved["state"].items()}}
 
 
 def load_whole_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
@@ -195,7 +206,7 @@ def divide_by_layer(model: nn.Module, layers: type[nn.Module], device: torch.dev
     """
     mesh = torch.distributed.init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for layer in [module for module in model.modules() if isinstance(module, layers)]:
-        fully_shard(layer, mesh=mesh)
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
     fully_shard(model, mesh=mesh)
 
 
@@ -245,7 +256,7 @@ def _release(modules: list[tuple[FSDPModule, bool]]) -> None:
 
 
 def _frees(module: FSDPModule) -> bool:
-    """Whether a module frees its weights after a forward pass. The root does not, which it finds out in the first."""
+    """Whether a module frees its weights after a forward pass. A root that was not told to does not."""
     state = module._get_fsdp_state()
-    is_root = bool(state._auto_reshard_after_forward)
+    is_root = bool(state._auto_reshard_after_forward)  # here all others have been told
     return not is_root and all(group._reshard_after_forward for group in state._fsdp_param_groups)

@@ -124,21 +124,27 @@ def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.T
 
 
 def sampler_metrics(
-    difference: torch.Tensor, ratio: torch.Tensor, mask: torch.Tensor, gather: Callable[[torch.Tensor], torch.Tensor]
+    difference: torch.Tensor,
+    ratio: torch.Tensor,
+    unbounded: torch.Tensor,
+    mask: torch.Tensor,
+    gather: Callable[[torch.Tensor], torch.Tensor],
 ) -> dict[str, float]:
-    """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names.
+    """How far the sampler is from the trainer, over the rows that are trained on, under TRL's names and one of ours.
 
     Args:
         difference: (B, T) the trainer's log-probabilities minus the sampler's; NaN where the sampler gave none.
         ratio: (B, T) or (B, 1) importance ratios.
+        unbounded: The same before they were cut off at bounds or masked, of which the share is logged.
         mask: (B, T), 1 at sampled tokens.
         gather: Joins tensors of one shape from all processes.
     """
     gaps = difference[mask.bool() & ~difference.isnan()].abs()
-    ratios = ratio[mask.bool()] if ratio.shape == mask.shape else ratio[mask.any(dim=1)]
+    counted = mask.bool() if ratio.shape == mask.shape else mask.any(dim=1)
+    ratios = ratio[counted]
     here = [
         torch.stack([values.sum(), torch.tensor(float(values.numel()), device=values.device)])
-        for values in (gaps, ratios)
+        for values in (gaps, ratios, (ratios != unbounded[counted]).to(ratios))
     ]
     sums = gather(torch.cat(here)[None]).sum(dim=0).tolist()
     some = [values if values.numel() else values.new_full((1,), float("nan")) for values in (gaps, ratios)]
@@ -150,6 +156,7 @@ def sampler_metrics(
         "sampling/importance_sampling_ratio/min": -smallest,
         "sampling/importance_sampling_ratio/mean": sums[2] / max(1.0, sums[3]),
         "sampling/importance_sampling_ratio/max": largest,
+        "sampling/ratio_cut_share": sums[4] / max(1.0, sums[5]),
     }
 
 

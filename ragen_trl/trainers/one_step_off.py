@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate.utils import gather_object
 
 from ragen_trl.batching.rollout_batch import portable
@@ -112,8 +113,9 @@ class RolloutAhead:
         return self._over.is_set()
 
     def begin(self, play: Callable[[], list[Trajectory]]) -> None:
-        """Play in a thread, which does not keep the process alive."""
-        self._thread = threading.Thread(target=self._run, args=(play,), name="rollout ahead", daemon=True)
+        """Play in a thread, which does not keep the process alive, on the device that is current here."""
+        device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else None
+        self._thread = threading.Thread(target=self._run, args=(play, device), name="rollout ahead", daemon=True)
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> None:
@@ -137,9 +139,11 @@ class RolloutAhead:
         assert self.played is not None
         return self.played
 
-    def _run(self, play: Callable[[], list[Trajectory]]) -> None:
+    def _run(self, play: Callable[[], list[Trajectory]], device: int | None) -> None:
         began = time.perf_counter()
         try:
+            if device is not None:  # a new thread begins with the machine's first device
+                torch.accelerator.set_device_index(device)
             self.played = play()
         except BaseException as error:  # such as SystemExit: raised again in the main thread
             self.error = error

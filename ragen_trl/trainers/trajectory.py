@@ -166,6 +166,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
         All processes know all returns, so that they take the same decisions without communication.
         """
+        self.rest_engine()
         self.record("train", filter_metrics(rollout, kept))
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         if not kept:
@@ -209,8 +210,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
             mode = self.vllm_importance_sampling_mode
             low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
             ratio = sampler_ratio(old, sampled, mask, mode, low, high, batch.get("trajectory"))
+            unbounded = sampler_ratio(old, sampled, mask, mode, sequences=batch.get("trajectory"))
             batch["importance_sampling_ratio"] = ratio
-            self.record("train", sampler_metrics(old - sampled, ratio, mask, self.accelerator.gather))
+            self.record("train", sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
         if args.beta:
             batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 

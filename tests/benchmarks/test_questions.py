@@ -13,6 +13,7 @@ import pytest
 from learning import run as learning_run
 from learning import runner, spec, store, tasks
 from learning.spec import Question, Task
+from tables import UNANSWERED
 
 from ragen_trl.policies.tiny_model import save_tiny_model
 from tests.support.finished_runs import run
@@ -69,7 +70,7 @@ def test_equal_settings_share_a_result_and_others_do_not() -> None:
     assert path not in [store.run_file(Path("here"), *(task, "x", variant, seed)) for task, variant, seed in others]
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize("name", sorted(QUESTIONS.keys() - UNANSWERED))
 def test_every_committed_run_is_found_by_the_digest_that_it_was_made_with(name: str) -> None:
     """`digests.json` has the digests of the time when the runs were made; classes and modules have moved since."""
     question, folder = QUESTIONS[name], Path("here")

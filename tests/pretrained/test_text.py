@@ -10,9 +10,9 @@ from transformers import PreTrainedTokenizerBase
 import ragen_envs
 from ragen_envs import AgentTurns
 from ragen_trl.rollout.chat import Chat
+from tests.support.ragen_envs.registered import IDS
 
 DEFAULT = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-IDS = sorted(name for name in gymnasium.registry if name.startswith("ragen/"))
 OTHER_FORMS = {"ragen/Sokoban-v0": {"symbols": "W.GCBA@"}}
 TEXTS = [
     "  two  blanks\n\n\n1. $12.99 – 50 % off",

@@ -82,7 +82,8 @@ def test_sokoban_rows_agree_with_the_original(env_id: str, random: float, oracle
 def test_horizons_are_those_of_ragen(tmp_path: Path) -> None:
     ten, one = ("FrozenLake", "Sokoban", "SokobanLarge"), ("Bandit", "BanditRev", "Countdown")
     shops = {"ragen/ToyShop-v0": 5, "ragen/WebShop-v0": 15}  # by their own default
-    assert {f"ragen/{name}-v0": 10 for name in ten} | {f"ragen/{name}-v0": 1 for name in one} | shops == HORIZONS
+    others = shops | {"ragen/Tools-v0": 10, "ragen/TextWorld-v0": 20}  # ours
+    assert {f"ragen/{name}-v0": 10 for name in ten} | {f"ragen/{name}-v0": 1 for name in one} | others == HORIZONS
     levels = tmp_path / "levels.txt"
     levels.write_text("#######\n#@$ . #\n#######\n")
     assert default_horizon(gymnasium.make("ragen/Sokoban-v0", levels=str(levels)).spec) == 200

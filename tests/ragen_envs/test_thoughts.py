@@ -1,6 +1,7 @@
 """What holds for the thoughts of every environment; what they say is checked in the folders of the families."""
 
 import copy
+import json
 from typing import Any
 
 import gymnasium
@@ -36,7 +37,8 @@ def test_every_environment_explains_its_oracle(env_id: str) -> None:
     assert explain(turns) == explain(turns) == explain(turns.env, [best]) == explain(turns, [best, best])
     said = {explain(turns, [best], np.random.default_rng(seed)) for seed in range(40)}
     assert len(said) >= 5
-    assert all(text.endswith(f" {best}.") or env_id == "ragen/WebShop-v0" for text in said)
+    shown = json.loads(best)["name"] if env_id == "ragen/Tools-v0" else best  # a call is too long to be spoken
+    assert all(text.endswith(f" {shown}.") or env_id == "ragen/WebShop-v0" for text in said)
     assert turns.unwrapped.outcome_random.bit_generator.state == state
     assert best_action(turns, turns.actions_left) == best
     turns.close()

@@ -65,7 +65,8 @@ def test_the_table_is_written(folder: Path, single: Callable[[str, str], dict[st
         made = torch.load(folder / f"{name} {weights} {engine} 0.pt", weights_only=False)
         apart = None if "error" in made else deviation(made, single(name, weights))
         cells.append({"case": name, "weights": weights, "engine": engine, "deviation": apart})
-    content = {**provenance(), "deepspeed": deepspeed, "updates": 3, "processes": 2, "cells": cells}
+    told = {**provenance(), "command": "make test-sharded", "deepspeed": deepspeed}
+    content = {**told, "updates": 3, "processes": 2, "cells": cells}
     write_atomically(ROOT / "runs" / "sharded.json", json.dumps(content, indent=1))
     assert all(cell["deviation"] is not None for cell in cells)
 

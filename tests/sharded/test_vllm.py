@@ -1,4 +1,4 @@
-"""FSDP2 with a vLLM server: whole weights are sent, one after the other, and nothing is gathered for a rollout."""
+"""FSDP2 with a vLLM server: weights or an adapter are sent, one tensor after the other; a rollout gathers nothing."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("weights", ["all", "LoRA"])
+@pytest.mark.parametrize("weights", ["all", "LoRA", "adapter"])
 def test_the_server_samples_with_the_weights_of_the_trainer(folder: Path, weights: str) -> None:
     ranks: list[dict[str, Any]] = [torch.load(folder / f"{weights} {rank}.pt", weights_only=False) for rank in (0, 1)]
     assert not any("error" in made for made in ranks), ranks[0].get("error") or ranks[1].get("error")

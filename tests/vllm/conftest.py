@@ -16,6 +16,7 @@ import pytest
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from tests.support.ragen_trl.trainers import SMALL
+from tests.support.ragen_trl.vllm_process import VLLMProcess
 
 ASKED_FOR = "RAGEN_TEST_VLLM" in os.environ
 if not ASKED_FOR:
@@ -44,6 +45,15 @@ def cpu_engine() -> Iterator[None]:
     patch.setattr(CpuPlatform, "supported_dtypes", [torch.float32])
     yield
     patch.undo()
+
+
+@pytest.fixture(scope="session")
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMProcess]:
+    """A server of the saved model."""
+    started = VLLMProcess(folder, tmp_path_factory.mktemp("server") / "log")
+    started.client()
+    yield started
+    started.stop()
 
 
 @pytest.fixture(scope="module")

@@ -1,73 +1,43 @@
-"""A real vLLM server, asked through TRL's own client. Weights cannot be sent to it here: that needs NCCL, so a GPU."""
+"""A real vLLM server, asked through TRL's own client. Whole weights cannot be sent to it: that needs NCCL and a GPU."""
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from trl.generation.vllm_client import VLLMClient
-from trl.scripts.vllm_serve import ScriptArguments, build_command
 
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm import VLLMPolicy
-from ragen_trl.policies.vllm_engines import Context, ServedEngine, VLLMServerError
+from ragen_trl.policies.vllm.client import ServerClient, VLLMServerError
+from ragen_trl.policies.vllm.engines import ServedEngine
+from ragen_trl.policies.vllm.policy import VLLMPolicy
+from ragen_trl.policies.vllm.requests import Context
+from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
+from tests.support.ragen_trl.vllm_process import VLLMProcess
 
 pytestmark = pytest.mark.timeout(900)
 CHAT = Chat(build_tiny_tokenizer())
 
 
 @pytest.fixture(scope="module")
-def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VLLMClient]:
-    """A server with the options of ``trl vllm-serve``, without compilation."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    asked = ScriptArguments(str(folder), host="127.0.0.1", port=port, dtype="float32", enforce_eager=True)
-    options = build_command(asked)
-    options = options[options.index("serve") + 1 :]
-    # Not ``vllm serve``, which asks for the version of a distribution named vllm; the one for the CPU has another name.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", *options]
-    log = (tmp_path_factory.mktemp("server") / "log").open("w+", encoding="utf-8")
-    environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1"}
-    server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield connected(server, f"http://127.0.0.1:{port}", Path(log.name))
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(60)
+def client(server: VLLMProcess) -> ServerClient:
+    """Of the server."""
+    return server.client()
 
 
-def connected(server: "subprocess.Popen[bytes]", url: str, log: Path) -> VLLMClient:
-    until = time.monotonic() + 600
-    while time.monotonic() < until:
-        try:
-            return VLLMClient(base_url=url, connection_timeout=1)
-        except OSError:  # the ConnectionError of requests
-            assert server.poll() is None, log.read_text(encoding="utf-8")[-3000:]
-    raise AssertionError(log.read_text(encoding="utf-8")[-3000:])
-
-
-def alone(client: VLLMClient) -> ServedEngine:
+def alone(client: ServerClient) -> ServedEngine:
     """Without collectives: an engine in this process, if there was one, has left its process group half behind."""
-    return ServedEngine(client, gather=list, broadcast=list)
+    return ServedEngine(Servers([client]), gather=list, broadcast=list)
 
 
-def test_play_is_reproducible_and_its_logprobs_are_those_of_a_forward_pass(client: VLLMClient, folder: Path) -> None:
+def test_play_is_reproducible_and_its_logprobs_are_those_of_a_forward_pass(client: ServerClient, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder)
     policy = VLLMPolicy(alone(client), model, CHAT, Sampling(8, 0.7))
     assert policy.max_context == 2048
@@ -83,14 +53,14 @@ def test_play_is_reproducible_and_its_logprobs_are_those_of_a_forward_pass(clien
         torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-3)
 
 
-def test_rows_have_their_own_seeds_and_limits(client: VLLMClient) -> None:
+def test_rows_have_their_own_seeds_and_limits(client: ServerClient) -> None:
     contexts = [Context(CHAT.start("?"), seed, 1 + seed) for seed in range(6)]
     replies = alone(client).complete(contexts, Sampling(9), frozenset({0}))
     assert len({reply.ids[0] for reply in replies}) > 1
     assert all(len(reply.ids) == 1 + seed or reply.ids[-1] == 0 for seed, reply in enumerate(replies))
 
 
-def test_its_openai_api_says_what_the_local_model_says(client: VLLMClient, folder: Path) -> None:
+def test_its_openai_api_says_what_the_local_model_says(client: ServerClient, folder: Path) -> None:
     """The API renders the chat itself; greedy replies to the first message are those to our own token ids."""
     model = AutoModelForCausalLM.from_pretrained(folder)
     starts = [Start(seed) for seed in range(3)]
@@ -102,12 +72,12 @@ def test_its_openai_api_says_what_the_local_model_says(client: VLLMClient, folde
         assert policy.counts.as_dict()["completion_tokens"] == sum(one.num_reply_tokens for one in local)
 
 
-def test_what_the_server_refuses_is_named(client: VLLMClient) -> None:
+def test_what_the_server_refuses_is_named(client: ServerClient) -> None:
     with pytest.raises(VLLMServerError, match=r"http://127\.0\.0\.1.*failed.*2048"):
         alone(client).complete([Context([1] * 2049, 0, 1)], Sampling(1), frozenset())
 
 
-def test_weights_cannot_be_sent_without_a_gpu(client: VLLMClient) -> None:
+def test_weights_cannot_be_sent_without_a_gpu(client: ServerClient) -> None:
     """Why training behind a server is only tested with a fake one; TRL says so when the trainer is made."""
     with pytest.raises(NotImplementedError, match="CUDA"):
         client.init_communicator(device="cpu")

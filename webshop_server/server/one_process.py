@@ -4,6 +4,7 @@ Waitress takes bodies somewhat longer than the application does, so that the app
 Those over 1 MiB waitress refuses itself, with 413 and plain text.
 """
 
+import logging
 import signal
 import socket
 import threading
@@ -11,6 +12,7 @@ import time
 from _thread import interrupt_main
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import waitress  # type: ignore[import-untyped]
 from waitress.channel import HTTPChannel  # type: ignore[import-untyped]
@@ -86,7 +88,7 @@ def serve_alone(serving: Serving, make_app: MakeApp, listener: socket.socket, re
         if metrics.stopping:
             raise SystemExit(0)  # waitress takes it as the end of its loop
         metrics.stopping = True
-        threading.Thread(target=_end_when_idle, args=(metrics, server.pull_trigger), daemon=True).start()
+        threading.Thread(target=_end_when_idle, args=(metrics, server), daemon=True).start()
 
     before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
     try:
@@ -98,11 +100,17 @@ def serve_alone(serving: Serving, make_app: MakeApp, listener: socket.socket, re
         server.close()
 
 
-def _end_when_idle(metrics: Metrics, wake: Callable[[], None]) -> None:
-    """Waits until no request is under way, then interrupts the main thread, and wakes it where it waits for bytes."""
+def _end_when_idle(metrics: Metrics, server: Any) -> None:
+    """Waits until no request is under way, then interrupts the main thread, and wakes it where it waits for bytes.
+
+    A client that asks again at once may still send a request after the last look. Its connection is closed without an
+    answer, which HTTP allows, so waitress need not warn of it.
+    """
     idle, deadline = 0, time.monotonic() + STOP_SECONDS
     while idle < _IDLE_TICKS and time.monotonic() < deadline:
         time.sleep(_TICK)
-        idle = 0 if metrics.in_flight else idle + 1
+        idle = 0 if metrics.in_flight or server.task_dispatcher.queue else idle + 1
+    if idle == _IDLE_TICKS:
+        logging.getLogger("waitress").setLevel(logging.ERROR)
     interrupt_main()
-    wake()
+    server.pull_trigger()

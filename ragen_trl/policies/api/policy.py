@@ -25,6 +25,7 @@ from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.control_texts import broken
 from ragen_trl.policies.api.counts import ApiCounts
+from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
 if TYPE_CHECKING:
@@ -138,8 +139,14 @@ class ApiPolicy(Policy):
                 are finished and their answers stored.
             ApiError: If a request fails before the server has answered any request.
             ApiCacheError: If an answer cannot be stored.
+            ApiOptionError: If an environment has tools.
         """
         for request in requests:
+            if tools_of(request.env):
+                raise ApiOptionError(
+                    "tool calls are not sent over an API, because a server reads and writes them by its own template; "
+                    "let the model play in text: env=lambda: AgentTurns(gymnasium.make(...))"
+                )
             self._conversations[request.row].append({"role": "user", "content": request.observation})
         outcomes = self._ask_all([self._question(request) for request in requests])
         self._check_alive(outcomes)

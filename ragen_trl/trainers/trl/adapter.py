@@ -45,10 +45,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler
 
-from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.batching.batch import pictures_of, to_rollout_output
 from ragen_trl.policies.model_support import name_base_absolutely
-from ragen_trl.policies.vllm_engines import unchanged_base
+from ragen_trl.policies.vllm.client import VLLMServerError
+from ragen_trl.policies.vllm.engines import Engine, connect
+from ragen_trl.policies.vllm.weights import WeightSync
 from ragen_trl.system.old_names import alias_methods
+from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trainers.checks import check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
@@ -58,6 +61,7 @@ from ragen_trl.trainers.trl.plain import (
     use_one_device,
     without_message,
 )
+from ragen_trl.trainers.trl.sampling_servers import servers_instead_of_a_client
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -107,9 +111,19 @@ class TRLAdapter(TRLEvaluation, ABC):
             ignored = "You passed `model_init_kwargs`" if args.model_init_kwargs is None else None
             args.model_init_kwargs = {"device_map": None, **(args.model_init_kwargs or {})}  # TRL's default is "auto"
         # TRL may change this seam: its release is pinned, and contract tests watch it.
-        with warnings.catch_warnings(), without_message(ignored), references_divided_by_layer():
+        with (
+            warnings.catch_warnings(),
+            without_message(ignored),
+            references_divided_by_layer(),
+            servers_instead_of_a_client(args),
+        ):
             warnings.filterwarnings("ignore", "You are using 'rollout_func'", UserWarning)
             super().__init__(rollout_func=_what_was_played, **options)
+        self._engine: Engine | None = None
+        if self.use_vllm:
+            self._weight_sync = WeightSync(self.vllm_generation, self.args, self.accelerator.is_main_process)
+            restore, ahead = self._weight_sync.restore, self.args.one_step_off_policy
+            self._engine = connect(self.vllm_generation, self.accelerator, restore, ahead)
         name_base_absolutely(self.accelerator.unwrap_model(self.model))
         self._entropy_bonus_enabled = self.args.use_adaptive_entropy
 
@@ -178,6 +192,24 @@ class TRLAdapter(TRLEvaluation, ABC):
         """In order: environments take turns in the rows, so every batch holds the same number of each."""
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As in TRL; if a vLLM server fails for good, with a checkpoint of the last update."""
+        try:
+            return super().train(*args, **kwargs)
+        except VLLMServerError:
+            self._save_before_ending()
+            raise
+
+    def _save_before_ending(self) -> None:
+        """Save the last update, of which everything is there until the next one begins, unless it is saved already."""
+        step, of_rollout = self.state.global_step, max(1, round(self.args.steps_per_rollout))
+        saved = last_whole_checkpoint(self.args.output_dir)
+        last = step == 0 or (saved is not None and saved.name == f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        self.accelerator.wait_for_everyone()  # none saves before all have looked
+        if not last and step % of_rollout == 0:
+            self._save_checkpoint(self.model, None)
+            self.callback_handler.on_save(self.args, self.state, self.control)
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         self.save_rollout(folder)
@@ -193,6 +225,8 @@ class TRLAdapter(TRLEvaluation, ABC):
         if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
             self._save(output_dir or self.args.output_dir, self.accelerator.get_state_dict(self.model))
         super().save_model(output_dir, _internal_call)
+        if self.pictures is not None and self.args.should_save:
+            self.pictures.save(Path(output_dir or self.args.output_dir))
 
     # TRL's services
 
@@ -242,12 +276,14 @@ class TRLAdapter(TRLEvaluation, ABC):
         ]
         self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
         self._postpones_scores = self.model.training  # until it is known what a filter keeps
+        seen = pictures_of(played)
+        self._pictures_shown = seen.get("pictures")
         self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), self._scoring.rewards
+            return {**super()._generate_and_score_completions(shown), **seen}, self._scoring.rewards
         finally:
             self._scoring, self.vllm_importance_sampling_correction = None, corrects
-            self._postpones_scores = False
+            self._postpones_scores, self._pictures_shown = False, None
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)
@@ -342,13 +378,19 @@ class TRLAdapter(TRLEvaluation, ABC):
     def send_weights(self) -> None:
         """Send vLLM the weights of this step, unless it has them."""
         if self._last_loaded_step != self.state.global_step:
-            with profiling_context(self, "sync_weights"), unchanged_base(self.vllm_generation.model):
-                self.vllm_generation.sync_weights()
+            with profiling_context(self, "sync_weights"):
+                self._weight_sync.send()
             self._last_loaded_step = self.state.global_step
 
     def forget_sent_weights(self) -> None:
         """Make the next `send_weights` send the present weights, whichever vLLM has."""
         self._last_loaded_step = -1
+
+    def rest_engine(self) -> None:
+        """Give a sleeping engine's memory to the update; the next `send_weights` wakes it."""
+        if self._engine is not None and self.args.vllm_enable_sleep_mode:
+            self._engine.sleep()
+            self.forget_sent_weights()
 
 
 alias_methods(TRLAdapter, FORMER_HOOKS)

@@ -21,7 +21,7 @@ from trl import GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 from trl.trainer import grpo_trainer
 
-from ragen_trl.system.shards import whole_weights
+from ragen_trl.system.shards import is_divided, whole_weights
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
     """The policy of any ``GRPOTrainer``, unwrapped and with whole weights; all processes enter together.
 
     TRL gathers weights for ZeRO-3 only. Under FSDP2 every forward pass would, and processes whose episodes take more
-    turns make more passes.
+    turns make more passes. Before training the model of a launch that divides it is on the CPU; here it is not.
     """
     unwrapped = unwrap_model_for_generation(
         trainer.model_wrapped,
@@ -37,8 +37,21 @@ def unwrapped_for_generation(trainer: GRPOTrainer) -> Iterator[PreTrainedModel]:
         gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
         gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
     )
-    with unwrapped as model, whole_weights(model):
+    with unwrapped as model, whole_weights(model), _on_device(model, trainer.accelerator.device):
         yield model
+
+
+@contextmanager
+def _on_device(model: PreTrainedModel, device: torch.device) -> Iterator[None]:
+    home = model.device
+    if home.type == device.type or any(is_divided(value) for value in model.parameters()):
+        yield
+        return
+    model.to(device)
+    try:
+        yield
+    finally:
+        model.to(home)
 
 
 def keeps_weights_whole(trainer: GRPOTrainer) -> bool:

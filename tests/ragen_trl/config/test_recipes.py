@@ -53,6 +53,7 @@ def test_another_model_gets_ragens_environment_as_it_is(tmp_path: Path) -> None:
     wanted = {
         **dict.fromkeys(("ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/Countdown-v0"), one_shot),
         "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
+        "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
         "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
     }
     for env, expected in wanted.items():

@@ -30,7 +30,7 @@ ASKED: dict[str, Any] = {
     "pad_to_multiple_of": 8, "mask_truncated_completions": True,
     "max_tool_calling_iterations": 3, "use_transformers_continuous_batching": True,
     "transformers_continuous_batching_config": {"a": 1}, "use_transformers_paged": True,
-    "vllm_enable_sleep_mode": True, "vllm_structured_outputs_regex": "a+", "neftune_noise_alpha": 5.0,
+    "vllm_structured_outputs_regex": "a+", "neftune_noise_alpha": 5.0,
     "remove_unused_columns": True, "auto_find_batch_size": True,
     "parallelism_config": "tp",
 }  # fmt: skip

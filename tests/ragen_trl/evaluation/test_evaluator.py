@@ -17,6 +17,7 @@ from ragen_trl.evaluation.evaluator import (
     evaluate,
     held_out_starts,
     summarise,
+    summarise_records,
 )
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.policies.sampling import Sampling
@@ -247,6 +248,25 @@ def test_failed_episodes_whose_thoughts_only_restate_the_request_are_counted() -
     assert record(False, "They want a shirt.", "The blue one is cheaper.").faults == ("too dear",)
     assert record(False, "").faults == ("too dear",)
     assert record(True, "They want a shirt.").faults == ()
+
+
+def test_types_of_tasks_are_reported_apart() -> None:
+    """Counts by hand; the interval of a type is that of its own start states."""
+    measures = dict.fromkeys(("return", "turns", "format_valid", "action_valid", "actions"), 1.0)
+    measures |= {"reply_tokens": 0.0, "truncated": 0.0}
+    kinds = {"heat": [1.0, 0.0, 0.0, 1.0], "cool": [1.0], "": [0.0, 0.0]}
+    pairs = [(kind, success) for kind, found in kinds.items() for success in found]
+    records = [
+        EpisodeRecord(seed, "", {**measures, "success": success}, task_type=kind)
+        for seed, (kind, success) in enumerate(pairs)
+    ]
+    found = summarise_records(records)
+    assert (found.n, found.success) == (7, pytest.approx(3 / 7))
+    low, high = baselines.wilson_interval(2, 4)
+    assert list(found.task_types) == ["cool", "heat"]
+    assert found.task_types["heat"] == pytest.approx({"n": 4, "success": 0.5, "success_low": low, "success_high": high})
+    assert (found.task_types["cool"]["n"], found.task_types["cool"]["success"]) == (1, 1.0)
+    assert summarise_records(records[-2:]).task_types == {}
 
 
 def test_faults_are_counted_where_an_environment_names_them() -> None:

@@ -31,6 +31,12 @@ def test_faults_are_kept(tmp_path: Path) -> None:
     assert EvalFolder(tmp_path, SETTINGS).finished("a", "Lake")[4, 0].record == record
 
 
+def test_the_type_of_a_task_is_kept(tmp_path: Path) -> None:
+    record = EpisodeRecord(4, "", {"success": 0.0}, task_type="pick_two_obj_and_place")
+    EvalFolder(tmp_path, SETTINGS).add("a", "House", [StoredEpisode(0, 0.5, record)])
+    assert EvalFolder(tmp_path, SETTINGS).finished("a", "House")[4, 0].record == record
+
+
 def test_episodes_that_failed_without_the_policy_are_due_again(tmp_path: Path) -> None:
     folder = EvalFolder(tmp_path, SETTINGS)
     folder.add("a", "Lake", [stored(0), stored(1, limit="crash", error="boom"), stored(2, limit="turns")])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ragen_trl.evaluation.tables import fault_rows, header, markdown, overview, rows, terminal
+from ragen_trl.evaluation.tables import fault_rows, header, markdown, overview, rows, task_type_rows, terminal
 
 
 def result(success: float, low: float, high: float, **values: Any) -> dict[str, Any]:
@@ -51,6 +51,26 @@ def test_faults_have_a_table_where_there_are_some() -> None:
     summary = {"episodes": 4, "samples_per_start": 1, "command": "eval", "commit": "abc", "created": "now"}
     assert "| random | 0.750 | 0.250 | 0.000 |" in markdown({**summary, "environments": {"ToyShop": environment}})
     assert "share with  no purchase" in terminal({"ToyShop": environment})
+
+
+def test_types_of_tasks_have_a_table_where_there_are_some() -> None:
+    assert task_type_rows(LAKE) == []
+    bounds = {"success_low": 0.0, "success_high": 0.9}
+    heat, cool = {"n": 8, "success": 0.5, **bounds}, {"n": 4, "success": 0.25, **bounds}
+    house = {
+        "random": result(0.0, 0.0, 0.1, task_types={"heat": heat, "cool": cool}),
+        "model": result(0.5, 0.4, 0.6, task_types={"heat": heat}),
+        "oracle": {"not_played": "no goal"},
+    }
+    assert task_type_rows(house) == [
+        ["success in", "cool", "heat"],
+        ["random", "0.250 [0.000, 0.900] (n=4)", "0.500 [0.000, 0.900] (n=8)"],
+        ["model", "–", "0.500 [0.000, 0.900] (n=8)"],
+    ]
+    environment = {"env": "ragen/TextWorld-v0", "env_kwargs": {}, "options": {}, "results": house}
+    summary = {"episodes": 4, "samples_per_start": 1, "command": "eval", "commit": "abc", "created": "now"}
+    assert "| model | – | 0.500 [" in markdown({**summary, "environments": {"House": environment}})
+    assert "success in" in terminal({"House": environment})
 
 
 def test_the_overview_has_a_column_an_environment() -> None:

@@ -12,14 +12,11 @@ from trl.generation.vllm_client import VLLMClient
 from ragen_trl import StarPOConfig
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm import EngineContextError, VLLMPolicy
-from ragen_trl.policies.vllm_engines import (
-    ColocatedEngine,
-    Context,
-    EngineModelError,
-    ServedEngine,
-    VLLMServerError,
-)
+from ragen_trl.policies.vllm.client import VLLMServerError
+from ragen_trl.policies.vllm.engines import ColocatedEngine, EngineModelError, ServedEngine
+from ragen_trl.policies.vllm.policy import EngineContextError, VLLMPolicy
+from ragen_trl.policies.vllm.requests import Context
+from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.fake_envs import quizzes
@@ -144,13 +141,13 @@ def test_a_reply_may_end_with_its_answer(fake: FakeModel) -> None:
 
 
 def served(fakes: FakeModel, process: int = 0, others: Any = ()) -> ServedEngine:
-    return ServedEngine(FakeClient(fakes), process, lambda mine: [*mine, *others], lambda shared: shared)
+    return ServedEngine(Servers([FakeClient(fakes)]), process, lambda mine: [*mine, *others], lambda shared: shared)
 
 
 def test_a_server_is_asked_for_the_rows_of_all_processes_and_each_takes_its_own(fake: FakeModel) -> None:
     contexts = [Context(CHAT.start(str(number)), 7 + number, 2 + number) for number in range(4)]
     everyone = [(0, contexts[0]), *((1, context) for context in contexts[1:])]
-    engine = ServedEngine(FakeClient(fake), 1, lambda mine: everyone, lambda shared: shared)
+    engine = ServedEngine(Servers([FakeClient(fake)]), 1, lambda mine: everyone, lambda shared: shared)
     mine = engine.complete(contexts[1:], Sampling(9, 1.0), STOP)
     alone = engine_of(fake).complete(contexts, Sampling(9, 1.0), STOP)
     assert mine == alone[1:]
@@ -177,7 +174,7 @@ def test_a_server_that_fails_is_an_error_on_every_process() -> None:
         sent.append(list(shared))
         return shared
 
-    main = ServedEngine(broken, 0, list, broadcast)
+    main = ServedEngine(Servers([broken]), 0, list, broadcast)
     broken.generate = lambda **_: (_ for _ in ()).throw(OSError("connection refused"))  # type: ignore[method-assign]
     with pytest.raises(VLLMServerError, match="http://fake:8000 failed.*connection refused.*vllm serve MODEL"):
         main.complete([Context([1], 0, 1)], Sampling(5), STOP)
@@ -209,7 +206,9 @@ def test_trls_client_sends_seed_stop_and_limit_of_a_row() -> None:
 
     client._post = post
     client.get_server_info = lambda: {"model_config": {"max_model_len": 64}}
-    (completion,) = ServedEngine(client).complete([Context([1, 3], 11, 4)], Sampling(9, 0.7, 3, 0.9), frozenset({2, 0}))
+    client.instance = lambda: "one"
+    engine = ServedEngine(Servers([client]))
+    (completion,) = engine.complete([Context([1, 3], 11, 4)], Sampling(9, 0.7, 3, 0.9), frozenset({2, 0}))
     assert completion.ids == [5, 2]
     assert completion.logprobs[0] == -0.5 and math.isnan(completion.logprobs[1])
     (request,) = seen
@@ -236,7 +235,8 @@ def test_a_model_without_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest
         ({"vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size is 2.*vllm_mode='server'"),
         ({"vllm_max_model_length": 3600}, "vllm_max_model_length is 3600.*max_completion_length 3600"),
         ({"vllm_structured_outputs_regex": ".*"}, "vllm_structured_outputs_regex"),
-        ({"vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode"),
+        ({"vllm_enable_sleep_mode": True, "vllm_mode": "server"}, "vllm_enable_sleep_mode is True.*GPUs of its own"),
+        ({"vllm_adapter_dir": "x"}, "vllm_adapter_dir is 'x'.*vllm_mode='server'"),
     ],
 )
 def test_options_that_would_not_work_are_refused(options: dict[str, Any], message: str) -> None:

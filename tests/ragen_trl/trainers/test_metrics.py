@@ -166,7 +166,10 @@ def test_means_of_processes_and_refills_come_back_in_the_order_of_the_rows() -> 
 
 
 def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
-    """Gaps of 0.5 and 0.1, ratios of 2 and 0.5 here; 0.3 and 4 there. A token that was not scored has no gap."""
+    """Gaps of 0.5 and 0.1, ratios of 2 and 0.5 here; 0.3 and 4 there, which was 7 before it was cut off.
+
+    A token that was not scored has no gap.
+    """
     here = (torch.tensor([[0.5, -0.1, 9.0, float("nan")]]), torch.tensor([[2.0, 0.5, 9.0, 1.0]]))
     there = (torch.tensor([[0.3, 9.0, 9.0, 9.0]]), torch.tensor([[4.0, 9.0, 9.0, 9.0]]))
     masks = (torch.tensor([[1, 1, 0, 1]]), torch.tensor([[1, 0, 0, 0]]))
@@ -176,8 +179,9 @@ def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
         sent.append(local)
         return local
 
-    sampler_metrics(*there, masks[1], asked)
-    found = sampler_metrics(*here, masks[0], lambda local: torch.cat([local, sent.pop(0)]))
+    sampler_metrics(*there, torch.tensor([[7.0, 8.0, 8.0, 8.0]]), masks[1], asked)
+    raw = torch.tensor([[2.0, 0.5, 8.0, 1.0]])
+    found = sampler_metrics(*here, raw, masks[0], lambda local: torch.cat([local, sent.pop(0)]))
     assert found == pytest.approx(
         {
             "sampling/sampling_logp_difference/mean": 0.3,
@@ -185,7 +189,8 @@ def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
             "sampling/importance_sampling_ratio/min": 0.5,
             "sampling/importance_sampling_ratio/mean": 7.5 / 4,
             "sampling/importance_sampling_ratio/max": 4.0,
+            "sampling/ratio_cut_share": 0.25,
         }
     )
-    rows = sampler_metrics(here[0], torch.tensor([[3.0]]), masks[0], lambda local: local)
-    assert rows["sampling/importance_sampling_ratio/max"] == 3.0
+    rows = sampler_metrics(here[0], torch.tensor([[3.0]]), torch.tensor([[5.0]]), masks[0], lambda local: local)
+    assert (rows["sampling/importance_sampling_ratio/max"], rows["sampling/ratio_cut_share"]) == (3.0, 1.0)

@@ -199,7 +199,6 @@ def test_defaults_are_those_of_the_papers() -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("vllm_enable_sleep_mode", True),
         ("min_p", 0.1),
         ("repetition_penalty", 1.2),
         ("generation_kwargs", {"num_beams": 2}),

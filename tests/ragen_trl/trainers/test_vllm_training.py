@@ -11,9 +11,7 @@ from peft import LoraConfig, get_peft_model
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.policies.vllm_engines import (
-    unchanged_base,
-)
+from ragen_trl.policies.vllm.weights import unchanged_base
 from ragen_trl.rollout.loop import play
 from tests.support.ragen_trl.equivalence import Alone, assert_same_step
 from tests.support.ragen_trl.fake_envs import quizzes
@@ -166,6 +164,28 @@ def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     for name, value in exact.items():
         torch.testing.assert_close(doubled[name], 2 * value, rtol=1e-3, atol=1e-6)
         torch.testing.assert_close(capped[name], 3 * value, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("mode", "beyond"), [("token_mask", 0), ("sequence_truncate", 3), ("sequence_mask", 0)])
+def test_the_other_modes_weigh_tokens_or_whole_replies_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, beyond: int
+) -> None:
+    """Episodes of one turn and 2 tokens: a sequence's ratio is the square of a token's; bounded at 3."""
+    steps, shares = [], []
+    tokens = 2 if "sequence" in mode else 1
+    for ratio in (1.0, 2.0, 10.0):
+        options = {**OFF, "filter_ratio": 1.0, "max_reply_length": 2, "seed": 1, "vllm_importance_sampling_mode": mode}
+        trainer = vllm_trainer(tmp_path, monkeypatch, lottery(), **options)
+        fake_of(trainer).offset = -math.log(ratio) / tokens
+        steps.append(step_of(trainer))
+        row = trainer.state.log_history[0]
+        assert (row["turns"], row["reply_tokens"]) == (1, 2)
+        shares.append(row["sampling/ratio_cut_share"])
+    assert shares == [0.0, 0.0, 1.0]
+    assert max(float(value.abs().max()) for value in steps[0].values()) > 1e-3
+    for name, value in steps[0].items():
+        torch.testing.assert_close(steps[1][name], 2 * value, rtol=1e-3, atol=1e-6)
+        torch.testing.assert_close(steps[2][name], beyond * value, rtol=1e-3, atol=1e-6)
 
 
 def test_no_trajectory_is_dropped_for_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import PreTrainedModel
 from trl.generation.vllm_generation import VLLMGeneration
 
+from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, parameters, small_model, small_trainer
 
@@ -98,10 +100,28 @@ class FakeClient:
     """As much of TRL's ``VLLMClient`` as TRL and we use."""
 
     base_url = "http://fake:8000"
+    model = "base"
 
     def __init__(self, fake: FakeModel, max_model_len: int = 2048) -> None:
         self.fake = fake
         self.max_model_len = max_model_len
+        self.process = "first"
+        self._base = fake.model
+
+    def instance(self) -> str:
+        return self.process
+
+    def load_adapter(self, name: str, folder: str) -> None:
+        self.fake.model = PeftModel.from_pretrained(copy.deepcopy(self._base), folder).eval()
+
+    def unload_adapter(self, name: str) -> None:
+        pass
+
+    def init_communicator(self, device: Any) -> None:
+        pass
+
+    def close_communicator(self) -> None:
+        pass
 
     def get_server_info(self) -> dict[str, Any]:
         return {"model_config": {"logprobs_mode": "processed_logprobs", "max_model_len": self.max_model_len}}
@@ -140,7 +160,7 @@ class FakeGeneration(VLLMGeneration):
         length = self.max_model_length or 2048
         if self.mode == "server":
             if self.accelerator.is_main_process:
-                self.vllm_client = FakeClient(self.fake, length)
+                self.vllm_client = Servers([FakeClient(self.fake, length)])
         else:
             self.llm = FakeLLM(self.fake, length)
 

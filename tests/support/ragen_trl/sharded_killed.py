@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
 from ragen_trl.trainers.checkpoints import whole_checkpoints
@@ -44,15 +45,18 @@ def killed(folder: Path, settings: str, updates: int, kills: int, timeout: float
     folder.mkdir(parents=True)
     (folder / "settings.json").write_text(settings, encoding="utf-8")
     for number in range(kills):
-        after = updates * number // kills + chance.randint(1, max(1, updates // kills - 1))
+        # Not so late that the run may end before it is killed.
+        after = updates * number // kills + chance.randint(1, max(1, updates // kills - 3))
         launch, began = start(MODULE, folder), time.monotonic()
         try:
             while max(whole_checkpoints(folder), default=0) < after:
                 assert launch.poll() is None and time.monotonic() - began < timeout, (number, after, launch.poll())
                 time.sleep(0.01)
-            time.sleep(chance.uniform(0.0, 0.5))
+            time.sleep(chance.uniform(0.0, 0.3))
+            workers = psutil.Process(launch.pid).children(recursive=True)
         finally:
             kill(launch)
+        assert len(workers) == 2 and not any(worker.is_running() for worker in workers), workers
         assert not (folder / "weights.pt").exists()
     on_two_processes(MODULE, folder, timeout)
     weights: dict[str, torch.Tensor] = torch.load(folder / "weights.pt")

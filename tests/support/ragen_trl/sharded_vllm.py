@@ -18,13 +18,13 @@ from tests.support.ragen_trl.vllm_two_ranks import SERVER
 
 
 def main(folder: Path) -> None:
-    """All weights, then LoRA."""
+    """All weights, then LoRA, then its adapter alone."""
     patch = pytest.MonkeyPatch()
     install_fake_vllm(patch)
     gathered: list[str] = []
     unshard = FSDPModule.unshard
     patch.setattr(FSDPModule, "unshard", lambda self, *args: gathered.append("module") or unshard(self, *args))
-    for weights in ("all", "LoRA"):
+    for weights in ("all", "LoRA", "adapter"):
         try:
             made: dict[str, Any] = {**trained(folder, weights), "gathered": len(gathered)}
         except Exception:
@@ -40,7 +40,9 @@ def trained(folder: Path, weights: str) -> dict[str, Any]:
     allow_on_the_cpu("FSDP2")
     options = {name: value for name, value in SERVER.items() if name != "ddp_backend"}
     torch.manual_seed(0)
-    adapter = LoraConfig(**LORA) if weights == "LoRA" else None
+    adapter = None if weights == "all" else LoraConfig(**LORA)
+    if weights == "adapter":
+        options["vllm_adapter_dir"] = str(folder / "adapters")
     trainer = small_trainer(folder / weights, lottery(draws=9), peft_config=adapter, **options, **ENGINES["FSDP2"])
     last = LastRollout(trainer)
     trainer.train()

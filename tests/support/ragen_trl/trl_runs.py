@@ -66,6 +66,7 @@ CONSTRUCTED: dict[str, dict[str, Any]] = {
         "vllm_model_impl": "transformers", "vllm_server_host": "1.2.3.4", "vllm_server_port": 1,
         "vllm_server_timeout": 3.0, "vllm_group_port": 7, "vllm_gpu_memory_utilization": 0.5,
     },
+    "vllm that sleeps": {"use_vllm": True, "vllm_enable_sleep_mode": True},
     "vllm off": {"vllm_importance_sampling_correction": False},
     "vllm old": {"vllm_importance_sampling_cap": 2.0},
     "hub": {

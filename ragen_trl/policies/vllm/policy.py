@@ -17,7 +17,8 @@ from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.stopping import ReplyEnd
-from ragen_trl.policies.vllm_engines import Context, Engine
+from ragen_trl.policies.vllm.engines import Engine
+from ragen_trl.policies.vllm.requests import Context
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class VLLMPolicy(Policy):
                 row.ids = list(request.context_ids)
             row.ids.extend(request.new_ids)
             limit = request.max_tokens(self.sampling.max_tokens)
-            contexts.append(Context(list(row.ids), int(row.random.integers(_LARGEST_SEED)), limit))
+            seed = int(row.random.integers(_LARGEST_SEED))
+            contexts.append(Context(list(row.ids), seed, limit, request.row))
         completions = self._engine.complete(contexts, self.sampling, self._end.stop_ids)
         replies = []
         for request, completion in zip(requests, completions, strict=True):

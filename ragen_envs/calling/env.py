@@ -1,0 +1,204 @@
+"""ToolEnv: the base class of environments whose actions are calls of tools.
+
+A subclass gives Python functions as `tools`, a task, and a judge of the state that was reached. Here are descriptions
+for the model, the check of arguments, errors as observations, and limits of time and of output.
+Left out: tools that are coroutines (the bridge to MCP has them, on a thread of its own).
+"""
+
+import abc
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+
+from ragen_envs.arguments import check_integer
+from ragen_envs.calling.schema import Schema
+from ragen_envs.calling.tool import Call, Tool, ToolError, as_text, read_action, write_answer, write_call
+from ragen_envs.text_env import TextEnv
+
+MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
+_SPELLING = 'An action is one call, written as JSON: {"name": "the tool", "arguments": {"its argument": "a value"}}'
+
+
+class ToolEnv(TextEnv):
+    """An environment whose actions are calls of tools, as JSON text.
+
+    An action is ``{"name": …, "arguments": {…}}``, or ``{"answer": …}``, which ends the episode with words. It is
+    invalid, and changes nothing, if it is neither, if no tool has that name, or if the arguments do not meet the tool's
+    schema; `fault` says which. A tool that raises an exception or takes too long was called: the observation is then an
+    error message. `ToolTurns` shows all of these to a model as results.
+
+    A tool that exceeds its time limit goes on in its thread, which Python cannot stop. Until it is done, all other
+    calls are refused, and so is `reset`, so that no two threads change the same state.
+
+    A subclass provides `tools`, `_start` (which returns the task in words) and `_judge`.
+
+    The info dict has the keys of `TextEnv` and:
+
+    | key | meaning |
+    |---|---|
+    | `tool` | name of the called tool; "" if none was called |
+    | `tool_failed` | the tool raised an exception or took too long; `action_is_effective` is then False |
+    """
+
+    idle_info: ClassVar[Mapping[str, Any]] = {"tool": "", "tool_failed": False}
+
+    def __init__(
+        self,
+        *,
+        render_mode: str | None = None,
+        max_result_length: int = 2000,
+        call_timeout: float | None = None,
+    ) -> None:
+        """Sets the limits of a call.
+
+        Args:
+            render_mode: "ansi", "rgb_array" or None.
+            max_result_length: Characters of a result that are shown, at least 40; the rest is cut, and the result says
+                so.
+            call_timeout: Seconds that a call may take; None for no limit, which also saves a thread for each call.
+
+        Raises:
+            ValueError: If a limit is out of its range.
+        """
+        check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
+        if call_timeout is not None and not call_timeout > 0:
+            raise ValueError(f"call_timeout={call_timeout!r} must be a number of seconds above 0, or None for no limit")
+        super().__init__(
+            render_mode=render_mode, max_observation_length=max_result_length, max_action_length=MAX_CALL_LENGTH
+        )
+        self.max_result_length, self.call_timeout = max_result_length, call_timeout
+        self._hanging: list[threading.Thread] = []
+
+    @property
+    @abc.abstractmethod
+    def tools(self) -> Sequence[Callable[..., Any] | Tool]:
+        """What may be called: functions with hints and docstrings (`Tool.of`), or tools. They may differ by episode."""
+
+    @property
+    def purpose(self) -> str:
+        """What every task is about, in a line or two."""
+        return "Carry out the task by calling tools."
+
+    @abc.abstractmethod
+    def _judge(self) -> tuple[float, bool]:
+        """Judges the state after a call.
+
+        Returns:
+            The reward, and whether the task is done, which ends the episode with success.
+        """
+
+    def _answered(self, text: str) -> tuple[float, bool]:
+        """Judges an answer in words, which ends the episode; by default it earns nothing.
+
+        Args:
+            text: The answer.
+
+        Returns:
+            The reward, and whether the task is done.
+        """
+        return 0.0, False
+
+    @property
+    def schemas(self) -> tuple[Schema, ...]:
+        """Descriptions of the tools, as a chat template's `tools` takes them."""
+        return tuple(tool.schema for tool in self._by_name().values())
+
+    @property
+    def instruction(self) -> str:
+        """The purpose, and the tools and the form of a call, for a model that has no tool calls of its own."""
+        lines = [f"- {tool.signature}: {tool.description}" for tool in self._by_name().values()]
+        return "\n".join([self.purpose, _SPELLING, "Tools:", *lines])
+
+    @property
+    def task(self) -> str:
+        """The task of this episode."""
+        return self._task
+
+    def fault(self, action: str) -> str | None:
+        """Why an action is invalid, in words that do not repeat it; None if it is valid.
+
+        Args:
+            action: Any string.
+        """
+        said = read_action(action)
+        if said is None:
+            return 'the call is not JSON of the form {"name": ..., "arguments": {...}}'
+        if isinstance(said, str):
+            return None
+        tools = self._by_name()
+        if said.name not in tools:
+            return f"there is no such tool; the tools are {', '.join(tools)}"
+        return tools[said.name].fault(said.arguments)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Starts an episode; see `TextEnv.reset`.
+
+        Raises:
+            RuntimeError: If a call of the last episode still hangs.
+        """
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if self._hanging:
+            name = type(self).__name__
+            raise RuntimeError(f"a call of {name} still runs after its time limit; make a new environment")
+        observation, info = super().reset(seed=seed, options=options)
+        self._task = observation
+        return observation, info
+
+    def _by_name(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in map(Tool.of, self.tools)}
+
+    def _parse_action(self, text: str) -> str | None:
+        said = read_action(text)
+        if said is None or self.fault(text) is not None:
+            return None
+        return write_answer(said) if isinstance(said, str) else write_call(said.name, said.arguments)
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        said = read_action(action)
+        if isinstance(said, str):
+            reward, success = self._answered(said)
+            info = {"success": success, "action_is_effective": True, **self.idle_info}
+            return "The episode is over.", float(reward), True, info
+        assert said is not None  # `_parse_action` returned it
+        text, failed = self._call(said)
+        reward, done = (0.0, False) if failed else self._judge()
+        info = {"success": done, "action_is_effective": not failed, "tool": said.name, "tool_failed": failed}
+        return self._shown(text), float(reward), done, {**self.idle_info, **info}
+
+    def _call(self, call: Call) -> tuple[str, bool]:
+        """The text of a call's result, and whether it failed."""
+        tool = self._by_name()[call.name]
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if self._hanging:
+            return "Error: an earlier call has not ended yet", True
+        if self.call_timeout is None:
+            return _outcome(tool, call)
+        outcomes: list[tuple[str, bool]] = []
+        thread = threading.Thread(target=lambda: outcomes.append(_outcome(tool, call)), name=tool.name, daemon=True)
+        thread.start()
+        thread.join(self.call_timeout)
+        if outcomes:
+            return outcomes[0]
+        self._hanging.append(thread)
+        return f"Error: no result within {self.call_timeout:g} seconds", True
+
+    def _shown(self, text: str) -> str:
+        """The text within its limit, in characters that the observation space has."""
+        if type(self.observation_space) is gymnasium.spaces.Text:  # an `AnyText` takes any character
+            text = "".join(each if each in self.observation_space.character_set else "?" for each in text)
+        if len(text) <= self.max_result_length:
+            return text
+        note = f"\n[{len(text)} characters, cut]"
+        return text[: self.max_result_length - len(note)] + note
+
+
+def _outcome(tool: Tool, call: Call) -> tuple[str, bool]:
+    """The result of a call as text, or the error that it raised, and whether it did."""
+    try:
+        return as_text(tool.run(**call.arguments)), False
+    except ToolError as error:
+        return f"Error: {error}", True
+    except Exception as error:  # the tool's code is not ours, and a model may give it anything
+        return f"Error: {type(error).__name__}: {error}", True

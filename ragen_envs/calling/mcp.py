@@ -1,0 +1,244 @@
+"""Any server of the Model Context Protocol as an environment, by the official SDK (``pip install 'ragen-trl[mcp]'``).
+
+The server is a process of its own that speaks over its standard input and output. Its tools are the actions; what is to
+be done, and whether it was, a server does not know: tasks and a judge are arguments. The SDK is asynchronous, so each
+environment has a thread with an event loop. Left out: servers over HTTP, and prompts, resources and sampling.
+"""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ragen_envs.arguments import check_integer
+from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
+from ragen_envs.calling.tool import Call, Tool, ToolError
+from ragen_envs.webshop.any_text import AnyText
+
+_SHUTDOWN = 15.0  # seconds; the SDK waits for 2, then ends the process and what it started, and then kills them
+
+
+class McpServerError(RuntimeError):
+    """A server could not be started, or gave no list of its tools."""
+
+
+class McpTools(ToolEnv):
+    """Tasks with the tools of an MCP server.
+
+    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False. A
+    call that takes too long is cancelled; its result is then an error, as are those that the server reports and those
+    after the server has died. `close` ends the process and all that it started; so does the end of the program. An
+    environment cannot be copied, because a process cannot.
+
+    Args:
+        command: What starts the server: the program and its arguments.
+        tasks: Tasks in words; `reset` draws one.
+        judge: Called with this environment after each call and after an answer; returns the reward, and whether the
+            task is done. It may read `task`, `answer` and what `call` returns.
+        call_timeout: Seconds that a call may take.
+        start_timeout: Seconds that the server may take to list its tools.
+        restart: Whether each episode has a new process.
+        variables: Environment variables of the server; it has few others (the SDK's default).
+        cwd: Its working directory.
+        max_result_length: Characters of a result that are shown.
+        render_mode: "ansi", "rgb_array" or None.
+
+    Raises:
+        ValueError: If there is no task, or a number is out of its range.
+        ImportError: Without the SDK.
+        McpServerError: If the server cannot be started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        tasks: Sequence[str],
+        judge: Callable[["McpTools"], tuple[float, bool]],
+        *,
+        call_timeout: float = 30.0,
+        start_timeout: float = 30.0,
+        restart: bool = True,
+        variables: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        max_result_length: int = 2000,
+        render_mode: str | None = None,
+    ) -> None:
+        """Starts the server; the arguments are described in the class docstring."""
+        if isinstance(command, str) or not command:
+            raise ValueError(f"command={command!r} must be a list, such as ['python', 'server.py']")
+        if isinstance(tasks, str) or not tasks:
+            raise ValueError(f"tasks={tasks!r} must be a list of at least one task")
+        for name, value in (("call_timeout", call_timeout), ("start_timeout", start_timeout)):
+            if not value > 0:
+                raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
+        check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
+        super().__init__(render_mode=render_mode, max_result_length=max_result_length)
+        self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)
+        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
+        self._tasks, self._judged_by, self._restart = tuple(tasks), judge, restart
+        self.answer: str | None = None
+        self._connect = partial(_Connection, list(command), variables, cwd, call_timeout, start_timeout)
+        self._connection: _Connection | None = self._connect()
+        self._is_fresh = True
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The server's tools."""
+        return self._live().tools
+
+    def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> str:
+        """Calls a tool for the judge; the model does not see it.
+
+        Raises:
+            ToolError: If the server reports an error, or does not answer in time.
+        """
+        return self._live().call(name, **(arguments or {}))
+
+    def close(self) -> None:
+        """Ends the server and everything that it started."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _live(self) -> "_Connection":
+        if self._connection is None:  # closed; Gymnasium's environments may be reset after that
+            self._connection, self._is_fresh = self._connect(), True
+        return self._connection
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        if not self._is_fresh and (self._restart or not self._live().is_alive):
+            self.close()
+        self._live()
+        self._is_fresh, self.answer = False, None
+        self._task = self._tasks[self.np_random.integers(len(self._tasks))]
+        return self._task
+
+    def _judge(self) -> tuple[float, bool]:
+        return self._judged_by(self)
+
+    def _answered(self, text: str) -> tuple[float, bool]:
+        self.answer = text
+        return self._judged_by(self)
+
+
+class _Connection:
+    """A server process and the thread that talks to it."""
+
+    def __init__(
+        self,
+        command: list[str],
+        variables: Mapping[str, str] | None,
+        cwd: str | None,
+        call_timeout: float,
+        start_timeout: float,
+    ) -> None:
+        try:
+            from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
+        except ImportError as error:
+            raise ImportError("the official SDK (mcp) is missing; pip install 'ragen-trl[mcp]'") from error
+        described = dict(variables) if variables else None
+        parameters = StdioServerParameters(command=command[0], args=command[1:], env=described, cwd=cwd)
+        self._talk = _Talk(Client(parameters, read_timeout_seconds=start_timeout), call_timeout)
+        self._thread = threading.Thread(target=self._talk.run, name=f"mcp {command[0]}", daemon=True)
+        self._thread.start()
+        started = self._talk.ready.wait(start_timeout)
+        # At the end of the program too, when daemon threads would just stop and leave a server that ignores the end.
+        self._finalizer = weakref.finalize(self, _end, self._talk, self._thread)
+        if not started or self._talk.failure is not None:
+            self.close()
+            why = self._talk.failure or f"it did not list its tools within {start_timeout:g} seconds"
+            raise McpServerError(f"the MCP server {' '.join(command)!r} could not be started: {why}") from (
+                self._talk.failure
+            )
+        self.tools = tuple(
+            Tool(found.name, found.description or found.name, found.input_schema, partial(self.call, found.name))
+            for found in self._talk.listed
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread still talks to the server."""
+        return self._thread.is_alive() and not self._talk.is_broken
+
+    def call(self, name: str, /, **arguments: Any) -> str:
+        """The text of a result."""
+        return self._talk.call(Call(name, arguments))
+
+    def close(self) -> None:
+        """Ends the server; a second time does nothing."""
+        self._finalizer()
+
+
+class _Talk:
+    """What happens in the thread. It knows nothing of the connection, which may be forgotten while this goes on."""
+
+    def __init__(self, client: Any, call_timeout: float) -> None:
+        self._client, self._call_timeout = client, call_timeout
+        self.ready = threading.Event()
+        self.failure: BaseException | None = None
+        self.is_broken = False
+        self.listed: list[Any] = []
+        self._loop = asyncio.new_event_loop()
+        self._over = asyncio.Event()
+
+    def run(self) -> None:
+        """The thread: until `stop` is called or the connection fails."""
+        try:
+            self._loop.run_until_complete(self._hold())
+        except BaseException as error:  # a thread has nobody to tell; who waits for `ready` raises it
+            self.failure = error
+        finally:
+            self.is_broken = True
+            self.ready.set()
+            self._loop.close()
+
+    def stop(self) -> None:
+        """Lets the thread end the server."""
+        try:
+            self._loop.call_soon_threadsafe(self._over.set)
+        except RuntimeError:  # it has ended
+            return
+
+    def call(self, call: Call) -> str:
+        """The text of a result; in the caller's thread."""
+        if self.is_broken:
+            raise ToolError("the server has ended")
+        waiting = asyncio.run_coroutine_threadsafe(self._called(call), self._loop)
+        try:
+            result = waiting.result(self._call_timeout + 1.0)
+        except TimeoutError:
+            waiting.cancel()
+            raise ToolError(f"no result within {self._call_timeout:g} seconds") from None
+        text = "\n".join(getattr(block, "text", f"[{block.type}]") for block in result.content)
+        if result.is_error:
+            raise ToolError(text or "the server reports an error")
+        return text
+
+    async def _hold(self) -> None:
+        async with self._client as client:
+            cursor = None
+            while True:
+                page = await client.list_tools(cursor=cursor)
+                self.listed += page.tools
+                cursor = page.next_cursor
+                if not cursor:
+                    break
+            self.ready.set()
+            await self._over.wait()
+
+    async def _called(self, call: Call) -> Any:
+        from mcp import MCPError
+
+        try:
+            calling = self._client.call_tool(call.name, dict(call.arguments))
+            return await asyncio.wait_for(calling, self._call_timeout)
+        except MCPError as error:
+            raise ToolError(f"the server answers: {error}") from error
+
+
+def _end(talk: _Talk, thread: threading.Thread) -> None:
+    """Ends the server and waits until it is gone."""
+    talk.stop()
+    thread.join(_SHUTDOWN)

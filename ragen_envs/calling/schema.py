@@ -1,0 +1,179 @@
+"""JSON schemas of Python functions, and the check of a call's arguments against one.
+
+A schema is made as `transformers.utils.get_json_schema` makes it, from type hints and a docstring in Google's style, so
+that a model sees what it would see of the same function in TRL. It is made here because environments import neither
+torch nor Transformers. Left out: enumerations, images, sound, and keywords of JSON Schema beyond those of `fault`; a
+server that wants more of its arguments says so itself.
+"""
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+Schema = dict[str, Any]
+
+_NAMES: dict[Any, str] = {
+    **{int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"},
+    **{list: "array", tuple: "array", dict: "object"},
+}
+_TYPES: dict[str, tuple[type, ...]] = {
+    **{"integer": (int,), "number": (int, float), "string": (str,), "boolean": (bool,), "null": (type(None),)},
+    **{"array": (list,), "object": (dict,)},
+}
+_SECTION = re.compile(r"^(Args|Returns|Raises|Example|Examples):\s*$", re.MULTILINE)
+
+
+class ToolSignatureError(TypeError):
+    """A function cannot be a tool as it is written."""
+
+
+@lru_cache(maxsize=4096)
+def function_schema(function: Callable[..., Any]) -> Schema:
+    """The description of a function that a chat template's `tools` takes.
+
+    Args:
+        function: Has a type hint for each argument, and a docstring that describes it and each argument under
+            ``Args:``. A receiver `self` without a hint is left out.
+
+    Returns:
+        ``{"type": "function", "function": {"name", "description", "parameters", "return"}}``; the last only if the
+        function has a hint for what it returns. It must not be changed: it is made once.
+
+    Raises:
+        ToolSignatureError: If a hint or a description is missing, or a hint has no JSON type.
+    """
+    name = function.__name__
+    sections = _sections(inspect.getdoc(function) or "")
+    if not sections[""]:
+        raise ToolSignatureError(f"{name} has no docstring; a model learns from it what the tool does")
+    described = _argument_texts(sections.get("Args", ""))
+    hints = get_type_hints(function)
+    properties: dict[str, Schema] = {}
+    required = []
+    for place, (argument, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        if place == 0 and argument in ("self", "cls") and argument not in hints:
+            continue
+        if argument not in hints:
+            raise ToolSignatureError(f"{argument} of {name} has no type hint; give it one, such as {argument}: str")
+        if argument not in described:
+            raise ToolSignatureError(f"the docstring of {name} does not describe {argument}; add it under Args:")
+        properties[argument] = {**_of_hint(hints[argument], name), "description": described[argument]}
+        if parameter.default is inspect.Parameter.empty:
+            required.append(argument)
+    parameters: Schema = {"type": "object", "properties": properties, **({"required": required} if required else {})}
+    whole: Schema = {"name": name, "description": sections[""], "parameters": parameters}
+    if "return" in hints:
+        said = sections.get("Returns")
+        whole["return"] = {**_of_hint(hints["return"], name), **({"description": said} if said else {})}
+    return {"type": "function", "function": whole}
+
+
+def fault(value: Any, schema: Mapping[str, Any], name: str) -> str | None:
+    """What is wrong with a value, in words that do not repeat the value; None if nothing is.
+
+    Of JSON Schema, `type`, `nullable`, `enum`, `anyOf`, `items`, `properties`, `required` and `additionalProperties`
+    are read. An object takes only the properties that its schema names, unless it allows others.
+
+    Args:
+        value: What `json.loads` returned.
+        schema: The schema that it should meet.
+        name: What to call the value.
+    """
+    if value is None and schema.get("nullable"):
+        return None
+    if "anyOf" in schema:
+        faults = [fault(value, each, name) for each in schema["anyOf"]]
+        return None if None in faults else faults[0]
+    wanted = schema.get("type")
+    names = [wanted] if isinstance(wanted, str) else list(wanted or ())
+    if names and not any(_is(value, each) for each in names):
+        return f"{name} must be {' or '.join(map(_article, names))}"
+    if "enum" in schema and value not in schema["enum"]:
+        return f"{name} must be one of {', '.join(map(str, schema['enum']))}"
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        return next((found for one in value if (found := fault(one, schema["items"], f"each of {name}"))), None)
+    if isinstance(value, dict) and "properties" in schema:
+        return _object_fault(value, schema, name)
+    return None
+
+
+def _object_fault(value: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> str | None:
+    properties = schema["properties"]
+    lacking = [each for each in schema.get("required", ()) if each not in value]
+    if lacking:
+        return f"{name} needs {', '.join(lacking)}"
+    if not value.keys() <= properties.keys() and not schema.get("additionalProperties", False):
+        return f"{name} takes only {', '.join(properties)}" if properties else f"{name} takes no arguments"
+    for each, one in value.items():
+        if each in properties and (found := fault(one, properties[each], f"{each} of {name}")):
+            return found
+    return None
+
+
+def _is(value: Any, name: str) -> bool:
+    known = _TYPES.get(name)
+    if known is None:
+        return True
+    return isinstance(value, known) and (name == "boolean" or not isinstance(value, bool))
+
+
+def _article(name: str) -> str:
+    return {"null": "null"}.get(name, f"{'an' if name[0] in 'aio' else 'a'} {name}")
+
+
+def _sections(docstring: str) -> dict[str, str]:
+    """The text before the first title of a section, under "", and the text of each section."""
+    parts = _SECTION.split(docstring)
+    return {"": parts[0].strip(), **dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))}
+
+
+def _argument_texts(section: str) -> dict[str, str]:
+    """Name and description of each argument; a description may go on in lines that are indented further."""
+    found: dict[str, str] = {}
+    last = ""
+    lines = inspect.cleandoc(section).splitlines()
+    for line in lines:
+        begin = re.match(r"(\w+)(?: \([^)]*\))?:\s*(.*)", line)
+        if begin:
+            last = begin[1]
+            found[last] = begin[2].strip()
+        elif last and line.strip():
+            found[last] = f"{found[last]} {line.strip()}".strip()
+    return found
+
+
+def _of_hint(hint: Any, function: str) -> Schema:
+    """The schema of a type hint."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return {}
+    if origin is None and hint in _NAMES:
+        return {"type": _NAMES[hint]}
+    if origin is Union or origin is types.UnionType:
+        return _of_union(arguments, function)
+    if origin is Literal:
+        kinds = list(dict.fromkeys(_NAMES[type(value)] for value in arguments))
+        return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": _of_hint(arguments[0], function)}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _of_hint(arguments[1], function)}
+    raise ToolSignatureError(
+        f"the hint {hint} of {function} has no JSON type; use int, float, str, bool, list, dict, Literal or a union of "
+        "them, or describe the tool yourself with ragen_envs.Tool"
+    )
+
+
+def _of_union(arguments: Sequence[Any], function: str) -> Schema:
+    """A single type, a list of plain types, or `anyOf`; None among them makes it nullable."""
+    kinds = [_of_hint(each, function) for each in arguments if each is not type(None)]
+    nullable = {"nullable": True} if type(None) in arguments else {}
+    if len(kinds) == 1:
+        return {**kinds[0], **nullable}
+    if all(kind.keys() == {"type"} for kind in kinds):
+        names = sorted({str(kind["type"]) for kind in kinds})
+        return {"type": names[0] if len(names) == 1 else names, **nullable}
+    return {"anyOf": kinds, **nullable}

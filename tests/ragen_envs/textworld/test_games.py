@@ -1,0 +1,72 @@
+"""Making games: whole or not there, once, and the same in every process."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ragen_envs.textworld.games import GameError, game_file, user_cache
+
+pytest.importorskip("textworld")
+
+CODE = """
+import sys, time
+from pathlib import Path
+from ragen_envs.textworld import games
+made = games._make
+games._make = lambda *given: (print("made", flush=True), made(*given))
+print(games.game_file("w1-o1-q1", 3, Path(sys.argv[1])))
+"""
+
+
+def test_two_processes_make_a_game_once_and_both_find_it_whole(tmp_path: Path) -> None:
+    """Two processes that hash strings differently; the same game as in the user's cache, byte for byte."""
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", CODE, str(tmp_path)],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    said = [run.communicate()[0].split() for run in runs]
+    assert sorted(map(len, said)) == [1, 2]  # one of them said "made"
+    (path,) = {Path(words[-1]) for words in said}
+    assert sorted(file.name for file in path.parent.iterdir()) == ["game.json", "game.z8"]
+    assert sorted(file.name for file in path.parent.parent.iterdir()) == ["3", "3.lock"]
+    kept = game_file("w1-o1-q1", 3, user_cache())
+    digests = {hashlib.sha256(game.read_bytes()).hexdigest() for game in (path, kept)}
+    assert len(digests) == 1
+
+
+def test_what_was_left_half_made_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(size: str, number: int, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "game.z8").write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("ragen_envs.textworld.games._make", fails)
+    for _ in range(2):  # the second time nothing is there either
+        with pytest.raises(OSError, match="disk full"):
+            game_file("w1-o1-q1", 0, tmp_path)
+    assert not list(tmp_path.rglob("game.z8"))
+
+
+def test_a_quest_that_does_not_exist_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import textworld
+    from textworld.generator import QuestGenerationError
+
+    seeds = []
+
+    def finds_none(options: textworld.GameOptions) -> None:
+        seeds.append(options.seeds)
+        raise QuestGenerationError("none")
+
+    monkeypatch.setattr("textworld.make", finds_none)
+    with pytest.raises(GameError, match="size='w1-o1-q9': TextWorld finds no quest of 9 commands in 1 rooms"):
+        game_file("w1-o1-q9", 0, tmp_path)
+    assert len(seeds) == 5 and seeds[0] != seeds[1]

@@ -1,0 +1,87 @@
+"""The store by calls: the same goals, pages and rewards as WebShop, and errors for what a page does not offer."""
+
+import copy
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
+from ragen_envs.calling.tool import write_call
+
+
+def calls(*made: tuple[str, dict[str, Any]]) -> str:
+    return "\n".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in made)
+
+
+def test_a_seed_has_the_goal_and_the_page_that_it_has_in_the_shop() -> None:
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(5):
+        page, info = shop.reset(seed=seed)
+        assert env.reset(seed=seed) == (page, {**info, "tool": "", "tool_failed": False})
+    env.close()
+    shop.close()
+
+
+def test_the_oracle_buys_what_is_wanted_and_earns_what_it_earns_in_the_shop() -> None:
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(6):
+        shop.reset(seed=seed)
+        env.reset(seed=seed)
+        for left in range(10, 0, -1):
+            ours, theirs = env.step(best_action(env, left)), shop.step(best_action(shop, left))
+            assert ours[:4] == theirs[:4]
+            assert {key: ours[4][key] for key in theirs[4]} == theirs[4]
+            if ours[2]:
+                break
+        assert ours[4]["success"] and ours[1] == 1.0 and ours[4]["tool"] in ("click", "buy")
+    env.close()
+    shop.close()
+
+
+def test_a_model_shops_by_calls_in_its_templates_form() -> None:
+    env = ToolTurns(WebShopTools(catalog="toy"))
+    message, _ = env.reset(seed=0)
+    assert message.startswith("Buy the product that is asked for") and env.game.shop.session.instruction in message
+    assert [each["function"]["name"] for each in env.tools] == ["search", "click", "filter_results", "buy"]
+    words = env.game.shop.session.instruction
+    page, reward, _, _, info = env.step(calls(("search", {"query": words}), ("click", {"target": "no such button"})))
+    assert info["tool_results"][1] == "Error: the page does not offer that" and info["tool_failed"]
+    assert "Page 1" in info["tool_results"][0] and page.startswith(info["tool_results"][0]) and reward == 0.0
+    assert env.step(calls(("search", {"query": "[]"})))[0] == "Error: the query has no words"
+    env.close()
+
+
+def test_a_wrong_purchase_ends_the_episode_without_success() -> None:
+    env = WebShopTools(catalog="toy")
+    found = set()
+    for seed in range(12):
+        env.reset(seed=seed)
+        rng = np.random.default_rng(seed)
+        for _ in range(15):
+            _, _, terminated, truncated, info = env.step(random_action(env, rng))
+            if terminated or truncated:
+                break
+        assert terminated == info["purchased"] and truncated == (not terminated)
+        found.add((terminated, info["success"]))
+    assert (True, False) in found
+    env.reset(seed=0)
+    assert env.step('{"answer": "I found nothing."}')[:4] == ("The episode is over.", 0.0, True, False)
+    env.close()
+
+
+def test_it_is_a_plain_environment() -> None:
+    env = WebShopTools(catalog="toy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*spec")
+        check_env(env, skip_render_check=True)
+    env.reset(seed=1)
+    env.step(best_action(env, 9))
+    twin = copy.deepcopy(env)
+    action = best_action(env, 8)
+    assert twin.step(action) == env.step(action)
+    assert not env.step(write_call("click", {"button": "x"}))[4]["action_is_valid"]
+    env.close()

@@ -1,0 +1,130 @@
+"""FSDP2 on one process: what `shards` needs of torch's inside, which a new release may change."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from ragen_trl.system.shards import (
+    any_nonzero,
+    built_whole,
+    clip_gradients,
+    copy_weights,
+    divide_by_layer,
+    is_divided,
+    load_whole_optimizer,
+    part_of,
+    sharded_modules,
+    whole,
+    whole_on_first,
+    whole_optimizer,
+    whole_shape,
+    whole_weights,
+)
+
+CPU = torch.device("cpu")
+
+
+class Layer(nn.Linear):
+    """What is divided by itself."""
+
+
+@pytest.fixture(scope="module")
+def one_process() -> Iterator[None]:
+    """One for all tests: torch keeps meshes by their shape, and those of a group that is gone name it still."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def network() -> nn.Sequential:
+    """The same weights each time."""
+    torch.manual_seed(0)
+    return nn.Sequential(Layer(3, 4), nn.Tanh(), Layer(4, 2))
+
+
+def divided() -> nn.Sequential:
+    model = network()
+    divide_by_layer(model, Layer, CPU)
+    return model
+
+
+def test_weights_are_whole_in_the_block_and_parts_after_it(one_process: None) -> None:
+    model, plain = divided(), network()
+    modules = sharded_modules(model)
+    assert len(modules) == 3 and modules[0] is model
+    inputs = torch.ones(1, 3)
+    expected = plain(inputs)
+    with whole_weights(model):
+        assert not any(isinstance(value, DTensor) for value in model.parameters())
+        assert torch.equal(model(inputs), expected)
+        assert not any(isinstance(value, DTensor) for value in model.parameters())  # a pass has not divided them again
+    assert all(is_divided(value) for value in model.parameters())
+    assert torch.equal(model(inputs), expected)
+    (group,) = modules[1]._get_fsdp_state()._fsdp_param_groups
+    assert group._reshard_after_forward  # as it was before the block
+
+
+def test_what_is_gathered_and_cut_is_what_was_divided(one_process: None) -> None:
+    model, plain = divided(), network()
+    weights = plain.state_dict()
+    for name, value in model.state_dict(keep_vars=True).items():
+        assert whole_shape(value) == tuple(weights[name].shape)
+        assert torch.equal(whole(value), weights[name])
+        assert torch.equal(part_of(weights[name], value), value.to_local())
+    gathered = whole_on_first(model.state_dict())
+    assert gathered.keys() == weights.keys()
+    assert all(torch.equal(found, weights[name]) for name, found in gathered.items())
+    doubled = network()
+    for value in doubled.parameters():
+        value.data *= 2
+    copy_weights(doubled, model)
+    assert torch.equal(whole(model[0].weight), doubled[0].weight)
+    with pytest.raises(ValueError, match="they differ in"):
+        copy_weights(nn.Linear(1, 1), model)
+
+
+def test_an_optimizer_goes_on_from_whole_moments(one_process: None) -> None:
+    def stepped(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(torch.ones(1, 3)).square().sum().backward()
+        optimizer.step()
+
+    model, plain = divided(), network()
+    ours, theirs = (torch.optim.AdamW(each.parameters(), lr=0.1) for each in (model, plain))
+    for _ in range(2):
+        stepped(model, ours)
+        stepped(plain, theirs)
+    saved = whole_optimizer(ours)
+    assert torch.equal(saved["state"][0]["exp_avg"], theirs.state_dict()["state"][0]["exp_avg"])
+    again = torch.optim.AdamW(model.parameters(), lr=0.1)
+    load_whole_optimizer(again, saved)
+    stepped(model, again)
+    stepped(plain, theirs)
+    assert torch.equal(whole(model[2].weight), plain[2].weight)
+
+
+def test_the_norm_of_gradients_is_clipped_as_torch_does(one_process: None) -> None:
+    model, plain = divided(), network()
+    for each in (model, plain):
+        each(torch.ones(1, 3)).square().sum().backward()
+    norm = clip_gradients(list(model.parameters()), 0.5)
+    expected = torch.nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+    assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(whole(model[0].weight.grad), plain[0].weight.grad, atol=1e-7)
+    assert any_nonzero(model.parameters())
+    for value in model.parameters():
+        value.data.zero_()
+    assert not any_nonzero(model.parameters())
+
+
+def test_a_model_that_is_built_whole_leaves_transformers_as_it_was() -> None:
+    from transformers.integrations import deepspeed
+
+    before = deepspeed._hf_deepspeed_config_weak_ref
+    with pytest.raises(RuntimeError, match="inside"), built_whole():
+        assert deepspeed._hf_deepspeed_config_weak_ref is None
+        raise RuntimeError("inside")
+    assert deepspeed._hf_deepspeed_config_weak_ref is before

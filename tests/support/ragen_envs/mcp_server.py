@@ -1,0 +1,63 @@
+"""A small MCP server for tests, run as ``python mcp_server.py FILE``: it keeps a counter, and does what servers may do.
+
+It starts a child that outlives a closed pipe, and writes the numbers of both processes to FILE.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("counter")
+counter = {"value": 0}
+
+
+@server.tool()
+def add(number: int, times: int = 1) -> str:
+    """Add a number to the counter.
+
+    Args:
+        number: What to add.
+        times: How often.
+    """
+    counter["value"] += number * times
+    return f"the counter is {counter['value']}"
+
+
+@server.tool()
+def read(unit: Literal["one", "dozen"] = "one") -> str:
+    """Read the counter."""
+    return f"{counter['value'] / {'one': 1, 'dozen': 12}[unit]:g} → ✓"
+
+
+@server.tool()
+def fail() -> str:
+    """Fail."""
+    raise ValueError("nothing to be done")
+
+
+@server.tool()
+async def sleep(seconds: float) -> str:
+    """Sleep."""
+    import anyio
+
+    await anyio.sleep(seconds)
+    return "awake"
+
+
+@server.tool()
+def stop() -> str:
+    """End the server without an answer."""
+    os._exit(3)
+
+
+if __name__ == "__main__":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(sys.argv[1]).write_text(f"{os.getpid()} {child.pid}")
+    if "--slow" in sys.argv:
+        time.sleep(600)
+    server.run()

@@ -1,0 +1,71 @@
+"""A small environment with tools, and one that misbehaves, for tests."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ragen_envs import ToolEnv
+from ragen_envs.calling.tool import ToolError
+
+
+class Notes(ToolEnv):
+    """Keep notes: the task is to write one with a number that only `secret` tells.
+
+    Attributes:
+        notes: What was written.
+        gate: `wait` returns when it is set.
+    """
+
+    purpose = "Keep the notes."
+
+    def __init__(self, **kwargs: Any) -> None:
+        """See `ToolEnv`."""
+        super().__init__(**kwargs)
+        self.notes: list[str] = []
+        self.gate = threading.Event()
+
+    @property
+    def tools(self) -> Sequence[Callable[..., Any]]:
+        """All of them."""
+        return (self.write, self.secret, self.read, self.fail, self.wait)
+
+    def write(self, text: str, times: int = 1) -> str:
+        """Write a note.
+
+        Args:
+            text: What to write.
+            times: How often.
+        """
+        self.notes += [text] * times
+        return "written"
+
+    def secret(self) -> dict[str, int]:
+        """Tell the secret number."""
+        return {"number": self.number}
+
+    def read(self) -> str:
+        """Read all notes."""
+        return "\n".join(self.notes)
+
+    def fail(self, politely: bool) -> str:
+        """Fail.
+
+        Args:
+            politely: Whether with a message for the model.
+        """
+        raise ToolError("not today") if politely else ZeroDivisionError("by zero")
+
+    def wait(self) -> str:
+        """Wait for the gate, then write a note."""
+        self.gate.wait(20)
+        self.notes.append("late")
+        return "waited"
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        self.notes = []
+        self.number = int(self.np_random.integers(10, 100))
+        return "Write the secret number."
+
+    def _judge(self) -> tuple[float, bool]:
+        done = self.notes == [str(self.number)]
+        return float(done), done
