@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, gpu, models, options, pretrained, rollouts, store, updates
+from pages import environments, gpu, models, options, pictures, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -38,6 +38,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
+    "pictures": pictures.pictures_table,
     "text_worlds": environments.worlds_table,
     "pretrained": pretrained.pretrained_tables,
     "model_sizes": models.sizes_table,
@@ -52,7 +53,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_size": store.size_table,
 }
 # Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"gpu", "text_adventures", "tool_calls"})  # not run yet
+UNANSWERED: frozenset[str] = frozenset({"gpu", "pictures", "text_adventures", "tool_calls"})  # not run yet
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -147,6 +147,11 @@ class Bandit(TextEnv):
         )
 
     @property
+    def picture_instruction(self) -> str:
+        """The task. The arms are named on their machines, and in the list of actions in the same order."""
+        return self.instruction.replace("named below", "in the picture")
+
+    @property
     def actions(self) -> tuple[str, ...]:
         """The names, in this episode's order."""
         return self._arms
