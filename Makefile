@@ -57,7 +57,7 @@ test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on tw
 
 test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C compiler and 220 MB, some minutes
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
-	    tests/ragen_envs/test_thoughts.py -k 'TextWorld or textworld'
+	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py -k 'TextWorld or textworld'
 
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm

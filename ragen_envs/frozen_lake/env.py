@@ -59,6 +59,10 @@ class FrozenLake(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    The physics is Gymnasium's (MIT), starts and symbols are RAGEN's (MIT, arXiv 2504.20073). This code is under
+    Apache-2.0.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}

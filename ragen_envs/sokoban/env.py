@@ -69,6 +69,10 @@ class Sokoban(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    Rules and rewards are gym-sokoban's (MIT), settings and symbols RAGEN's (MIT, arXiv 2504.20073). This code is under
+    Apache-2.0.
     """
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
