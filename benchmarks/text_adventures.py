@@ -38,7 +38,7 @@ def _task(games: int, demonstrations: int) -> Task:
 QUESTION = Question(
     name="text_adventures",
     title="Does a small model learn to follow a task in games that it has never played?",
-    tasks={"32 games": _task(32, 2000), "128 games": _task(128, 4000)},
+    tasks={"32_games": _task(32, 2000), "128_games": _task(128, 4000)},
     variants={"starpo_s": VARIANTS["starpo_s"]},
     curves=True,
 )
