@@ -13,7 +13,15 @@ import gymnasium
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
-from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.bridges import (
+    ForeignEnvError,
+    GemEnvironment,
+    GemText,
+    OpenEnvText,
+    OpenEnvTools,
+    openenv_environment,
+    trl_environment,
+)
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
@@ -35,11 +43,15 @@ __all__ = [
     "Bandit",
     "CallFormat",
     "Countdown",
+    "ForeignEnvError",
     "FrozenLake",
     "GemEnvironment",
+    "GemText",
     "McpTools",
     "MissingTextWorldError",
     "NoOracleError",
+    "OpenEnvText",
+    "OpenEnvTools",
     "Sokoban",
     "TextEnv",
     "TextFromDiscrete",
