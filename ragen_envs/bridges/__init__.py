@@ -8,6 +8,7 @@ they are first needed. May be imported by `cli`. It imports anything else of thi
 from ragen_envs.bridges.foreign import ForeignEnvError
 from ragen_envs.bridges.gem import GemEnvironment, GemText
 from ragen_envs.bridges.openenv import OpenEnvText, OpenEnvTools, openenv_environment
+from ragen_envs.bridges.tau2 import Tau2
 from ragen_envs.bridges.trl_tools import ToolEnvironment, trl_environment
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "GemText",
     "OpenEnvText",
     "OpenEnvTools",
+    "Tau2",
     "ToolEnvironment",
     "openenv_environment",
     "trl_environment",
