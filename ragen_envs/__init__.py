@@ -19,8 +19,12 @@ from ragen_envs.bridges import (
     GemText,
     OpenEnvText,
     OpenEnvTools,
+    Tau2,
+    VerifiersText,
+    VerifiersTools,
     openenv_environment,
     trl_environment,
+    verifiers_environment,
 )
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
@@ -53,6 +57,7 @@ __all__ = [
     "OpenEnvText",
     "OpenEnvTools",
     "Sokoban",
+    "Tau2",
     "TextEnv",
     "TextFromDiscrete",
     "TextVectorEnv",
@@ -62,6 +67,8 @@ __all__ = [
     "ToolTurns",
     "Tools",
     "ToyShop",
+    "VerifiersText",
+    "VerifiersTools",
     "WebShop",
     "WebShopTools",
     "best_action",
@@ -75,6 +82,7 @@ __all__ = [
     "random_action",
     "restates",
     "trl_environment",
+    "verifiers_environment",
     "wilson_interval",
     "wilson_score",
 ]

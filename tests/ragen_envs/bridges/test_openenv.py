@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ragen_envs.bridges import OpenEnvText, openenv_environment
+from ragen_envs.bridges import openenv_environment
 from tests.support.ragen_envs.bridging import RULES, small_turns
 from tests.support.ragen_envs.toys import answer
 
@@ -61,11 +61,3 @@ def test_openenv_takes_an_outcome_seed(stand_in: None) -> None:
         texts.add(env.reset(seed=0, outcome_seed=outcome).text)
         rewards.add(env.step(action(text=answer("Dragon"))).reward)
     assert len(texts) == 1 and rewards == {0.0, 1.0}
-
-
-def test_openenv_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openenv.core", None)
-    with pytest.raises(ImportError, match=r"pip install 'ragen-trl\[openenv\]'"):
-        openenv_environment("ragen/Bandit-v0")
-    with pytest.raises(ImportError, match=r"pip install 'ragen-trl\[openenv\]'"):
-        OpenEnvText("http://127.0.0.1:1")
