@@ -262,7 +262,23 @@ def verifiers_environment(
     vf = verifiers_package()
     if not len(seeds) or (eval_seeds is not None and not len(eval_seeds)):
         raise ValueError("there are no seeds; pass at least one, such as seeds=range(512)")
-    outcomes = np.random.default_rng(outcome_seed)
+
+    async def episode_return(state: Any) -> float:
+        return float(state.get("episode_return", 0.0))
+
+    async def success(state: Any) -> float:
+        return float(state.get("success", False))
+
+    rubric = vf.Rubric(funcs=[episode_return])
+    rubric.add_metric(success)
+    data = _rows(env, seeds)
+    kind = _turns_of(env, np.random.default_rng(outcome_seed))
+    return kind(dataset=data, eval_dataset=data if eval_seeds is None else _rows(env, eval_seeds), rubric=rubric)
+
+
+def _turns_of(env: str | Maker, outcomes: np.random.Generator) -> Any:
+    """The class whose rollouts play in `AgentTurns`."""
+    vf = verifiers_package()
     base: Any = vf.MultiTurnEnv
 
     class Turns(base):
@@ -289,16 +305,7 @@ def verifiers_environment(
             if "turns" in state:
                 state.pop("turns").close()
 
-    async def episode_return(state: Any) -> float:
-        return float(state.get("episode_return", 0.0))
-
-    async def success(state: Any) -> float:
-        return float(state.get("success", False))
-
-    rubric = vf.Rubric(funcs=[episode_return])
-    rubric.add_metric(success)
-    data = _rows(env, seeds)
-    return Turns(dataset=data, eval_dataset=data if eval_seeds is None else _rows(env, eval_seeds), rubric=rubric)
+    return Turns
 
 
 def _rows(env: str | Maker, seeds: Sequence[int]) -> Any:
