@@ -15,6 +15,7 @@ Left out: starting servers in containers or from a hub (OpenEnv's own clients do
 started), actions that are neither text nor tools, and pictures.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -202,8 +203,11 @@ class _Session:
     def __init__(self, url: str, timeout: float) -> None:
         try:
             from openenv.core import GenericEnvClient  # type: ignore[import-not-found, unused-ignore]
+            from openenv.core.client_types import StepResult  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
             raise ImportError(_MISSING) from error
+        if "metadata" not in {each.name for each in dataclasses.fields(StepResult)}:
+            raise ImportError("this OpenEnv (openenv-core?) is too old; pip install 'ragen-trl[openenv]'")
         if not timeout > 0:
             raise ValueError(f"timeout={timeout!r} must be a number of seconds above 0")
         self.url, self._timeout = url, timeout

@@ -1,5 +1,6 @@
 """OpenEnv both ways, with its own client, its own server and the echo environment of its own template."""
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,14 @@ def test_a_server_without_room_and_one_that_is_gone_are_named(echo: str) -> None
         env.close()
     with pytest.raises(ForeignEnvError, match=r"no OpenEnv server answers at http://127\.0\.0\.1:9: .*; start it"):
         OpenEnvText("http://127.0.0.1:9")
+
+
+def test_an_older_openenv_is_named(echo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`openenv-core` 0.3 is imported by the same name, and its results have no metadata."""
+    old = dataclasses.make_dataclass("StepResult", ["observation", "reward", "done"])
+    monkeypatch.setattr("openenv.core.client_types.StepResult", old)
+    with pytest.raises(ImportError, match=r"too old; pip install 'ragen-trl\[openenv\]'"):
+        OpenEnvText(echo)
 
 
 def test_a_text_must_be_found_in_the_schema(echo: str) -> None:
