@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SHARED = Path("runs") / "experiments-smoke"
 # Scripts in this folder that measure nothing.
-_NO_BENCHMARK = {"everything", "tables"}
+_NO_BENCHMARK = {"environment_pages", "everything", "tables"}
 _MARK = "\nQUESTION = "
 # How scripts call their short form.
 _SHORT = ("--smoke", "--rehearse")
@@ -60,7 +60,10 @@ def is_question(path: Path) -> bool:
 def short_form(path: Path) -> str | None:
     """The option that asks for its short form, if it has one."""
     text = path.read_text(encoding="utf-8")
-    return "--smoke" if is_question(path) else next((option for option in _SHORT if f'"{option}"' in text), None)
+    if is_question(path):
+        return "--smoke"
+    # Where the parser is in another module, the docstring shows the call.
+    return next((option for option in _SHORT if f'"{option}"' in text or f"{path.name} {option}" in text), None)
 
 
 def arguments(path: Path, smoke: bool) -> list[str]:

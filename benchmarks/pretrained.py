@@ -13,172 +13,19 @@ The settings of all games are in ``agents/games.py``. ``results/pretrained.json`
 settings, and names the others.
 """
 
-import argparse
-import json
-import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
-from typing import IO, Any
 
-from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, result_file, state
-from agents.pictures import draw
-from agents.results import collect, known
-from agents.runs import Run, all_runs, chosen, paper_runs, smoke_runs
+from agents import command
+from agents.games import GAMES
+from agents.runs import all_runs, paper_runs, smoke_runs
 
-from ragen_trl.system.atomic import write_atomically
-
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
-MODEL = "models/SmolLM2-135M-Instruct"
+SCRIPT = command.Script("pretrained", __doc__, GAMES, all_runs, smoke_runs, paper_runs)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:
-    """List, or do what was asked for, then collect; 1 if a run failed, 2 if something is wrong with the options."""
-    options = parse(command_line)
-    folder, output = folders(options)
-    model = options.model
-    if options.smoke:
-        if options.folder is None and folder.exists() and not (options.keep or options.list or options.collect):
-            shutil.rmtree(folder)
-        model = str(tiny_model(folder / "tiny-random-Llama"))
-    runs = smoke_runs(model) if options.smoke else paper_runs(model) if options.paper else all_runs(model)
-    try:
-        wanted = chosen(runs, options.only) if options.only else runs
-    except ValueError as error:
-        return fail(str(error))
-    if options.list:
-        print(listed(wanted, folder, options))
-        return 0
-    if not options.collect and (missing := missing_model(model)):
-        return fail(missing)
-    failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
-    name = "pretrained_paper" if options.paper else "pretrained"
-    if not options.smoke and options.model != MODEL:  # another model's results are not these
-        name = f"{name}_{Path(options.model).name}"
-    content = collected(runs, folder, output / f"{name}.json", model)
-    write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
-    print(f"written: {output / name}.json: {len(content['runs'])} runs, {len(content['unfinished'])} unfinished")
-    for path in draw(content, output, name):
-        print(f"written: {path}")
-    return int(bool(failed))
-
-
-def parse(command_line: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="name the runs as commands, and do nothing")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="runs, games, or stages (bandit/starpo_s)")
-    parser.add_argument("--collect", action="store_true", help="run nothing, write the JSON of what is finished")
-    parser.add_argument("--smoke", action="store_true", help="a minute, written to runs/ only")
-    parser.add_argument("--keep", action="store_true", help="with --smoke: go on where the last smoke run stopped")
-    parser.add_argument("--paper", action="store_true", help="RAGEN's scale, for a GPU")
-    parser.add_argument("--model", default=MODEL, help=f"folder or hub id (default: {MODEL}, made by make smollm2)")
-    parser.add_argument("--folder", type=Path, help="of the runs (default: runs/pretrained)")
-    parser.add_argument("--output", type=Path, help="of the JSON and the pictures (default: benchmarks/results)")
-    options = parser.parse_args(command_line)
-    if options.smoke and options.paper:
-        parser.error("--smoke and --paper exclude each other")
-    return options
-
-
-def folders(options: argparse.Namespace) -> tuple[Path, Path]:
-    """Where runs are, and where results go."""
-    scale = "-smoke" if options.smoke else "-paper" if options.paper else ""
-    folder = options.folder or Path("runs") / f"pretrained{scale}"
-    return folder, options.output or (folder if options.smoke else RESULTS)
-
-
-def missing_model(model: str) -> str | None:
-    """What to do if the model is not there; ``None`` if it is, or may be on the hub."""
-    if (Path(model) / "config.json").exists() or Path(model).is_file():  # a GGUF file
-        return None
-    if model == MODEL:
-        return f"{model} is not there; `make smollm2` makes it (98 MB to download), or name another with --model"
-    looks_local = Path(model).is_absolute() or model.startswith((".", "runs/", "models/")) or Path(model).exists()
-    return f"{model} holds no config.json; give the folder or the hub id of a causal LM" if looks_local else None
-
-
-def listed(runs: Sequence[Run], folder: Path, options: argparse.Namespace) -> str:
-    """Every run as a command, with its expected minutes and its state."""
-    model = "" if options.model == MODEL else f" --model {options.model}"
-    model += "" if options.folder is None else f" --folder {options.folder}"
-    scale = " --paper" if options.paper else " --smoke --keep" if options.smoke else ""
-    lines = []
-    for run in runs:
-        command = f"nice -n 19 python benchmarks/pretrained.py{scale}{model} --only {run.name}"
-        lines.append(f"{command}  # {run.minutes:.0f} min, {state(run, folder)}")
-    left = sum(run.minutes for run in runs if not result_file(run, folder).exists())
-    return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on two cores for what is not finished"])
-
-
-def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | None) -> list[str]:
-    """Carry out the runs in this order; returns the names of those that failed."""
-    failed = []
-    for number, run in enumerate(runs, start=1):
-        if result_file(run, folder).exists():
-            continue
-        log = run.folder(folder) / "log.txt"
-        print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min; log: {log}", flush=True)
-        try:
-            print(f"    {outcome(carry_out(run, folder, model, execute))}", flush=True)
-        except (AlreadyRunning, StepFailed) as error:
-            print(error, file=sys.stderr)
-            failed.append(run.name)
-    return failed
-
-
-def outcome(result: dict[str, Any]) -> str:
-    """A finished run in a few words."""
-    if "memory" in result:
-        return f"peak {result['memory']['peak_mib']:,.0f} MiB"
-    found = next(iter(result["evaluations"]["sampled"].values()))["model"]
-    return f"success {found['success']:.2f} [{found['success_low']:.2f}, {found['success_high']:.2f}], n = {found['n']}"
-
-
-def collected(runs: Sequence[Run], folder: Path, path: Path, model: str) -> dict[str, Any]:
-    """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
-    earlier = json.loads(path.read_text(encoding="utf-8"))["runs"].values() if path.exists() else []
-    here = [json.loads(file.read_text(encoding="utf-8")) for run in runs if (file := result_file(run, folder)).exists()]
-    command = " ".join(["python benchmarks/pretrained.py", *sys.argv[1:]])
-    return collect(runs, known(runs, [*earlier, *here]), command, Path(model).name)
-
-
-def in_this_process(words: Sequence[str], log: IO[str]) -> int:
-    """Do a command here: what a smoke run saves is starting processes."""
-    from agents.memory_probe import probe
-
-    from ragen_trl.cli.main import main as command
-
-    with redirect_stdout(log), redirect_stderr(log):
-        try:
-            return probe(list(words[1:])) if words[0] == "memory" else command(list(words))
-        except SystemExit as ended:  # wrong options
-            return int(ended.code or 0)
-
-
-def tiny_model(folder: Path) -> Path:
-    """A random Llama of two layers with the tokenizer of the embedded model, saved as any model is."""
-    from transformers import LlamaConfig, LlamaForCausalLM, set_seed
-
-    from ragen_trl.policies.tiny_model import build_tiny_tokenizer
-
-    if not folder.exists():
-        tokenizer = build_tiny_tokenizer()
-        set_seed(0)
-        sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
-        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-        config = LlamaConfig(vocab_size=len(tokenizer), max_position_embeddings=4096, **sizes, **ends)
-        LlamaForCausalLM(config).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return folder
-
-
-def fail(message: str) -> int:
-    """Say what is wrong."""
-    print(f"error: {message}", file=sys.stderr)
-    return 2
+    """List, or do what was asked for, then collect; see ``agents/command.py``."""
+    return command.main(SCRIPT, command_line)
 
 
 if __name__ == "__main__":

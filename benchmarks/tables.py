@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, gpu, models, options, pretrained, rollouts, store, updates
+from pages import environments, gpu, models, options, pictures, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -38,6 +38,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,
+    "pictures": pictures.pictures_table,
     "text_worlds": environments.worlds_table,
     "pretrained": pretrained.pretrained_tables,
     "model_sizes": models.sizes_table,
@@ -46,13 +47,16 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_parity": store.parity_table,
     "webshop_baselines": store.baselines_table,
     "webshop_observations": store.observations_table,
+    "webshop_training": store.shopping_tables,
     "webshop_search": store.search_table,
     "webshop_speed": store.speed_table,
     "webshop_load": store.load_table,
     "webshop_size": store.size_table,
 }
-# Questions that have no committed result yet; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"gpu", "text_adventures", "tool_calls"})  # not run yet
+# Not run yet, so that there is no committed result; any other result that a page shows must be there.
+UNANSWERED: frozenset[str] = frozenset(
+    {"astar_po_settings", "gpu", "pictures", "text_adventures", "tool_calls", "webshop_training"}
+)
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)

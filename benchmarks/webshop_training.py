@@ -1,73 +1,46 @@
-"""Does a small model learn to shop? WebShop with generated products, and with the official ones where they are given.
+"""Does a pretrained language model learn to shop? SmolLM2-135M-Instruct in WebShop and ToyShop, before and after.
 
-    python benchmarks/webshop_training.py
-    python benchmarks/webshop_training.py --webshop_data items_shuffle_1000.json     # the official files, yours
+    python benchmarks/webshop_training.py --list                        # every run as a command, with its minutes
+    python benchmarks/webshop_training.py --only webshop/warm_start     # one run; goes on where it stopped
+    python benchmarks/webshop_training.py --only webshop                # all runs of a shop, one after the other
+    python benchmarks/webshop_training.py --collect                     # only write the JSON and the pictures
+    python benchmarks/webshop_training.py --smoke                       # a minute, with a tiny random model
 
-``--help`` lists the options. No product is in two splits: what is bought in the evaluation was never seen in training.
+Runs, folders and locks are those of ``pretrained.py``; the settings are in ``agents/shops.py``. The official products
+are played where RAGEN_WEBSHOP_DATA names their folder. ``results/webshop_training.json`` holds the finished runs with
+these settings, and names the others.
 """
 
-import argparse
-import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
-from learning.runner import ask
-from learning.shop_task import CATALOG, PLAY, store
-from learning.spec import Evaluation, Question, Task, WarmStart
-from learning.tasks import VARIANTS
-
-_NAMES = ("starpo_s",)
-# Processes of single runs read it: a path on the command line is not theirs.
-_VARIABLE = "RAGEN_WEBSHOP_DATA"
-_PAPER = {
-    "max_turns": 9,
-    "max_actions": 9,
-    "max_actions_per_turn": 1,
-    "max_reply_length": 200,
-    "max_completion_length": 15_000,
-}
+from agents import command
+from agents.runs import SMALL_STARPO, SMALL_WARM_START, Run, few_episodes, game_runs
+from agents.shops import SHOPS
 
 
-def _task(catalog: str) -> Task:
-    return Task(
-        env="ragen/WebShop-v0",
-        env_kwargs=store("train", catalog),
-        evaluations={
-            "other products": Evaluation("ragen/WebShop-v0", store("eval", catalog)),
-            "trained products": Evaluation("ragen/WebShop-v0", store("train", catalog)),
-        },
-        warm_start=WarmStart(
-            {"demonstrations": 500, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 2.0},
-            store("train", catalog),
-            {"hidden_size": 64, "num_layers": 2},
-            lesson="learning.shop_task:shopping",
-        ),
-        trajectories=128 * 2,
-        level=0.5,
-        variants=_NAMES,
-        options=PLAY,
-        evaluations_per_run=2,
-        episodes=128,
-        paper=_PAPER,
-        paper_env_kwargs=store("train", "synthetic" if catalog == CATALOG else catalog),
+def smoke_runs(model: str) -> list[Run]:
+    """Two updates of StarPO-S and of GiGPO in the smallest store."""
+    kwargs = {"catalog": "toy", "observation_mode": "short"}
+    env, (_, evaluated) = SHOPS["webshop"].env, SHOPS["webshop"].evaluations["other products"]
+    game = replace(
+        SHOPS["webshop"],
+        env_kwargs={**SHOPS["webshop"].env_kwargs, **kwargs},
+        evaluations={"other products": (env, {**evaluated, **kwargs})},
+        warm_start={**SHOPS["webshop"].warm_start, **SMALL_WARM_START, "demonstrations": 32},
+        algorithms={"starpo_s": SMALL_STARPO, "gigpo": SMALL_STARPO},
     )
+    return [few_episodes(run) for run in game_runs(model, {"webshop": game})]
 
 
-def question(data: str | None) -> Question:
-    """With the official products too, if there is a path to them."""
-    return Question(
-        name="webshop_training",
-        title="Does a small model learn to shop in WebShop?",
-        tasks={"synthetic": _task(CATALOG), **({"official": _task(data)} if data else {})},
-        variants={name: VARIANTS[name] for name in _NAMES},
-    )
+SCRIPT = command.Script("webshop_training", __doc__, SHOPS, lambda model: game_runs(model, SHOPS), smoke_runs)
 
 
-QUESTION = question(os.environ.get(_VARIABLE))
+def main(command_line: Sequence[str] | None = None) -> int:
+    """List, or do what was asked for, then collect; see ``agents/command.py``."""
+    return command.main(SCRIPT, command_line)
+
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--webshop_data", default=os.environ.get(_VARIABLE))
-    own, rest = parser.parse_known_args()
-    if own.webshop_data:
-        os.environ[_VARIABLE] = os.path.abspath(own.webshop_data)
-    sys.exit(ask(question(os.environ.get(_VARIABLE)), rest))
+    sys.exit(main())

@@ -32,6 +32,7 @@ from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
+from ragen_envs.pictures.descriptions import description_score
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError, TextWorld
@@ -74,6 +75,7 @@ __all__ = [
     "best_action",
     "consistency",
     "demonstration",
+    "description_score",
     "difficulty",
     "episode_seeds",
     "explain",

@@ -1,4 +1,4 @@
-"""``python -m ragen_envs {play,baselines,list}``; see `ragen_envs.cli`."""
+"""``python -m ragen_envs {play,baselines,describe,list}``; see `ragen_envs.cli`."""
 
 import sys
 

@@ -103,6 +103,21 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """Names of the valid actions, matched in any case; None means free-form text."""
         return None
 
+    @property
+    def draws_pictures(self) -> bool:
+        """Whether "rgb_array" shows the state, and not only a picture of the text."""
+        return type(self)._picture is not TextEnv._picture
+
+    @property
+    def picture_instruction(self) -> str:
+        """`instruction` for a model that sees the picture: what it shows instead of the legend of symbols."""
+        return self.instruction
+
+    @property
+    def text_beside_picture(self) -> str:
+        """What of the present state the picture does not show, as text; "" if it shows all."""
+        return ""
+
     def about(self) -> dict[str, Any]:
         """Facts for a summary of results, in addition to the arguments, as JSON values. It may ask a server."""
         return {}

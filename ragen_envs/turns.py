@@ -3,6 +3,9 @@
 Every message is written here. The reply format that a message shows is the one that parses the reply (`reply_format`),
 so that the two always agree. Left out: chat templates and tokens, and repeating a wrong reply to the model (a small
 model copies what it reads).
+
+With ``observation="image"`` a message is a picture and a text: the picture is what `render` draws, and the text has
+what no picture shows. Left out: several pictures in a message.
 """
 
 from collections.abc import Sequence
@@ -10,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.error import ResetNeeded
 
-from ragen_envs.arguments import check_integer
+from ragen_envs.arguments import check_choice, check_integer
+from ragen_envs.pictures.frames import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
@@ -40,7 +45,7 @@ class TurnRecord:
         return self.is_readable and bool(self.actions) and not self.invalid
 
 
-class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordConstructorArgs):
+class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordConstructorArgs):
     """Lets a language model play a text environment in turns of several primitive actions.
 
     A reply is ``<think>…</think><answer>Left || Down</answer>``, or only the answer (see `reply_format`). Its first
@@ -74,8 +79,12 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
     | `state` | only the environment's observation, as the message shows it |
     | others | from the environment's last info |
 
+    A message is text. With ``observation="image"`` it is a dict: ``"image"``, a picture of the state, uint8 of shape
+    (image_size, image_size, 3), and ``"text"``, the message without the state.
+
     Args:
-        env: The environment; its observations and actions are text.
+        env: The environment; its observations and actions are text. For pictures it is made with
+            ``render_mode="rgb_array"``.
         max_turns: Replies per episode, at least 1.
         max_actions_per_turn: Actions read from one reply, at least 1.
         max_actions: Actions executed per episode, at least 1.
@@ -84,10 +93,13 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         action_separator: Text between two actions, without whitespace and tags.
         instruction: Task shown in the first message; by default the environment's own.
         actions: Names of the valid actions, or ``()`` for free text; by default the environment's own.
+        observation: "text", or "image" for a picture of the state in every message.
+        image_size: Side of that picture in pixels, at least 28. Larger pictures are scaled down (`pictures.frames`).
 
     Raises:
-        ValueError: If a number is out of range, the separator cannot be used, a space is not text, or if `env` is not
-            a `TextEnv` and `instruction` or `actions` is missing.
+        ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not
+            a `TextEnv` and `instruction` or `actions` is missing, or if a picture is wanted of an environment that
+            draws none, or that was made without ``render_mode="rgb_array"``.
     """
 
     def __init__(
@@ -102,6 +114,8 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         action_separator: str = "||",
         instruction: str | None = None,
         actions: Sequence[str] | None = None,
+        observation: str = "text",
+        image_size: int = 168,
     ) -> None:
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env):
@@ -113,6 +127,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
             raise ValueError(f"{env.unwrapped} is not a TextEnv; pass instruction= and actions= (() for free text)")
+        _check_pictures(env, observation, image_size)
         gymnasium.utils.RecordConstructorArgs.__init__(
             self,
             _disable_deepcopy=False,
@@ -122,14 +137,18 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             action_separator=action_separator,
             instruction=instruction,
             actions=actions,
+            observation=observation,
+            image_size=image_size,
         )
         gymnasium.Wrapper.__init__(self, env)
         self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
         self.format_penalty, self.action_separator = float(format_penalty), action_separator
         self.reply_format: Format = ReplyFormat(think, action_separator)
+        self.observation, self.image_size = observation, image_size
         self._instruction = instruction
         self._actions = None if actions is None else tuple(actions)
-        self.observation_space = messages = self._message_space(action_separator)
+        messages = self._message_space(action_separator)
+        self.observation_space = messages if observation == "text" else _with_image(messages, image_size)
         self.action_space = type(messages)(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self._message: str | None = None
         self._actions_used = 0
@@ -150,6 +169,8 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         if self._instruction is not None:
             return self._instruction
         assert isinstance(self.unwrapped, TextEnv)
+        if self.observation == "image":
+            return self.unwrapped.picture_instruction
         return self.unwrapped.instruction  # it may differ from one episode to the next
 
     @property
@@ -187,7 +208,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         """Writes the canonical reply with these actions; see `ReplyFormat.write`."""
         return self.reply_format.write(actions, thought)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode with the environment's own `seed` and `options`.
 
         Returns:
@@ -199,9 +220,9 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self._limit = ""
         self._latest = "\n".join([f"Turn 1 of {self.max_turns}", *self._state()])
         self._message = self._opening()
-        return self._message, self._info(TurnRecord())
+        return self._shown(), self._info(TurnRecord())
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Takes one turn.
 
         Args:
@@ -217,7 +238,7 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         if self._message is None:
             raise ResetNeeded("AgentTurns.step was called before reset; call reset first")
         if self._terminated or self._truncated:
-            return self._message, 0.0, self._terminated, self._truncated, self._info(TurnRecord())
+            return self._shown(), 0.0, self._terminated, self._truncated, self._info(TurnRecord())
         turn = self._play(action)
         turn.penalty = 0.0 if turn.is_good else self.format_penalty
         self._turns_taken += 1
@@ -225,7 +246,14 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         self._truncated = self._env_truncated or self._limit != ""
         self._message = self._latest = self._told(turn)
         reward = turn.env_reward + turn.penalty
-        return self._message, reward, self._terminated, self._truncated, self._info(turn)
+        return self._shown(), reward, self._terminated, self._truncated, self._info(turn)
+
+    def _shown(self) -> Any:
+        """The message: a text, or a picture and a text."""
+        if self.observation == "text":
+            return self._message
+        picture: Any = self.env.render()
+        return {"image": on_square(picture, self.image_size), "text": self._message}
 
     def _play(self, reply: str) -> TurnRecord:
         turn = TurnRecord()
@@ -294,7 +322,11 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
         return self.format_reply(names[:shown], "your thoughts")
 
     def _state(self) -> list[str]:
-        return ["State:", self._observation, f"Actions left: {self.actions_left}"]
+        left = f"Actions left: {self.actions_left}"
+        if self.observation == "text":
+            return ["State:", self._observation, left]
+        unseen = self.unwrapped.text_beside_picture if isinstance(self.unwrapped, TextEnv) else ""
+        return [*(["State: the picture and", unseen] if unseen else ["State: the picture"]), left]
 
     def _problem(self, turn: TurnRecord) -> list[str]:
         """One line that helps a model recover from a bad turn. It never repeats what the model wrote."""
@@ -325,3 +357,25 @@ class AgentTurns(gymnasium.Wrapper[str, str, str, str], gymnasium.utils.RecordCo
             "limit": self._limit,
             "state": self._observation,
         }
+
+
+def _check_pictures(env: gymnasium.Env[Any, Any], observation: str, image_size: int) -> None:
+    """Raises `ValueError` for an environment that cannot be shown in pictures."""
+    check_choice("observation", observation, ("text", "image"))
+    check_integer("image_size", image_size, 28, "leaves nothing to see")
+    if observation == "text":
+        return
+    if isinstance(env.unwrapped, TextEnv) and not env.unwrapped.draws_pictures:
+        raise ValueError(
+            f"{type(env.unwrapped).__name__} is text only: its picture would be of its text; use observation='text'"
+        )
+    if env.render_mode != "rgb_array":
+        raise ValueError(
+            f"{env.unwrapped} has render_mode={env.render_mode!r}, which draws no pictures for observation='image'; "
+            "pass render_mode='rgb_array' to gymnasium.make"
+        )
+
+
+def _with_image(text: gymnasium.spaces.Text, side: int) -> gymnasium.spaces.Dict:
+    image = gymnasium.spaces.Box(0, 255, (side, side, 3), np.uint8)
+    return gymnasium.spaces.Dict({"image": image, "text": text})

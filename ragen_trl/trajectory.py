@@ -11,6 +11,28 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture that a policy was shown; equal pictures have equal pixels.
+
+    Attributes:
+        height: In pixels.
+        width: In pixels.
+        pixels: height · width · 3 bytes, RGB, row by row.
+
+    Raises:
+        ValueError: If there are not as many bytes.
+    """
+
+    height: int
+    width: int
+    pixels: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.pixels) != self.height * self.width * 3:
+            raise ValueError(f"{len(self.pixels)} bytes for a picture of {self.height} · {self.width} pixels in RGB")
+
+
+@dataclass(frozen=True)
 class Turn:
     """One exchange: tokens that the environment appended, then tokens that the policy sampled.
 
@@ -29,6 +51,7 @@ class Turn:
             equal ``state`` are in the same state as far as the environment shows it.
         context_ids: All that the model read before ``prompt_ids``, for a turn whose context was rebuilt (a sliding
             window does that). Never trained. ``None`` if the model read the whole trajectory up to here.
+        pictures: Pictures of that message. Their tokens are among ``prompt_ids``, in this order.
 
     Raises:
         ValueError: If ``logprobs`` is neither empty nor as long as ``reply_ids``.
@@ -44,6 +67,7 @@ class Turn:
     cut: bool = False
     state: str = ""
     context_ids: tuple[int, ...] | None = None
+    pictures: tuple[Picture, ...] = ()
 
     def __post_init__(self) -> None:
         if self.logprobs and len(self.logprobs) != len(self.reply_ids):
@@ -120,6 +144,11 @@ class Trajectory:
     def success(self) -> bool:
         """``info["success"]`` after the last turn."""
         return bool(self.turns[-1].info.get("success", False))
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """All pictures whose tokens are among ``token_ids``, in their order."""
+        return tuple(picture for turn in self.turns for picture in turn.pictures)
 
     @property
     def num_reply_tokens(self) -> int:

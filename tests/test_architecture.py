@@ -32,6 +32,7 @@ ENVIRONMENTS_MAY_IMPORT = {"numpy", "gymnasium", "httpx", "bs4", "ragen_envs", *
 # Inside a function, for those who ask for it: the store in the same process, the setting of type, a bridge's far side.
 ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/webshop/local_store.py": {"webshop_server"},
+    "ragen_envs/pictures/film.py": {"PIL"},
     "ragen_envs/pictures/text.py": {"PIL"},
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges/openenv.py": {"openenv"},

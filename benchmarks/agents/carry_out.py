@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agents.results import result_of
-from agents.runs import HERE, MODEL, NEEDED, Run, Step, arguments
+from agents.runs import DATA, HERE, MODEL, NEEDED, Run, Step, arguments
 from ragen_trl.system.atomic import write_atomically
 
 BENCHMARKS = Path(__file__).parent.parent
@@ -101,7 +101,9 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
     if _written(step, run, root).exists():
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
-    words = [step.command, *arguments(step.options, {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed})]
+    folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
+    folders[DATA] = os.environ.get("RAGEN_WEBSHOP_DATA", "")
+    words = [step.command, *arguments(step.options, folders)]
     path = run.folder(root) / "log.txt"
     began = time.perf_counter()
     with path.open("a", encoding="utf-8") as log:

@@ -74,6 +74,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s_lower_rate": {"algo": "starpo-s", "learning_rate": 1e-4},
     "starpo_s_more_entropy": {"algo": "starpo-s", "learning_rate": 3e-5, "entropy_coef": 0.03, "max_steps": 80},
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
+    "starpo_s_final": {"algo": "starpo-s"},
+    "starpo_s_consistency": {"algo": "starpo-s"},
+    "gigpo": {"algo": "starpo-s", "advantage": "gigpo"},
     "astar_po": {
         "algo": "a-star-po",
         "gradient_accumulation_steps": 4,
@@ -96,6 +99,9 @@ LABELS = {
     "starpo_s_lower_rate": "StarPO-S, LoRA, lower rate",
     "starpo_s_more_entropy": "StarPO-S, LoRA, lower rate, 80 updates",
     "starpo_s_all_weights": "StarPO-S, all weights",
+    "starpo_s_final": "StarPO-S, LoRA, final reward only",
+    "starpo_s_consistency": "StarPO-S, LoRA, consistency bonus",
+    "gigpo": "GiGPO, LoRA",
     "astar_po": "A\\*-PO, LoRA",
     "paper": "StarPO-S, RAGEN's scale",
     "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
@@ -158,13 +164,13 @@ _LARGE_GROUPS = {
 _BANDIT_THOUGHTS = {"scale_rewards": "none", "learning_rate": 1e-4, "max_steps": 40}
 _TEN = {"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10}
 # Half of the time of a step on a CPU with instructions for bfloat16, and what a GPU takes by itself.
-_HALF = {"bf16": True}
-_ALL = {"starpo_s": _HALF, "astar_po": _HALF}
+HALF = {"bf16": True}
+_ALL = {"starpo_s": HALF, "astar_po": HALF}
 # Of 64 trajectories a rollout, play settles early: most groups then agree, one or two of eight are learnt from, and far
 # goals are rarely among them. At a constant rate the gradients grow from update 90 on and success falls; with a falling
 # rate and half of the groups it stays, 0.17 above the warm start. So: 128 trajectories, as RAGEN has, a quarter kept.
 # After 60 such updates success still rose on the way; 120 end where 60 do, 0.18 above the warm start.
-_MORE_STARTS = {**_HALF, "gradient_accumulation_steps": 16, "max_steps": 120, "lr_scheduler_type": "linear"}
+_MORE_STARTS = {**HALF, "gradient_accumulation_steps": 16, "max_steps": 120, "lr_scheduler_type": "linear"}
 _SETTLING = {"lr_scheduler_type": "linear", "filter_ratio": 0.5, "entropy_coef": 0.003}
 
 GAMES: dict[str, Game] = {
@@ -182,8 +188,8 @@ GAMES: dict[str, Game] = {
             "starpo_s_constant_rate": {},
             "starpo_s_60_updates": {"max_steps": 60},
             "starpo_s_lower_rate": {"max_steps": 60},
-            "starpo_s_all_weights": _HALF,
-            "astar_po": _HALF,
+            "starpo_s_all_weights": HALF,
+            "astar_po": HALF,
         },
         seeds=(0, 1, 2),
         seeds_of={
@@ -200,7 +206,7 @@ GAMES: dict[str, Game] = {
         evaluations=_BANDITS,
         warm_start=_EITHER_ARM,
         training=_BANDIT_TRAINING,
-        algorithms={"starpo_s": {**_HALF, **_LARGE_GROUPS, "filter_ratio": 1.0}, "astar_po": _HALF},
+        algorithms={"starpo_s": {**HALF, **_LARGE_GROUPS, "filter_ratio": 1.0}, "astar_po": HALF},
         seeds=(0, 1, 2),
         minutes=(5, 6, 0.6),
     ),
@@ -234,8 +240,8 @@ GAMES: dict[str, Game] = {
         env_kwargs=_STILL,
         play={**_THOUGHTS, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
-        warm_start={**WARM_START, **_HALF},
-        algorithms={"starpo_s": _HALF},
+        warm_start={**WARM_START, **HALF},
+        algorithms={"starpo_s": HALF},
         seeds=(0, 1, 2),
         minutes=(6, 15, 1.3),
     ),
@@ -244,7 +250,7 @@ GAMES: dict[str, Game] = {
         env_kwargs={},
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {})},
-        warm_start={**WARM_START, **_HALF},
+        warm_start={**WARM_START, **HALF},
         algorithms=_ALL,
         minutes=(5, 20, 1.0),
     ),
@@ -253,8 +259,8 @@ GAMES: dict[str, Game] = {
         env_kwargs={"coordinates": True},
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {"coordinates": True})},
-        warm_start={**WARM_START, **_HALF},
-        algorithms={"starpo_s": _HALF},
+        warm_start={**WARM_START, **HALF},
+        algorithms={"starpo_s": HALF},
         minutes=(6, 24, 1.3),
     ),
     "frozenlake_slippery": Game(
@@ -262,7 +268,7 @@ GAMES: dict[str, Game] = {
         env_kwargs=_SLIPPERY,
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": (_LAKE, _SLIPPERY)},
-        warm_start={**WARM_START, **_HALF},
+        warm_start={**WARM_START, **HALF},
         algorithms=_ALL,
         seeds=(0, 1, 2),
         minutes=(5, 12, 0.9),
@@ -272,7 +278,7 @@ GAMES: dict[str, Game] = {
         env_kwargs={},
         play={**_SHORT, **_ONCE, "max_reply_length": 48},
         evaluations={"held out": ("ragen/Countdown-v0", {})},
-        warm_start={**WARM_START, **_HALF, "noise": 0.0},
+        warm_start={**WARM_START, **HALF, "noise": 0.0},
         algorithms=_ALL,
         minutes=(1, 6, 0.4),
     ),
@@ -281,7 +287,7 @@ GAMES: dict[str, Game] = {
         env_kwargs={"split": "train"},
         play={**_SHORT, **RAGEN["ragen/ToyShop-v0"], "max_reply_length": 32, "max_completion_length": 2048},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
-        warm_start={**WARM_START, **_HALF},
+        warm_start={**WARM_START, **HALF},
         algorithms=_ALL,
         minutes=(6, 18, 1.3),
     ),

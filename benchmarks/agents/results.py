@@ -8,13 +8,16 @@ from typing import Any
 
 import gymnasium
 
-from agents.games import EPISODES, GAMES
+from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
 from ragen_envs import NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
 from ragen_trl.system.provenance import provenance
 
-_KEPT = ("n", "success", "success_low", "success_high", "mean_return", "format_valid", "action_valid", "reply_tokens")
+_KEPT = (
+    *("n", "success", "success_low", "success_high", "mean_return", "return_stderr"),
+    *("format_valid", "action_valid", "reply_tokens", "turns", "faults"),
+)
 _OF_TRAINING = ("parameters", "seconds", "trajectories", "monitor")
 _LOGGED = ("step", "loss", "success", "return", "entropy", "grad_norm", "filter/in_group_std", "step_time")
 _OF_A_TURN = ("observation", "reply", "reward", "actions", "invalid_actions")
@@ -65,7 +68,7 @@ def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
         rows = environment["results"]
         (player,) = rows.keys() - {"random", "oracle"}
         policies = {"random": rows["random"], "model": rows[player], "oracle": rows["oracle"]}
-        found[name] = {policy: {key: row[key] for key in _KEPT} for policy, row in policies.items()}
+        found[name] = {policy: {key: row[key] for key in _KEPT if key in row} for policy, row in policies.items()}
     return found
 
 
@@ -152,7 +155,14 @@ def _texts(path: Path, count: int) -> list[dict[str, Any]]:
     return shown
 
 
-def collect(runs: Iterable[Run], found: Mapping[str, Mapping[str, Any]], command: str, model: str) -> dict[str, Any]:
+def collect(
+    runs: Iterable[Run],
+    found: Mapping[str, Mapping[str, Any]],
+    command: str,
+    model: str,
+    games: Mapping[str, Game] = GAMES,
+    script: str = "pretrained",
+) -> dict[str, Any]:
     """What the tables are made of.
 
     Args:
@@ -160,6 +170,8 @@ def collect(runs: Iterable[Run], found: Mapping[str, Mapping[str, Any]], command
         found: Results of the finished runs by name.
         command: As the user wrote it.
         model: Its name.
+        games: What they play.
+        script: Name of the script.
 
     Returns:
         ``runs``: results of the finished runs; ``unfinished``: names of the others, with their expected minutes.
@@ -168,11 +180,12 @@ def collect(runs: Iterable[Run], found: Mapping[str, Mapping[str, Any]], command
     return {
         **provenance(),
         "command": command,
+        "script": script,
         "model": model,
         "episodes": EPISODES,
         "games": {
             name: {"env": game.env, "env_kwargs": game.env_kwargs, "play": game.play, "seeds": game.seeds}
-            for name, game in GAMES.items()
+            for name, game in games.items()
             if any(run.game == name for run in every)
         },
         "runs": {run.name: found[run.name] for run in every if run.name in found},

@@ -28,6 +28,8 @@ from agents.games import (
 
 # Names of folders that commands take; they are known when a run is carried out.
 MODEL, HERE, NEEDED = "{model}", "{here}", "{needed}"
+# Of the official products of WebShop, which are no part of the project: the folder in RAGEN_WEBSHOP_DATA.
+DATA = "{data}"
 MEMORY = "memory"
 
 
@@ -106,6 +108,14 @@ def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:
         model: Folder or hub id.
         games: What is played, in this order.
     """
+    runs = game_runs(model, games)
+    memory = memory_runs(next(iter(games.values())), name_of(model))
+    first = next((at for at, run in enumerate(runs) if run.game == "frozenlake_slippery"), len(runs))
+    return [*runs[:first], *memory, *runs[first:]]
+
+
+def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
+    """The runs of games: of each the warm start, StarPO-S and the model as it was downloaded; then other algorithms."""
     name = name_of(model)
     runs: list[Run] = []
     for game_name, game in games.items():
@@ -119,9 +129,7 @@ def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:
         if algorithm != "starpo_s"
         for run in _trained(game_name, game, algorithm, warm_start_run(game_name, game, name))
     ]
-    memory = memory_runs(next(iter(games.values())), name)
-    first = next((at for at, run in enumerate(runs) if run.game == "frozenlake_slippery"), len(runs))
-    return [*runs[:first], *memory, *runs[first:], *others]
+    return [*runs, *others]
 
 
 def warm_start_run(game_name: str, game: Game, model: str) -> Run:
@@ -239,11 +247,9 @@ def paper_runs(model: str) -> list[Run]:
 
 def smoke_runs(model: str) -> list[Run]:
     """Two updates in two games, a few episodes of everything."""
-    few = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2}
-    small = {**few, "eval_steps": 1, "lora_r": 4, "filter_ratio": 0.5}
     games = {}
     changes: dict[str, dict[str, Any]] = {
-        "frozenlake": {"algorithms": {"starpo_s": small}},
+        "frozenlake": {"algorithms": {"starpo_s": SMALL_STARPO}},
         # The names that are single words of the small tokenizer.
         "bandit": {
             "algorithms": {"astar_po": _SMALL_ASTAR},
@@ -253,12 +259,16 @@ def smoke_runs(model: str) -> list[Run]:
     }
     for name, changed in changes.items():
         shown = {name: value for name, value in GAMES[name].warm_start.items() if name != "env_kwargs"}
-        warm = {**shown, **_SMALL_WARM_START}
+        warm = {**shown, **SMALL_WARM_START}
         games[name] = replace(GAMES[name], warm_start=warm, seeds=(0,), **changed)
-    runs = [_few_episodes(run) for run in all_runs(model, games)]
+    runs = [few_episodes(run) for run in all_runs(model, games)]
     return [run for run in runs if run.game != MEMORY or run.stage == "lora"]
 
 
+SMALL_STARPO: Options = {
+    **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2},
+    **{"eval_steps": 1, "lora_r": 4, "filter_ratio": 0.5},
+}
 _SMALL_ASTAR: Options = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 1,
@@ -270,7 +280,7 @@ _SMALL_ASTAR: Options = {
     "lora_r": 4,
 }
 # An untrained model learns nothing as an adapter.
-_SMALL_WARM_START: Options = {
+SMALL_WARM_START: Options = {
     **{"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0},
     **{"demo_lora_r": 0, "demo_batch_size": 4},
 }
@@ -282,16 +292,17 @@ _SMALL_EVALUATIONS = {
 }
 
 
-def _few_episodes(run: Run) -> Run:
+def few_episodes(run: Run) -> Run:
+    """The run, and what it needs, with few episodes in every evaluation."""
     steps = tuple(
         replace(step, options={name: _SMALL_EVALUATIONS.get(name, value) for name, value in step.options.items()})
         for step in run.steps
     )
-    return replace(run, steps=steps, needs=None if run.needs is None else _few_episodes(run.needs))
+    return replace(run, steps=steps, needs=None if run.needs is None else few_episodes(run.needs))
 
 
 def arguments(options: Options, folders: Mapping[str, str]) -> list[str]:
-    """Options as a command line; names of folders are replaced."""
+    """Options as a command line; names of folders are replaced, also of a value in JSON that is nothing else."""
     words: list[str] = []
     for name, value in options.items():
         if value == {} or value is None:
@@ -306,6 +317,7 @@ def _placed(text: str, folders: Mapping[str, str]) -> str:
     for name, folder in folders.items():
         if text.startswith(name):
             return folder + text[len(name) :]
+        text = text.replace(json.dumps(name), json.dumps(folder))
     return text
 
 

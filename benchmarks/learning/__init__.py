@@ -2,6 +2,6 @@
 
 A question is a script beside this folder. ``spec`` has the words, ``tasks`` what several questions share, ``run`` one
 training run as a process, ``store`` where its result is, ``runner`` and ``collect`` what is run and put together.
-``student_reports`` has two trainers to compare with. May import: ``ragen_envs``, ``ragen_trl``; ``shop_task`` also what
-both import late. Imported by: the scripts, and ``measuring.updates`` for the peak of memory.
+``student_reports`` has two trainers to compare with. May import: ``ragen_envs``, ``ragen_trl``. Imported by:
+the scripts, and ``measuring.updates`` for the peak of memory.
 """

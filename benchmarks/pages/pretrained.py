@@ -30,8 +30,8 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_by_difficulty(content, games), *_thoughts(content), *_memory(content), *_unfinished(content), ""]
-    lines += _examples(content, games)
+    lines += [*_faults(content, games), *_by_difficulty(content, games), *_thoughts(content), *_memory(content)]
+    lines += [*_unfinished(content), "", *_examples(content, games)]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
@@ -51,7 +51,8 @@ def _runs(content: Mapping[str, Any], game: str, stage: str | None = None) -> li
 
 def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     drawn = [game for game in games if any(run.get("curve") for run in _runs(content, game))]
-    name = "pretrained_paper" if "paper" in {run["stage"] for run in content["runs"].values()} else "pretrained"
+    scale = "_paper" * ("paper" in {run["stage"] for run in content["runs"].values()})
+    name = f"{content.get('script', 'pretrained')}{scale}"
     return [f"![Learning curves: {game}](../../benchmarks/results/{name}_{game}.png)\n" for game in drawn]
 
 
@@ -110,6 +111,26 @@ def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     if after["success_high"] < before["success_low"]:
         return f"below, by {before['success'] - after['success']:.2f}"
     return "overlap"
+
+
+def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
+    """How episodes fail, where environments say it: a table a game, the share of episodes with each fault."""
+    lines: list[str] = []
+    for game in games:
+        first = _evaluations(content, game)[0]
+        found: dict[str, Mapping[str, float]] = {}
+        for run in _runs(content, game):
+            for kind, rows in run["evaluations"].items():
+                greedy = ", greedy" * (kind == "greedy")
+                for policy in ("random", "model") if not found else ("model",):
+                    name = "random play" if policy == "random" else f"{run['name'].partition('/')[2]}{greedy}"
+                    found[name] = rows[first][policy].get("faults", {})
+        names = list(dict.fromkeys(fault for faults in found.values() for fault in faults))
+        if names:
+            lines += head([f"{game}: episodes with", *names])
+            lines += [row([who, *(f"{faults.get(name, 0):.2f}" for name in names)]) for who, faults in found.items()]
+            lines.append("")
+    return lines
 
 
 def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:

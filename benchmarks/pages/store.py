@@ -1,8 +1,11 @@
 """The tables of the store: comparison with the original, how far rules get, tokens of pages, speeds, load."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 from pages.markdown import commit, head, row, text
+from pages.pretrained import pretrained_tables
 
 
 def parity_table(content: dict[str, Any]) -> str:
@@ -28,6 +31,16 @@ def baselines_table(content: dict[str, Any]) -> str:
 def _score(found: dict[str, Any]) -> str:
     low, high = found["success_interval"]
     return f"{100 * found['score']:.1f} / {100 * found['success']:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def shopping_tables(content: dict[str, Any]) -> str:
+    """The runs of a pretrained model in the shops, and how far a rule gets that sees what a model sees."""
+    path = Path(__file__).resolve().parents[1] / "results" / "webshop_baselines.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    wanted = {"catalog": "synthetic", "rules": "fixed", "split": "test_by_product", "policy": "scripted"}
+    (rule,) = (found for found in rows if all(found[name] == value for name, value in wanted.items()))
+    note = f"The scripted rule on the generated products, score / success in percent: {_score(rule)}, n = {rule['n']}."
+    return f"{pretrained_tables(content)}\n{note}\n"
 
 
 def observations_table(content: dict[str, Any]) -> str:

@@ -79,6 +79,10 @@ class Bandit(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    Arms, names and rewards are those of RAGEN and RAGEN-2 (MIT, arXiv 2504.20073 and 2604.06268). This code is under
+    Apache-2.0.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"arm": ""}
@@ -141,6 +145,11 @@ class Bandit(TextEnv):
             f"{count} slot machines are named below. How each one pays is related to what its name symbolises. "
             "Choose one, once, to get the highest reward on average."
         )
+
+    @property
+    def picture_instruction(self) -> str:
+        """The task. The arms are named on their machines, and in the list of actions in the same order."""
+        return self.instruction.replace("named below", "in the picture")
 
     @property
     def actions(self) -> tuple[str, ...]:

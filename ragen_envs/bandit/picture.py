@@ -4,6 +4,7 @@ It is drawn with Pillow at three times its size and averaged down, which smooths
 depends only on its place, so that it never tells which arm pays what. Pillow is imported for the first picture.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +44,11 @@ def draw_bandit(arms: Sequence[str], pulled: str, pay_out: float | None) -> NDAr
     Returns:
         RGB picture, uint8 of shape (480, 640, 3).
     """
+    return _drawn(tuple(arms), pulled, pay_out).copy()
+
+
+@functools.lru_cache(maxsize=16)  # a bandit has few states, and a model that sees is shown each of them often
+def _drawn(arms: tuple[str, ...], pulled: str, pay_out: float | None) -> NDArray[np.uint8]:
     from PIL import Image, ImageDraw
 
     picture = Image.new("RGB", (WIDTH * OVERSAMPLING, HEIGHT * OVERSAMPLING), WALL)

@@ -1,5 +1,6 @@
-"""The command ``python -m ragen_envs {play,baselines,list}``.
+"""The command ``python -m ragen_envs {play,baselines,describe,list}``.
 
 `main` reads the command line, `lookup` finds the environment that was named, `games` shows it, `players` decides,
-`keyboard` reads single keys. May import everything else in this package; only ``__main__`` imports it.
+`keyboard` reads single keys. `docstring`, `episode` and `page` describe an environment. May
+import everything else in this package; only ``__main__`` and `benchmarks/environment_pages.py` import it.
 """

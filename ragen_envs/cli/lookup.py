@@ -67,11 +67,11 @@ def read_env_kwargs(text: str) -> dict[str, Any]:
     return found
 
 
-def describe(env_id: str) -> str:
+def one_line(env_id: str) -> str:
     """One line about a registered environment: the first line of its docstring, and the arguments that its id sets."""
     spec = gymnasium.spec(env_id)
     changed = ", ".join(f"{name}={value!r}" for name, value in spec.kwargs.items())
-    text = (inspect.getdoc(_creator(spec)) or "").partition("\n")[0]
+    text = (inspect.getdoc(creator(spec)) or "").partition("\n")[0]
     return f"{text} ({changed})" if changed else text
 
 
@@ -88,9 +88,10 @@ def _accepted(env_id: str) -> list[str]:
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
         return []
-    parameters = inspect.signature(_creator(spec)).parameters.values()
+    parameters = inspect.signature(creator(spec)).parameters.values()
     return [] if any(each.kind is each.VAR_KEYWORD for each in parameters) else [each.name for each in parameters]
 
 
-def _creator(spec: EnvSpec) -> Any:
+def creator(spec: EnvSpec) -> Any:
+    """The class or function that makes a registered environment."""
     return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point

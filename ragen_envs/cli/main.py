@@ -1,4 +1,4 @@
-"""The command line of ``python -m ragen_envs {play,baselines,list}``: see, play and measure an environment.
+"""The command line of ``python -m ragen_envs {play,baselines,describe,list}``: see, play and measure an environment.
 
 A user's mistake ends with one line and exit status 2, Ctrl-C with status 130, both without a traceback.
 """
@@ -17,7 +17,8 @@ import gymnasium
 from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
 from ragen_envs.cli import keyboard
 from ragen_envs.cli.games import Moves, Replies, key_bindings, play
-from ragen_envs.cli.lookup import EnvironmentChoiceError, describe, environment_ids, make_named, read_env_kwargs
+from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
+from ragen_envs.cli.page import ResultsError, describe, read_rows, write_page
 from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
 from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.rooms import NoRoomError
@@ -34,9 +35,11 @@ _EXAMPLES = """examples:
   python -m ragen_envs play ragen/FrozenLake-v0 --oracle --env_kwargs '{"size": 8}'
   printf 'Right\\nDown\\nq\\n' | python -m ragen_envs play ragen/FrozenLake-v0
   python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
+  python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
 _SHOP_ERRORS = (ShopServerError, StoreSettingsError)
-_USER_ERRORS = (EnvironmentChoiceError, NoOracleError, NoRoomError, SearchLimitError, *_SHOP_ERRORS)
+_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, gymnasium.error.DependencyNotInstalled)
+_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves on a terminal
@@ -85,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = _Parser(prog=prog, description="See, play and measure the environments.", epilog=_EXAMPLES)
     parser.formatter_class = raw
-    commands = parser.add_subparsers(required=True, metavar="{play,baselines,list}")
+    commands = parser.add_subparsers(required=True, metavar="{play,baselines,describe,list}")
 
     one = commands.add_parser("play", help="play by keys or text, or watch a policy", epilog=_EXAMPLES)
     one.formatter_class = raw
@@ -112,6 +115,14 @@ def _parser() -> argparse.ArgumentParser:
     rows.add_argument("--seed", type=_natural, default=0, help="the first seed (default 0)")
     _add_env_options(rows)
     rows.add_argument("--json", type=Path, metavar="FILE", help="also write the rows, command and commit to it")
+
+    page = commands.add_parser("describe", help="the page of an environment, in Markdown, as its docstrings say it")
+    page.set_defaults(run=_describe)
+    page.add_argument("env", metavar="ID", help="any Gymnasium id, or your own module:id")
+    words = "results of `baselines --json`; their rows of this environment are shown"
+    page.add_argument("--rows", type=Path, nargs="+", metavar="FILE", default=[], help=words)
+    words = "write the page and a moving picture there (default: print the page)"
+    page.add_argument("--out", type=Path, metavar="FOLDER", help=words)
 
     listed = commands.add_parser("list", help="the environments there are")
     listed.set_defaults(run=_list)
@@ -206,10 +217,22 @@ def _installed() -> list[str]:
     return found
 
 
+def _describe(options: argparse.Namespace) -> None:
+    rows = read_rows(options.rows)
+    if options.out is None:
+        _say(describe(options.env, rows).rstrip())
+        return
+    try:
+        for path in write_page(options.out, options.env, rows):
+            _say(f"written to {path}")
+    except OSError as error:
+        raise _MistakeError(f"--out {options.out} cannot be written: {error}") from error
+
+
 def _list(options: argparse.Namespace) -> None:
     width = max(map(len, environment_ids()))
     for env_id in environment_ids():
-        _say(f"{env_id:{width}}  {describe(env_id)}")
+        _say(f"{env_id:{width}}  {one_line(env_id)}")
 
 
 def _horizon(env: gymnasium.Env[str, str]) -> int:

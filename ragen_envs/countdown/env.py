@@ -66,6 +66,10 @@ class Countdown(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    The task is that of RAGEN (MIT, arXiv 2504.20073), which takes it from the data set
+    Countdown-Tasks-3to4; here tasks are generated. This code is under Apache-2.0.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"value": "", "uses_the_numbers": False}

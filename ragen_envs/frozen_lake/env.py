@@ -16,6 +16,7 @@ from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, draw_sta
 from ragen_envs.frozen_lake.picture import draw_lake
 from ragen_envs.text_env import TextEnv
 
+PICTURED = "pale ice, dark round holes, a flag at the goal, you in a green coat"
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
 
 
@@ -58,6 +59,10 @@ class FrozenLake(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    The physics is Gymnasium's (MIT), starts and symbols are RAGEN's (MIT, arXiv 2504.20073). This code is under
+    Apache-2.0.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"slipped": False}
@@ -103,12 +108,17 @@ class FrozenLake(TextEnv):
     def instruction(self) -> str:
         """The task and the legend."""
         counted = f"\n{LEGEND}" if self._coordinates else ""
+        return f"{self._task}\nP you, _ ice, O hole, G goal, X you in a hole, √ you on the goal{counted}"
+
+    @property
+    def picture_instruction(self) -> str:
+        """The task and what the picture shows."""
+        return f"{self._task}\n{PICTURED}"
+
+    @property
+    def _task(self) -> str:
         slippery = " The ice is slippery: you may slide to the side instead." if self._move_probability < 1.0 else ""
-        return (
-            f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}\n"
-            "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal"
-            f"{counted}"
-        )
+        return f"Walk over the frozen lake to the goal. A hole ends the game.{slippery}"
 
     @property
     def actions(self) -> tuple[str, ...]:

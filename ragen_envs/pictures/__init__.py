@@ -1,4 +1,6 @@
-"""What pictures of several environments are made of: square tiles, and text.
+"""What pictures of several environments are made of: square tiles, and text. `frames` gives them one size.
+
+`film` joins them to a moving picture, `descriptions` judges what a model says that it sees.
 
 May be imported by `text_env` and by any family. It imports nothing of this package. Pillow is imported when a picture
 is first drawn with it.

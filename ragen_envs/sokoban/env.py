@@ -24,6 +24,12 @@ NEW_VOCABULARY = "W.GCBA@"
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 MEANINGS = ("wall", "floor", "target", "box on a target", "box", "you", "you on a target")
 
+PICTURED = "brick wall, pale floor, red ring target, brown box, green box on a target, you in a green coat"
+_TASK = (
+    "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, and you "
+    "cannot pull."
+)
+
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
 
@@ -63,6 +69,10 @@ class Sokoban(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    Rules and rewards are gym-sokoban's (MIT), settings and symbols RAGEN's (MIT, arXiv 2504.20073). This code is under
+    Apache-2.0.
     """
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "level")
@@ -124,10 +134,12 @@ class Sokoban(TextEnv):
         named = zip(self._symbols, MEANINGS, strict=True)
         legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
         counted = f"\n{LEGEND}" if self._coordinates else ""
-        return (
-            "Push every box onto a target. You push a box by walking into it; it stops at walls and at other boxes, "
-            f"and you cannot pull.\n{legend}{counted}"
-        )
+        return f"{_TASK}\n{legend}{counted}"
+
+    @property
+    def picture_instruction(self) -> str:
+        """The task and what the picture shows."""
+        return f"{_TASK}\n{PICTURED}"
 
     @property
     def actions(self) -> tuple[str, ...]:

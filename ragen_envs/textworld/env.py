@@ -69,6 +69,10 @@ class TextWorld(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    Games are made and played by the package ``textworld`` (MIT, arXiv 1806.11532), which brings Inform 7, a work of
+    others under their terms. ALFWorld (arXiv 2010.03768) is under MIT. This code is under Apache-2.0.
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {"game": "", "task_type": ""}

@@ -67,6 +67,9 @@ class Tools(ToolEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    The splits follow ToolBench (arXiv 2307.16789). Tasks and tools were written for this package, under Apache-2.0.
     """
 
     def __init__(

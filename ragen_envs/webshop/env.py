@@ -104,6 +104,10 @@ class WebShop(TextEnv):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    Rules, pages and rewards are WebShop's (MIT, arXiv 2207.01206). This code and its own catalogues are under
+    Apache-2.0; the texts of public catalogues belong to others.
     """
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "goal", "index")

@@ -103,6 +103,10 @@ class ToyShop(WebShop):
 
     ## Version History
     v0: first version.
+
+    ## Source
+    The rules are WebShop's (MIT, arXiv 2207.01206). The 96 products are as a student report on A*-PO describes its
+    shop; their texts and the tasks are generated here. This code is under Apache-2.0.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from ragen_trl.trajectory import Trajectory
+from ragen_trl.trajectory import Picture, Trajectory
 
 # Keys of TRL's generation batch that are padded along time: prompts on the left, completions on the right.
 _PROMPT_KEYS = ("prompt_ids", "prompt_mask")
@@ -53,12 +53,13 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
     return output
 
 
-def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
+def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, Any]:
     """TRL's tensors of trajectories, one row each; without trajectories they have no row and one column.
 
     Returns:
         ``prompt_ids`` and ``prompt_mask`` (B, P), padded on the left; ``completion_ids``, ``completion_mask``,
-        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right.
+        ``tool_mask`` (1 at sampled tokens) and ``sampling_per_token_logps`` (B, T), padded on the right. With pictures
+        also `pictures_of`.
     """
     output = to_rollout_output(trajectories)
     ones = {name: [[1] * len(row) for row in output[name]] for name in ("prompt_ids", "completion_ids")}
@@ -69,7 +70,14 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         "completion_mask": _padded(ones["completion_ids"], 0, "right"),
         "tool_mask": _padded(output["env_mask"], 1, "right"),
         "sampling_per_token_logps": _padded(output["logprobs"], 0.0, "right"),
+        **pictures_of(trajectories),
     }
+
+
+def pictures_of(trajectories: Sequence[Trajectory]) -> dict[str, list[tuple[Picture, ...]]]:
+    """The column ``pictures``: those of each trajectory; none if nobody was shown any."""
+    shown = [trajectory.pictures for trajectory in trajectories]
+    return {"pictures": shown} if any(shown) else {}
 
 
 def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
@@ -92,12 +100,23 @@ def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dic
     filled = torch.tensor([*rows, *[rows[0] if len(rows) else 0] * (size - len(rows))])
     selected: dict[str, Any] = {}
     for key, value in batch.items():
-        is_rows = isinstance(value, torch.Tensor) and value.ndim > 0
-        selected[key] = value[filled.to(value.device)] if is_rows else value
+        selected[key] = chosen_rows(value, filled)
     for key in ("completion_mask", "trajectory_share"):
         if key in selected:
             selected[key][len(rows) :] = 0
     return cut_to_longest(selected)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether a value of a generation batch has an entry for each row: a tensor, or the list of ``pictures``."""
+    return isinstance(value, list) or (isinstance(value, torch.Tensor) and value.ndim > 0)
+
+
+def chosen_rows(value: Any, rows: torch.Tensor) -> Any:
+    """These rows of a value of a generation batch; the value itself if it has none."""
+    if isinstance(value, list):
+        return [value[row] for row in rows.tolist()]
+    return value[rows.to(value.device)] if is_rows(value) else value
 
 
 def cut_to_longest(batch: Mapping[str, Any]) -> dict[str, Any]:

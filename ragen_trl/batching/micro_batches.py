@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ragen_trl.batching.batch import cut_to_longest, select_rows
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, is_rows, select_rows
 from ragen_trl.batching.loss_normalization import micro_batches_per_step
 from ragen_trl.batching.shared_prefixes import PackedRows, prefix_order
 from ragen_trl.system.float64 import float64_tensor, in_float64
@@ -64,7 +64,7 @@ def packed(
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
     rollout = {
-        key: torch.cat([part[key] for part in micro_batches]) if _is_rows(value) else value
+        key: _joined([part[key] for part in micro_batches]) if is_rows(value) else value
         for key, value in micro_batches[0].items()
     }
     used = rollout["completion_mask"].any(dim=1).nonzero().flatten()
@@ -124,11 +124,11 @@ def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _rows_of(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-    return cut_to_longest({key: value[rows] if _is_rows(value) else value for key, value in batch.items()})
+    return cut_to_longest({key: chosen_rows(value, rows) for key, value in batch.items()})
 
 
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim > 0
+def _joined(values: list[Any]) -> Any:
+    return [row for value in values for row in value] if isinstance(values[0], list) else torch.cat(values)
 
 
 def row_lengths(batch: dict[str, Any]) -> torch.Tensor:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ragen_envs import consistency
+from ragen_envs import consistency, description_score
 from ragen_trl.trajectory import Trajectory, Turn
 
 _THINK = "<think>"
 # As in the environments: the first thought ends where the first answer follows.
+_SEEN = re.compile(r"<observation>(.*?)</observation>", re.DOTALL)
+_FORESEEN = re.compile(r"<prediction>(.*?)</prediction>", re.DOTALL)
 _THOUGHT_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
 
@@ -33,6 +35,21 @@ def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float
         One number per trajectory, from 0 to 0.2.
     """
     return [fmean(_consistency(turn) for turn in episode.turns) for episode in trajectory]
+
+
+def description_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
+    """How right a model says what it sees and what will follow: ``1/T Σ_t (seen_t + foreseen_t) / 2``.
+
+    VAGEN's reward for grounding and world modelling (arXiv 2510.16907), judged by rules instead of another model
+    (`ragen_envs.description_score`). The text in ``<observation>…</observation>`` of a thought is compared with the
+    state before the turn, that in ``<prediction>…</prediction>`` with the state after it; what is missing counts 0. For
+    Sokoban and FrozenLake, whose text tells the state. `ragen_envs.pictures.descriptions.DESCRIPTION_PROMPT`, as
+    ``system_prompt``, asks for the two parts.
+
+    Returns:
+        One number per trajectory, from 0 to 1.
+    """
+    return [fmean(map(_described, episode.turns)) for episode in trajectory]
 
 
 def format_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
@@ -106,3 +123,9 @@ def _thought(reply: str) -> str:
     _, tag, rest = reply.partition(_THINK)
     end = _THOUGHT_TO_ANSWER.search(rest) if tag else None
     return rest[: end.start()] if end else ""
+
+
+def _described(turn: Turn) -> float:
+    states = {_SEEN: turn.state, _FORESEEN: str(turn.info.get("state", ""))}
+    found = [(part.search(turn.thought), state) for part, state in states.items()]
+    return sum(description_score(said[1], state) for said, state in found if said) / 2

@@ -83,7 +83,8 @@ class RolloutBatch:
     def batch(self) -> dict[str, Any]:
         """TRL's tensors of `trajectories`, L rows: see ``batch.trajectory_batch``."""
         columns = trajectory_batch(self.trajectories, self.pad_id)
-        return {name: value.to(self.rewards.device) for name, value in columns.items()}
+        device = self.rewards.device
+        return {name: value if isinstance(value, list) else value.to(device) for name, value in columns.items()}
 
     @property
     def returns(self) -> torch.Tensor:

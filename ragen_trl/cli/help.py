@@ -53,7 +53,7 @@ _TRAINED = "env algo preset model lora_r lora_alpha consistency_weight seed".spl
 _EVALUATED = "eval_episodes episodes eval_env_kwargs samples_per_start eval_temperature side_by_side".split()
 _RUN = "output_dir overwrite report_to monitor record_rollouts".split()
 _USUAL = "max_steps learning_rate num_generations per_device_train_batch_size gradient_accumulation_steps".split()
-_AT_A_TIME = "num_train_seeds train_seed_start num_processes use_vllm".split()
+_AT_A_TIME = "num_train_seeds train_seed_start num_processes use_vllm vllm_mode vllm_server_base_url".split()
 # Options of TRL's and transformers' own that nearly every run sets.
 _OF_TRL = {
     "seed": "Random seed of the weights, the start states and the sampling (default: 42).",
@@ -61,6 +61,8 @@ _OF_TRL = {
     "report_to": "Where metrics go besides the run folder: none, trackio, tensorboard or wandb (default: none).",
     "learning_rate": "Learning rate of the policy (default: 1e-06; 0.0005 for the embedded model).",
     "use_vllm": "Sample with vLLM (default: False).",
+    "vllm_mode": "Where vLLM runs: colocate, on the GPUs that train, or server (default: colocate).",
+    "vllm_server_base_url": "Address of trl vllm-serve, such as http://HOST:8000, for vllm_mode 'server'.",
     "gradient_checkpointing": "Recompute activations: less memory, more time (default: True; not the embedded model).",
 }
 
@@ -107,7 +109,7 @@ _PAGES = {
             ("only A*-PO (--algo a-star-po)", []),
         ),
         "algorithm",
-        ("seed", "output_dir", "report_to", "learning_rate", "use_vllm", "gradient_checkpointing"),
+        tuple(_OF_TRL),
     ),
     "warm-start": _Page(
         "Fine-tunes a model on noisy play of the oracle and saves it, for `train --model FOLDER`.",

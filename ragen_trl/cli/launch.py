@@ -7,7 +7,8 @@ of version 1, and parallelism of other kinds.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +91,26 @@ def launch_of(
             raise LaunchConfigError("this is FSDP of version 1; write fsdp_version: 2 into the launch configuration")
         return Launch("FSDP2", processes)
     return Launch("DDP", processes)
+
+
+@contextmanager
+def as_if(processes: int) -> Iterator[None]:
+    """Make configurations as one of several processes does, without starting or connecting any: for a dry run.
+
+    Relies on transformers 5.23 and TRL 1.16: they compute the sizes of batches from ``TrainingArguments.world_size``.
+
+    Args:
+        processes: Their number; 1 changes nothing.
+    """
+    from transformers import TrainingArguments
+
+    known = TrainingArguments.world_size
+    if processes > 1:
+        TrainingArguments.world_size = property(lambda self: processes)  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        TrainingArguments.world_size = known  # type: ignore[method-assign]
 
 
 def _stage(deepspeed: Any, environ: Mapping[str, str]) -> int:

@@ -22,7 +22,7 @@ import yaml
 
 from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
-from ragen_trl.cli.processes import is_main, on_processes, said_once
+from ragen_trl.cli.processes import is_main, launched, on_processes, said_once
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"unknown command {command!r}; {hint}")
     if command in commands and {"-h", "--help", "--help_all", "--help-all"} & set(options):
         return _help(command, everything="trl" in options or not {"-h", "--help"} & set(options))
-    number = _num_processes(options) if command == "train" else 1
+    dry_run = {"--dry-run", "--dry_run"} & set(options)
+    number = _num_processes(options) if command == "train" and not dry_run else 1
     return on_processes(number, arguments, lambda: _run(command, options, commands))
 
 
@@ -120,24 +121,22 @@ def _help(command: str, everything: bool) -> int:
 
 
 def _train(argv: list[str], dry_run: bool) -> int:
-    from trl.import_utils import is_vllm_available
-
     from ragen_trl.cli.dry_run import training_plan
+    from ragen_trl.cli.launch import as_if
     from ragen_trl.cli.options import check_output_folder, options_as_yaml
     from ragen_trl.cli.training_run import Interrupted, RunArguments, check, default_folder, train
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
     from ragen_trl.reporting.report import results_table
     from ragen_trl.system.atomic import write_atomically
 
-    (run, warm, args), chosen = _parse("train", argv, RunArguments, WarmStartConfig)
-    if dry_run:
-        check(run, args)
-        args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-        plan = training_plan(run, warm, args)
-        print(plan if is_main() else "", end="")
-        return 0
-    if args.use_vllm and not is_vllm_available():
-        return _fail("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
+    with as_if(_num_processes(argv) if dry_run and launched() == 1 else 1):
+        (run, warm, args), chosen = _parse("train", argv, RunArguments, WarmStartConfig)
+        if dry_run:
+            check(run, args)
+            args.output_dir = args.output_dir or str(default_folder(run, args.seed))
+            plan = training_plan(run, warm, args)
+            print(plan if is_main() else "", end="")
+            return 0
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))
     _say(f"{run.algo} on {run.env}{f' {args.env_kwargs}' if args.env_kwargs else ''}, run folder {args.output_dir}")
     folder = Path(args.output_dir)
@@ -296,9 +295,7 @@ def _num_processes(options: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--num_processes", "--num-processes")
     parser.add_argument("--config", type=Path)
-    found, rest = parser.parse_known_args(list(options))
-    if {"--dry-run", "--dry_run"} & set(rest):
-        return 1
+    found, _ = parser.parse_known_args(list(options))
     number = found.num_processes
     if number is None and found.config is not None:
         with suppress(OSError, ValueError, AttributeError, yaml.YAMLError):

@@ -20,7 +20,9 @@ from typing import Any, NoReturn
 
 import torch
 import yaml
+from transformers.integrations import is_deepspeed_available
 from trl import GRPOConfig, TrlParser
+from trl.import_utils import is_vllm_available
 
 from ragen_trl.cli.processes import launched
 from ragen_trl.cli.training_run import ALGORITHMS
@@ -154,6 +156,7 @@ def parse(
     parser.set_defaults(**{name: value for name, value in _of_a_launch().items() if name not in given})
     options = vars(parser.parse_args(list(rest)))
     _check_ranges(options)
+    _check_installed(options)
     parsed = parser.parse_dict(dict(options))
     _check_single(parsed[-1])
     if parsed[-1].max_steps < 0:
@@ -264,6 +267,19 @@ def _check_ranges(options: Mapping[str, Any]) -> None:
             raise OptionError(f"{name} is {value}; it takes a finite number")
         if name in _LEAST and value is not None and value < _LEAST[name]:
             raise OptionError(f"{name} is {value}; it must be at least {_LEAST[name]}")
+
+
+def _check_installed(options: Mapping[str, Any]) -> None:
+    """Raise `OptionError` for an engine that is not there, which TRL and transformers meet with a traceback."""
+    for name, there, extra, called in (
+        ("use_vllm", is_vllm_available, "vllm", "vLLM"),
+        ("deepspeed", is_deepspeed_available, "deepspeed", "DeepSpeed"),
+    ):
+        if options[name] and not there():
+            raise OptionError(
+                f"{name} is {options[name]}, but {called} is not installed; pip install -e '.[{extra}]', or leave it "
+                "out"
+            )
 
 
 def _plain(default: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from ragen_trl.config.play import option
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import PictureOptionError
 
 # Options that a regression of whole trajectories does not use: estimators of advantages, a critic, ratios and clips.
 _OF_OTHER_LOSSES = (
@@ -80,6 +81,10 @@ class AStarPOConfig(StarPOConfig):
             raise ValueError(
                 "one_step_off_policy is True, but A*-PO has no importance ratio to correct an older rollout by, and "
                 "compares what the present policy earns with V*; leave it off"
+            )
+        if self.observation != "text":
+            raise PictureOptionError(
+                f"observation is {self.observation!r}, but the reference of A*-PO reads text; use StarPO or StarPO-S"
             )
         super().__post_init__()
         positive = ("value_std_error", "beta1", "beta2", "reference_samples", "stale_window")

@@ -45,6 +45,10 @@ class TokenOptions:
     stop_at_answer: bool = option(
         False, "End a reply at its </answer>; the end of the turn is then added and not trained."
     )
+    observation: str = option(
+        "text", "What a message shows: 'text', or 'image' for a picture of the state, which needs a vision model."
+    )
+    image_size: int = option(168, "Side in pixels of the square to which these pictures are scaled down.")
     chat_template_kwargs: dict[str, Any] | str | None = option(
         None, "Variables (JSON) of the chat template, such as '{\"enable_thinking\": false}' for Qwen3."
     )

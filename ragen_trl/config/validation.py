@@ -29,6 +29,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "observation": ("text", "image"),
 }
 
 _OF_A_CRITIC = option_names(CriticOptions)
@@ -53,6 +54,10 @@ _OF_WHOLE_ROWS: dict[str, Any] = {
 
 class WindowError(UserError, ValueError):
     """A trajectory whose context was rebuilt cannot be trained with these options."""
+
+
+class PictureOptionError(UserError, ValueError):
+    """An option does not go with pictures."""
 
 
 class OffPolicySamplingWarning(UserWarning):
@@ -165,6 +170,7 @@ def check_combinations(args: Options) -> None:
     _check_vllm(args)
     _check_one_step_off(args)
     _check_contexts(args)
+    _check_pictures(args)
     _check_filter(args)
     if args.curriculum_rollouts and args.max_steps < 1:
         raise ValueError(
@@ -222,6 +228,33 @@ def _check_contexts(args: Options) -> None:
         check_segments_trainable(args)
     except WindowError as error:
         raise WindowError(f"{name} is {value}; leave it unset, or change this: {error}") from None
+
+
+def _check_pictures(args: Options) -> None:
+    if args.observation == "text":
+        if args.image_size != type(args).image_size:
+            raise ValueError(
+                f"image_size is {args.image_size}, which observation 'text' does not read; set observation='image'"
+            )
+        return
+    if not isinstance(args.image_size, int) or args.image_size < 28:
+        raise ValueError(f"image_size is {args.image_size}; give at least 28 pixels, a token of Qwen2.5-VL")
+    if args.advantage in CRITIC_ADVANTAGES:
+        raise PictureOptionError(
+            f"observation is 'image' and advantage {args.advantage!r}, whose critic reads text; use 'group', 'gigpo' "
+            "or 'mt_grpo'"
+        )
+    blind = {
+        "window_turns": "a context that is built again would need its pictures again",
+        "context": "a context that is built again would need its pictures again",
+        "use_vllm": "vLLM is sent token ids without pictures",
+        "one_step_off_policy": "the copy of the weights that plays ahead reads text",
+    }
+    for name, reason in blind.items():
+        if getattr(args, name):
+            raise PictureOptionError(
+                f"observation is 'image' and {name} {getattr(args, name)!r}: {reason}; leave {name} unset"
+            )
 
 
 def _check_filter(args: Options) -> None:

@@ -22,6 +22,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
+from ragen_trl.policies.vision.controls import WrongPictures
 from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, Start
@@ -203,6 +204,7 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
+    pictures: str = "own",
 ) -> EvaluationResult:
     """Play the first ``episodes`` evaluation seeds, each ``samples`` times.
 
@@ -219,6 +221,9 @@ def evaluate(
         batch_size: Episodes played at a time.
         progress: Show a progress bar.
         samples: Episodes a start state.
+        pictures: What a model that sees is shown: its "own" state, a "blank" picture, or that of an "other" episode.
+            A model that does as well with the last two does not look. For text, give ``args`` with
+            ``observation="text"``.
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
@@ -226,7 +231,7 @@ def evaluate(
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
-    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples)
+    played = play_held_out(policy, env, args, episodes, batch_size, progress, samples, pictures)
     return judged([EpisodeRecord.of(trajectory) for trajectory in played], time.perf_counter() - began)
 
 
@@ -257,12 +262,13 @@ def play_held_out(
     batch_size: int = BATCH_SIZE,
     progress: bool = False,
     samples: int = 1,
+    pictures: str = "own",
 ) -> list[Trajectory]:
     """The episodes that ``evaluate`` judges, in the order of their seeds; same arguments, same errors."""
     starts = held_out_starts(episodes, samples)
     trajectories: list[Trajectory] = []
     with progress_bar(len(starts), "evaluate", "episode", hidden=not progress) as bar:
-        for batch in play_in_batches(policy, env, args, starts, batch_size):
+        for batch in play_in_batches(policy, env, args, starts, batch_size, pictures=pictures):
             trajectories += batch
             bar.update(len(batch))
     return trajectories
@@ -297,6 +303,7 @@ def play_in_batches(
     batch_size: int,
     process: int = 0,
     processes: int = 1,
+    pictures: str = "own",
 ) -> Iterator[list[Trajectory]]:
     """Play the given starts, ``batch_size`` at a time; yields a list for each batch, in order.
 
@@ -311,8 +318,10 @@ def play_in_batches(
         batch_size: Episodes that a process plays at a time.
         process: Index of this process.
         processes: How many there are.
+        pictures: As for ``evaluate``.
     """
     player = baseline_policy(policy) if isinstance(policy, str) else policy
+    player = player if pictures == "own" else WrongPictures(player, pictures)
     specs = env_specs(env, args)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     try:

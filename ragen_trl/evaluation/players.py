@@ -20,8 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+)
 
+from ragen_envs import AgentTurns
 from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
@@ -32,14 +39,15 @@ from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import check_model, commit_of, context_length
+from ragen_trl.policies.model_support import FAMILIES, check_modalities, check_model, commit_of, context_length
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.policies.vision.loading import local_policy, picture_processor
+from ragen_trl.policies.vision.processing import PictureProcessor
 from ragen_trl.policies.vllm.engines import ColocatedEngine
 from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat, make_turns
-from ragen_trl.rollout.episode import tools_of
+from ragen_trl.rollout.episode import Outcome, tools_of
 from ragen_trl.rollout.interfaces import Policy
 
 # Files that decide what a saved model answers. ``training_args.bin`` does not, and play.json is among the settings.
@@ -109,6 +117,9 @@ class Remote(Player):
         self.api.close()
 
 
+_Starts = Callable[[Chat, Sampling, int | None, PictureProcessor | None], Policy]
+
+
 class LocalModel(Player):
     """A model on this machine.
 
@@ -124,14 +135,14 @@ class LocalModel(Player):
     """
 
     def __init__(self, name: str, args: StarPOConfig, temperature: float, say: Callable[[str], None]) -> None:
-        config = check_model(name)
+        self._config = config = check_model(name)
         super().__init__(name)
         self._args = args
         self._temperature = temperature
         self._source = model_folder(name, say)
         self._context: int | None = context_length(config)
         self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self._source)
-        self._loaded: Callable[[Chat, Sampling, int | None], Policy] | None = None
+        self._loaded: _Starts | None = None
         self._shut: Callable[[], None] = lambda: None
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
@@ -142,9 +153,11 @@ class LocalModel(Player):
 
     def check(self, task: Task) -> None:
         """Raise `PlayerError` if the first message of its first episode leaves no room for a reply."""
-        turns = make_turns(task.spec.env, task.args[self.name], task.spec.kwargs)
-        message = turns.reset(seed=0)[0]
-        length = len(make_chat(self._tokenizer, turns, task.args[self.name]).start(message, tools_of(turns)))
+        if task.args[self.name].observation == "image":
+            check_modalities(self._config, "image")
+        turns, chat, _ = self._spoken_to(task)
+        shown = Outcome.of(*turns.reset(seed=0))
+        length = len(chat.start(shown.observation, tools_of(turns), shown.pictures))
         turns.close()
         limits = [known for known in (self._context, self._args.vllm_max_model_length) if known is not None]
         if limits and length >= min(limits):
@@ -157,12 +170,17 @@ class LocalModel(Player):
     def policy(self, task: Task) -> Policy:
         """A policy for one environment; the weights are loaded once."""
         args = task.args[self.name]
-        turns = make_turns(task.spec.env, args, task.spec.kwargs)
-        chat = make_chat(self._tokenizer, turns, args)
+        turns, chat, pictures = self._spoken_to(task)
         turns.close()
         if self._loaded is None:
             self._loaded = self._start_vllm() if self._args.use_vllm else self._load()
-        return self._loaded(chat, self._sampling(args), args.max_completion_length)
+        return self._loaded(chat, self._sampling(args), args.max_completion_length, pictures)
+
+    def _spoken_to(self, task: Task) -> tuple[AgentTurns, Chat, PictureProcessor | None]:
+        args = task.args[self.name]
+        turns = make_turns(task.spec.env, args, task.spec.kwargs)
+        pictures, _ = picture_processor(self._source, args, self._tokenizer)
+        return turns, make_chat(self._tokenizer, turns, args, None if pictures is None else pictures.text), pictures
 
     def close(self) -> None:
         """Free the weights."""
@@ -173,13 +191,15 @@ class LocalModel(Player):
     def _sampling(self, args: StarPOConfig) -> Sampling:
         return Sampling(args.max_reply_length, self._temperature, args.top_k, args.top_p, args.stop_at_answer)
 
-    def _load(self) -> Callable[[Chat, Sampling, int | None], Policy]:
+    def _load(self) -> _Starts:
         device = self._args.device
-        model = AutoModelForCausalLM.from_pretrained(self._source, dtype="float32").to(device)  # as in training
+        sees = self._config.model_type in FAMILIES
+        kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model = kind.from_pretrained(self._source, dtype="float32").to(device)  # as in training
         precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=bool(self._args.bf16))
-        return lambda chat, sampling, length: TransformersPolicy(model, chat, sampling, precision)
+        return lambda chat, sampling, length, pictures: local_policy(model, chat, sampling, precision, pictures)
 
-    def _start_vllm(self) -> Callable[[Chat, Sampling, int | None], Policy]:
+    def _start_vllm(self) -> _Starts:
         from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # an optional dependency
 
         args = self._args
@@ -196,7 +216,7 @@ class LocalModel(Player):
             )
         self._shut = llm.llm_engine.engine_core.shutdown
         engine, summary = ColocatedEngine(llm, SamplingParams), _without_weights(self._source)
-        return lambda chat, sampling, length: VLLMPolicy(engine, summary, chat, sampling, length)
+        return lambda chat, sampling, length, pictures: VLLMPolicy(engine, summary, chat, sampling, length)
 
     def _merged(self, folder: Path) -> str:
         """The model's path; for an adapter, a folder with the base model it is merged into."""
@@ -249,7 +269,7 @@ def remote_player(plan: EvalPlan) -> Remote | None:
         return None
     args = plan.tasks[0].args[name]
     for option in option_names(TokenOptions):
-        if getattr(args, option):
+        if getattr(args, option) != getattr(TokenOptions, option):
             raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
     prices = (api.api_prompt_price, api.api_completion_price)
     if (prices[0] is None) != (prices[1] is None):
@@ -309,4 +329,7 @@ def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
 
 
 def _manner(args: StarPOConfig) -> dict[str, Any]:
-    return {name: getattr(args, name) for name in MANNER}
+    """The options of `MANNER`; those of pictures only if they are set, so that evaluations without them go on."""
+    values = {name: getattr(args, name) for name in MANNER}
+    unset = {name for name in ("observation", "image_size") if values[name] == getattr(StarPOConfig, name)}
+    return {name: value for name, value in values.items() if name not in unset}

@@ -106,7 +106,10 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
         if begin < 0:
             return None
         reply = turn.reply[begin:]
-        prompt_ids = chat.start(turn.observation) if last is None else chat.extend(last, turn.observation)
+        if last is None:
+            prompt_ids = chat.start(turn.observation, pictures=turn.pictures)
+        else:
+            prompt_ids = chat.extend(last, turn.observation, turn.pictures)
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]

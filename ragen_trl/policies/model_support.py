@@ -32,6 +32,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
 
+FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
 # Rotary embeddings whose frequencies depend on the longest row of a pass, and from which length on they do.
 _LENGTH_DEPENDENT = {"longrope": "original_max_position_embeddings", "dynamic": "max_position_embeddings"}
@@ -86,7 +87,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
             )
     for one in adapters if adapter is None else [*adapters, adapter]:
         _check_adapter(one)
-    _check_modalities(config)
+    check_modalities(config, args.observation)
     _check_padding(config)
     if not args.use_vllm:
         _check_sampled(config, kind, attention)
@@ -273,13 +274,20 @@ def _up_to(value: int | None, limit: int) -> bool:
     return value is not None and value <= limit
 
 
-def _check_modalities(config: PretrainedConfig) -> None:
+def check_modalities(config: PretrainedConfig, observation: str) -> None:
+    """Raise `UnsupportedModelError` for a model that does not read what messages show."""
     others = sorted(set(config.sub_configs) - {"text_config"})
-    if others and config.get_text_config() is not config:
+    named = f"{config.name_or_path or config.model_type!r} ({config.model_type})"
+    if observation == "image":
+        if config.model_type not in FAMILIES:
+            raise UnsupportedModelError(
+                f"observation is 'image', but {named} is none of {', '.join(FAMILIES)}; take a Qwen2.5-VL or a Qwen3-VL"
+            )
+    elif others and config.get_text_config() is not config:
         raise UnsupportedModelError(
-            f"{config.name_or_path or config.model_type!r} ({config.model_type}) reads more than text "
-            f"({', '.join(others)}), but rollouts send text only, so that it would be trained as a text model with "
-            "positions and weights that nothing uses; take a text model of its family, or save its language model alone"
+            f"{named} reads more than text ({', '.join(others)}), but rollouts send text only, so that it would be "
+            "trained as a text model with positions and weights that nothing uses; take a text model of its family, "
+            "save its language model alone, or set observation='image' for a model that docs/pictures.md lists"
         )
 
 

@@ -21,6 +21,7 @@ class Sampling:
         top_k: Keep only the k most likely tokens; 0 keeps all.
         top_p: Keep only the smallest set of most likely tokens with this total probability; 1 keeps all.
         stop_at_answer: A reply also ends with the token that completes ``</answer>``.
+        never: Tokens that are never drawn. They have a log-probability, as those that top-k and top-p exclude.
 
     Raises:
         ValueError: If a value is out of its range.
@@ -31,6 +32,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     stop_at_answer: bool = False
+    never: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -68,15 +70,22 @@ def sample_tokens(
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     logits = logits.float()
     if sampling.temperature == 0:
-        tokens = logits.argmax(-1)
+        tokens = _allowed(logits, sampling).argmax(-1)
         return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None]).squeeze(-1)
     logprobs = torch.log_softmax(logits / sampling.temperature, -1)
-    kept = _top_k_top_p(logprobs, sampling)
+    kept = _top_k_top_p(_allowed(logprobs, sampling), sampling)
     cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
     target = uniforms[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
     tokens = tokens.to(logits.device)
     return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+
+
+def _allowed(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    """The same with -inf for tokens that are never drawn; the tensor itself if there are none."""
+    if not sampling.never:
+        return logits
+    return logits.index_fill(-1, torch.tensor(sampling.never, device=logits.device), -torch.inf)
 
 
 def _top_k_top_p(logprobs: torch.Tensor, sampling: Sampling) -> torch.Tensor:

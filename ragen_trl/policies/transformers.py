@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -306,9 +306,8 @@ class TransformersPolicy(Policy):
         visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
         with _heads_in_groups(ids):
             output = self.model(
-                input_ids=ids,
+                **self._inputs(first, ids, slots, position),
                 attention_mask=mask_for(unwrapped(self.model), visible),
-                position_ids=position,
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -316,6 +315,10 @@ class TransformersPolicy(Policy):
             )
         logits: torch.Tensor = output.logits[:, -1]
         return logits
+
+    def _inputs(self, first: int, ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor) -> dict[str, Any]:
+        """What the model reads in a pass over (b, n) tokens of neighbours, of which the first is row ``first``."""
+        return {"input_ids": ids, "position_ids": position}
 
     def _tensor(self, rows: list[list[int]]) -> torch.Tensor:
         return torch.tensor(rows, device=self.model.device)

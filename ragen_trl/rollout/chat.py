@@ -15,7 +15,7 @@ Only the template writes control tokens: what stands in a message is text (`cont
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -23,6 +23,7 @@ from jinja2 import TemplateError
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.control_tokens import ControlTokens
 from ragen_trl.rollout.tool_messages import ToolMessages, Tools
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -41,6 +42,10 @@ class ChatTemplateError(UserError, ValueError):
     """The tokenizer's chat template is missing, cannot be used append-only, or does not read a variable it is given."""
 
 
+class PictureError(UserError, ValueError):
+    """A picture was shown to a policy that reads only text."""
+
+
 class Chat:
     """Tokens of a growing conversation.
 
@@ -53,6 +58,8 @@ class Chat:
             thought that the generation prompt opens is ended there.
         template_kwargs: Variables of the template, as TRL's ``chat_template_kwargs``.
         calls: Whether replies call tools in the template's own form (`tool_messages`).
+        picture_text: What stands in a message for a picture, in the model's control tokens; ``None`` for a model that
+            sees nothing.
 
     Attributes:
         reply_prefix: The text that each reply begins with and that is not sampled: the forced one, or the ``<think>``
@@ -74,6 +81,7 @@ class Chat:
         think: bool | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         calls: bool = False,
+        picture_text: Callable[[Picture], str] | None = None,
     ) -> None:
         think = reply_prefix in ("", _OPEN) if think is None else think
         self.tokenizer = tokenizer
@@ -82,6 +90,7 @@ class Chat:
         if system_prompt is not None:
             self._system = [{"role": "system", "content": self._control.hide(system_prompt)}]
         self._variables = dict(template_kwargs or {})
+        self._picture_text = picture_text
         self._ends_thought = False
         own = self._own_template()
         self._check_variables(own)
@@ -107,28 +116,32 @@ class Chat:
         """The form of the template's tool calls, one of ``ragen_envs.CALL_FORMATS``."""
         return self._tools.call_format
 
-    def start(self, observation: str, tools: Tools = ()) -> list[int]:
+    def start(self, observation: str, tools: Tools = (), pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids of the first prompt: system message, first user message, generation prompt, forced prefix.
 
         Args:
             observation: Content of the user message.
             tools: Descriptions of the tools that may be called, which the template writes.
+            pictures: Pictures of the message, which come before its text.
         """
         if tools:
             return self._tools.opening(observation, tools) + self._prefix_ids
-        text = self._opening(self._control.hide(observation))
-        return self._control.encode(text, self._in_opening) + self._prefix_ids
+        seen = self._seen(pictures)
+        text = self._opening(seen + self._control.hide(observation))
+        return self._control.encode(text, self._in_opening + self._tokens_of(seen)) + self._prefix_ids
 
-    def extend(self, last_token: int, observation: str) -> list[int]:
+    def extend(self, last_token: int, observation: str, pictures: Sequence[Picture] = ()) -> list[int]:
         """Token ids to append after a reply: its closing, the next user message, generation prompt, forced prefix.
 
         Args:
             last_token: Last token in the context. If it is the template's end-of-turn token, which the model sampled,
                 that token is not appended again. A reply that a limit cut gets it here, and it is not trained.
             observation: Content of the user message.
+            pictures: Its pictures.
         """
-        between = self._control.encode(self._between(self._control.hide(observation)), self._in_between)
-        return self._after(last_token, between)
+        seen = self._seen(pictures)
+        text = self._between(seen + self._control.hide(observation))
+        return self._after(last_token, self._control.encode(text, self._in_between + self._tokens_of(seen)))
 
     def extend_results(self, last_token: int, results: Sequence[str]) -> list[int]:
         """Token ids to append after a reply with calls: the same, with a message of the role "tool" for each result.
@@ -169,6 +182,18 @@ class Chat:
         more = [declared] if isinstance(declared, int) else list(declared or ())
         known = [self.end_of_turn_id, self.tokenizer.eos_token_id, *more]
         return frozenset(token for token in known if token is not None)
+
+    def _seen(self, pictures: Sequence[Picture]) -> str:
+        """What stands for pictures in a message."""
+        if pictures and self._picture_text is None:
+            raise PictureError(
+                f"a message has {len(pictures)} pictures, but the policy reads text; take a vision model "
+                "(docs/pictures.md), or observation='text'"
+            )
+        return "".join(map(self._picture_text, pictures)) if self._picture_text is not None else ""
+
+    def _tokens_of(self, seen: str) -> int:
+        return self._control.count(self._control.encode(seen)) if seen else 0
 
     @property
     def _tools(self) -> ToolMessages:

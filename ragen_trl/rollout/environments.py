@@ -11,6 +11,7 @@ from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -36,22 +37,31 @@ def make_turns(
     if kwargs is None:
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
     if isinstance(env, str):
-        made = gymnasium.make(env, disable_env_checker=True, **kwargs)
+        seen = {"render_mode": "rgb_array"} if args.observation == "image" else {}
+        made = gymnasium.make(env, disable_env_checker=True, **{**seen, **kwargs})
     elif kwargs:
         raise ValueError(f"env_kwargs is {kwargs}, but env is a function; set them inside the function")
     else:
         made = env()
     if isinstance(made, AgentTurns):
+        if made.observation != args.observation:
+            raise ValueError(
+                f"observation is {args.observation!r}, but env makes an AgentTurns with {made.observation!r}; give "
+                "both the same"
+            )
         return made
-    kind = ToolTurns if isinstance(made.unwrapped, ToolEnv) else AgentTurns
-    return kind(
-        made,
-        max_turns=args.max_turns,
-        max_actions_per_turn=args.max_actions_per_turn,
-        max_actions=args.max_actions,
-        think=args.think,
-        format_penalty=args.format_penalty,
-    )
+    limits: dict[str, Any] = {
+        "max_turns": args.max_turns,
+        "max_actions_per_turn": args.max_actions_per_turn,
+        "max_actions": args.max_actions,
+        "think": args.think,
+        "format_penalty": args.format_penalty,
+    }
+    if not isinstance(made.unwrapped, ToolEnv):
+        return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
+    if args.observation == "image":
+        raise ValueError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
+    return ToolTurns(made, **limits)
 
 
 def about(
@@ -67,8 +77,19 @@ def about(
     return found
 
 
-def make_chat(tokenizer: "PreTrainedTokenizerBase", turns: AgentTurns, args: "StarPOConfig") -> Chat:
+def make_chat(
+    tokenizer: "PreTrainedTokenizerBase",
+    turns: AgentTurns,
+    args: "StarPOConfig",
+    picture_text: Callable[[Picture], str] | None = None,
+) -> Chat:
     """Make the chat in which a model plays: with the system prompt, forced reply prefix and variables of ``args``.
+
+    Args:
+        tokenizer: The model's.
+        turns: An environment of the run.
+        args: The configuration.
+        picture_text: As `Chat` takes it.
 
     Raises:
         ChatTemplateError: If the tokenizer's template is missing, rewrites history or lacks one of the variables.
@@ -81,6 +102,7 @@ def make_chat(tokenizer: "PreTrainedTokenizerBase", turns: AgentTurns, args: "St
         think=turns.reply_format.think,
         template_kwargs=variables if isinstance(variables, dict) else None,
         calls=isinstance(turns, ToolTurns),
+        picture_text=picture_text,
     )
 
 

@@ -3,13 +3,14 @@
 ``loop.py`` decides who is asked and when; its docstring has the table of all endings.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.rollout.contexts import ContextRule
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.trajectory import Trajectory, Turn
+from ragen_trl.trajectory import Picture, Trajectory, Turn
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -45,6 +46,16 @@ class Outcome:
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
+    pictures: tuple[Picture, ...] = ()
+
+    @classmethod
+    def of(cls, message: Any, info: Mapping[str, Any], *ending: Any) -> "Outcome":
+        """An answer whose message is a text, or a dict of a "text" and an "image"."""
+        if isinstance(message, str):
+            return cls(message, dict(info), *ending)
+        height, width, _ = message["image"].shape
+        picture = Picture(height, width, message["image"].tobytes())
+        return replace(cls(message["text"], dict(info), *ending), pictures=(picture,))
 
     @property
     def state(self) -> str:
@@ -90,7 +101,7 @@ class Episode:
         if chat is None:
             return None, ()
         if not self.turns:
-            opening = tuple(chat.start(self.last.observation, tools_of(self.env)))
+            opening = tuple(chat.start(self.last.observation, tools_of(self.env), self.last.pictures))
             self.cost = len(opening)
             return None, opening
         last = self.turns[-1]
@@ -98,7 +109,7 @@ class Episode:
         if results:
             message = tuple(chat.extend_results(last_token, results))
         else:
-            message = tuple(chat.extend(last_token, self.last.observation))
+            message = tuple(chat.extend(last_token, self.last.observation, self.last.pictures))
         self.cost = len(message)
         rebuilt = None
         if self.rule is not None:
@@ -153,6 +164,7 @@ class Episode:
             cut=reply.cut,
             state=self.last.state,
             context_ids=request.context_ids,
+            pictures=request.pictures,
         )
         self.turns.append(turn)
         self.length += self.cost + len(reply.ids)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 import numpy as np
 
 from ragen_trl.rollout.env_executor import Failure
+from ragen_trl.trajectory import Picture
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 class TurnEnv(Protocol):
     """What a rollout needs of an environment: ``ragen_envs.AgentTurns``, or any object with these two methods."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode. Returns the first user message and ``info``."""
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode. Returns the first user message and ``info``.
 
-    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        A message is a text, or a dict of a "text" and an "image", uint8 of shape (height, width, 3).
+        """
+
+    def step(self, action: str) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take one reply. Returns the next user message, reward, terminated, truncated, ``info``."""
 
 
@@ -34,6 +38,7 @@ class Request:
         room: Tokens that the budgets leave for the reply, or ``None`` for no limit.
         context_ids: Tokens to read before ``new_ids`` instead of the row's context, where that was built again
             (`contexts`); ``None`` otherwise.
+        pictures: Pictures of the user message, whose tokens are among ``new_ids``.
     """
 
     row: int
@@ -42,6 +47,7 @@ class Request:
     env: TurnEnv
     room: int | None = None
     context_ids: tuple[int, ...] | None = None
+    pictures: tuple[Picture, ...] = ()
 
     def max_tokens(self, per_reply: int) -> int:
         """Tokens that the reply may have, if every reply may have ``per_reply``."""

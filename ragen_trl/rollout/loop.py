@@ -104,7 +104,7 @@ def play(
 
 def _step(env: TurnEnv, reply: str) -> Outcome:
     observation, reward, terminated, truncated, info = env.step(reply)
-    return Outcome(observation, dict(info), float(reward), bool(terminated), bool(truncated))
+    return Outcome.of(observation, info, float(reward), bool(terminated), bool(truncated))
 
 
 def _requests(
@@ -128,7 +128,8 @@ def _request(row: int, episode: Episode, policy: Policy, max_length: int | None)
     if max_length is not None:
         first = len(episode.turns[0].prompt_ids) if episode.turns else len(new_ids)
         rooms.append(max_length - (episode.length + episode.cost - first))
-    return Request(row, episode.last.observation, new_ids, episode.env, min(rooms, default=None), context_ids)
+    room, shown = min(rooms, default=None), episode.last
+    return Request(row, shown.observation, new_ids, episode.env, room, context_ids, shown.pictures)
 
 
 def _end_without_room(episode: Episode, request: Request, max_context: int | None) -> None:
@@ -201,4 +202,4 @@ def begin(
 def _reset(env: TurnEnv, start: Start) -> Outcome:
     options = None if start.outcome_seed is None else {"outcome_seed": start.outcome_seed}
     observation, info = env.reset(seed=start.seed, options=options)
-    return Outcome(observation, dict(info))
+    return Outcome.of(observation, info)

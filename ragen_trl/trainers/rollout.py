@@ -26,7 +26,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.policies.vision.loading import local_policy, picture_processor
 from ragen_trl.policies.vllm.engines import check_loadable
 from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.env_pool import EnvPool
@@ -132,6 +132,7 @@ class RolloutTrainer(TRLAdapter):
         functions = self._functions(args)
         check_policy(model, args, peft_config)
         check_loadable(model, args, peft_config)
+        self.pictures, processing_class = picture_processor(model, args, processing_class)
         warn_of_narrowed_sampling(args)
         self._envs = EnvPool(args)
         self._tasks = Tasks(env, train_dataset, args)
@@ -154,7 +155,8 @@ class RolloutTrainer(TRLAdapter):
         self._check_launch()
         self._switch_off_dropout()
         self._autocast = self._make_autocast()
-        self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args)
+        seen = None if self.pictures is None else self.pictures.text
+        self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, seen)
 
     def _make_autocast(self) -> Callable[[], torch.autocast]:
         """Not accelerator.autocast, which reads a global state that the next configuration resets."""
@@ -307,16 +309,16 @@ class RolloutTrainer(TRLAdapter):
             temperature: Divides the logits; 0 is greedy.
             model: The unwrapped model, where it is at hand.
         """
-        limit = self.args.max_reply_length
-        sampling = Sampling(limit, temperature, self.top_k, self.top_p, self.args.stop_at_answer)
+        args = self.args
+        sampling = Sampling(args.max_reply_length, temperature, self.top_k, self.top_p, args.stop_at_answer)
         unwrapped = model if model is not None else self.accelerator.unwrap_model(self.model)
         # Turns have other shapes every time, and a compiled model hides what it takes: play with its weights alone.
         unwrapped = extract_model_from_parallel(unwrapped, keep_torch_compile=False)
         if self._engine is None:
-            return TransformersPolicy(unwrapped, self.chat, sampling, self._autocast)
+            return local_policy(unwrapped, self.chat, sampling, self._autocast, self.pictures)
         if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
             self.forget_sent_weights()
-        longest = self.args.max_completion_length
+        longest = args.max_completion_length
         return VLLMPolicy(self._engine, unwrapped, self.chat, sampling, longest, self.send_weights)
 
     def _sample(self, rows: list[dict[str, Any]], attempt: int = 0) -> tuple[RolloutBatch, dict[str, Any]]:

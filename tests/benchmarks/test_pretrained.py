@@ -17,7 +17,7 @@ import model_sizes
 import pretrained
 import pytest
 from agents import carry_out as carrying
-from agents import results, runs
+from agents import command, results, runs
 from agents.games import GAMES
 from pages.pretrained import pretrained_tables
 
@@ -33,7 +33,7 @@ BY_NAME = {run.name: run for run in runs.all_runs(MODEL)}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(pretrained.tiny_model(tmp_path_factory.mktemp("model") / "tiny"))
+    return str(command.tiny_model(tmp_path_factory.mktemp("model") / "tiny"))
 
 
 def test_every_command_is_one_that_the_package_takes(tiny: str, tmp_path: Path) -> None:
@@ -324,8 +324,8 @@ def test_a_missing_model_is_named_with_its_remedy(
     assert pretrained.main(["--only", "lake"]) == 2
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "here.gguf").touch()
-    assert [pretrained.missing_model(name) for name in ("here.gguf", "Qwen/Qwen2.5-0.5B-Instruct")] == [None, None]
-    assert "./there holds no config.json" in str(pretrained.missing_model("./there"))
+    assert [command.missing_model(name) for name in ("here.gguf", "Qwen/Qwen2.5-0.5B-Instruct")] == [None, None]
+    assert "./there holds no config.json" in str(command.missing_model("./there"))
 
 
 def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -340,7 +340,7 @@ def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_smoke_run_trains_and_keeps_its_curve_and_its_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runs, "_SMALL_WARM_START", {"demonstrations": 16})
+    monkeypatch.setattr(runs, "SMALL_WARM_START", {"demonstrations": 16})
     asked = ["--smoke", "--folder", str(tmp_path), "--only", "frozenlake/starpo_s"]
     assert pretrained.main(asked) == 0
     content = json.loads((tmp_path / "pretrained.json").read_text(encoding="utf-8"))

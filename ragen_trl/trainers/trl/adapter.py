@@ -45,7 +45,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler
 
-from ragen_trl.batching.batch import to_rollout_output
+from ragen_trl.batching.batch import pictures_of, to_rollout_output
 from ragen_trl.policies.model_support import name_base_absolutely
 from ragen_trl.policies.vllm.client import VLLMServerError
 from ragen_trl.policies.vllm.engines import Engine, connect
@@ -225,6 +225,8 @@ class TRLAdapter(TRLEvaluation, ABC):
         if plugin is not None and not _internal_call and "SHARDED" in str(plugin.state_dict_type):
             self._save(output_dir or self.args.output_dir, self.accelerator.get_state_dict(self.model))
         super().save_model(output_dir, _internal_call)
+        if self.pictures is not None and self.args.should_save:
+            self.pictures.save(Path(output_dir or self.args.output_dir))
 
     # TRL's services
 
@@ -274,12 +276,14 @@ class TRLAdapter(TRLEvaluation, ABC):
         ]
         self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
         self._postpones_scores = self.model.training  # until it is known what a filter keeps
+        seen = pictures_of(played)
+        self._pictures_shown = seen.get("pictures")
         self.vllm_importance_sampling_correction = corrects and not self.model.training
         try:
-            return super()._generate_and_score_completions(shown), self._scoring.rewards
+            return {**super()._generate_and_score_completions(shown), **seen}, self._scoring.rewards
         finally:
             self._scoring, self.vllm_importance_sampling_correction = None, corrects
-            self._postpones_scores = False
+            self._postpones_scores, self._pictures_shown = False, None
 
     def _calculate_rewards(self, *args: Any) -> torch.Tensor:
         rewards: torch.Tensor = super()._calculate_rewards(*args)

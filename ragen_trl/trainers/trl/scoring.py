@@ -6,14 +6,16 @@ What TRL 1.16 does, each point held by a test of ``tests/ragen_trl/trainers/test
 - ``_get_per_token_logps_and_entropies`` takes a ``batch_size`` where it scores a whole rollout; it only calls the
   model, once, with ``input_ids``, ``attention_mask``, ``labels`` and ``fused_lm_head=True``, and reads ``log_probs``,
   ``entropy`` and ``aux_loss`` of what it returns;
+- with ``pixel_values``, ``image_grid_thw``, ``num_images`` and ``mm_token_type_ids`` it hands the model those of its
+  rows;
 - with ``shift_labels`` instead of ``labels`` the fused head scores every hidden state that the backbone returns;
 - the KL term compares with ``ref_model``, or for a LoRA policy with the adapter "ref" or with no adapter.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from accelerate.utils import DynamoBackend
@@ -22,11 +24,23 @@ from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from ragen_trl.batching.micro_batches import score_in_passes
+from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
-from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, unwrapped, with_positions
+from ragen_trl.policies.model_support import (
+    FAMILIES,
+    UnsupportedModelError,
+    check_supported,
+    unwrapped,
+    with_positions,
+)
+from ragen_trl.policies.vision.processing import PictureProcessor
 from ragen_trl.trainers.loss_inputs import LossInputs
+from ragen_trl.trajectory import Picture
 
 logger = logging.getLogger(__name__)
+
+Pictures: TypeAlias = Sequence[Sequence[Picture]]
+"""The pictures of each row."""
 
 
 def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
@@ -37,6 +51,8 @@ def can_share_prefixes(trainer: Trainer, with_router_loss: bool) -> bool:
         with_router_loss: Whether a mixture of experts adds its load-balancing loss, a mean over all that is computed.
     """
     reason = "a router's loss reads every token of every row" if with_router_loss else ""
+    if without_wrappers(trainer, trainer.model).config.model_type in FAMILIES:
+        reason = "tokens of pictures are equal where the pictures are not"
     try:
         check_supported(trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False))
     except UnsupportedModelError as error:
@@ -67,14 +83,18 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         options: Arguments of ``GRPOTrainer``.
 
     Attributes:
+        pictures: Makes patches of pictures, for a vision model; set before TRL's own `__init__`.
         shares_prefixes: Whether rows are stored as prefix trees. Where a model or its attention cannot,
             the log says why.
     """
+
+    pictures: PictureProcessor | None = None
 
     def __init__(self, **options: Any) -> None:
         self._recordings: list[list[Scores]] = []
         self._loss_inputs: LossInputs | None = None  # while TRL calculates a loss
         self._postpones_scores = False  # while TRL builds a training batch
+        self._pictures_shown: Pictures | None = None  # while TRL builds a batch: those of its rows
         super().__init__(**options)
         self.shares_prefixes = self._can_share_prefixes()
 
@@ -111,8 +131,12 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         if self._postpones_scores:
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
-        sampled = None if self._loss_inputs is None else self._loss_inputs.sampled
-        result = self._score_rows(model, input_ids, attention_mask, logits_to_keep, sampled, batch_size, **options)
+        sampled, pictures = None, self._pictures_shown
+        if self._loss_inputs is not None:
+            sampled, pictures = self._loss_inputs.sampled, self._loss_inputs.columns.get("pictures")
+        result = self._score_rows(
+            model, input_ids, attention_mask, logits_to_keep, sampled, batch_size, pictures, **options
+        )
         return result if self._loss_inputs is None else (self._loss_inputs.scored(result[0]), *result[1:])
 
     def _score_rows(
@@ -123,12 +147,13 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         width: int,
         sampled: torch.Tensor | None,
         batch_size: int | None,
+        pictures: "Pictures | None",
         **options: Any,
     ) -> Any:
         """TRL's scores of the last ``width`` columns: (B, T) log-probabilities and entropies, and a router's loss.
 
         Rows are stored as prefix trees where the model allows it; then only the (B, T) ``sampled`` tokens
-        are scored.
+        are scored. With ``pictures``, those of each row, the model gets their pixels and finds the positions itself.
         """
         trl_score = super()._get_per_token_logps_and_entropies
         base = without_wrappers(self, model)
@@ -138,9 +163,17 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
             asked[:, -width:] *= sampled
 
         def score(rows: Any, columns: slice, kept: int) -> Any:
-            part = attention[rows, columns]
-            call = PackedModel(model, base, asked[rows, columns]) if shares else with_positions(model, base, part)
-            logprobs, entropies, router_loss = trl_score(call, ids[rows, columns], part, kept, **options)
+            part, tokens = attention[rows, columns], ids[rows, columns]
+            seen: dict[str, Any] = {}
+            if pictures is not None:
+                assert self.pictures is not None
+                shown = [pictures[row] for row in torch.arange(len(ids))[rows].tolist()]
+                call, (tokens, seen) = model, picture_inputs(tokens, part, shown, self.pictures)
+            elif shares:
+                call = PackedModel(model, base, asked[rows, columns])
+            else:
+                call = with_positions(model, base, part)
+            logprobs, entropies, router_loss = trl_score(call, tokens, part, kept, **{**options, **seen})
             others = asked[rows, columns][:, -kept:] == 0
             entropies = None if entropies is None else entropies.masked_fill(others, 0.0)
             return logprobs.masked_fill(others, 0.0), entropies, router_loss
@@ -188,6 +221,7 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
         attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
         width = inputs["completion_ids"].shape[1]
-        sampled = inputs.get("tool_mask")
-        scored = self._score_rows(model, ids, attention, width, sampled, batch_size, compute_entropy=compute_entropy)
+        sampled, pictures = inputs.get("tool_mask"), inputs.get("pictures")
+        entropy = {"compute_entropy": compute_entropy}
+        scored = self._score_rows(model, ids, attention, width, sampled, batch_size, pictures, **entropy)
         return Scores(scored[0], scored[1])

@@ -12,9 +12,8 @@ from tests.support.ragen_envs.registered import IDS, every_id, make
 
 SECTIONS = [
     *("Description", "Action Space", "Observation Space", "Starting State", "Rewards", "Episode End", "Information"),
-    *("Arguments", "Version History"),
+    *("Arguments", "Version History", "Source"),
 ]
-
 
 
 def started(env_id: str) -> TextEnv:

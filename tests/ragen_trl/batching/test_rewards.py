@@ -10,7 +10,7 @@ from trl.trainer.utils import get_callable_name
 
 import ragen_envs
 from ragen_envs import AgentTurns
-from ragen_trl.batching.rewards import consistency_reward, format_reward, length_reward
+from ragen_trl.batching.rewards import consistency_reward, description_reward, format_reward, length_reward
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
@@ -126,3 +126,19 @@ def test_every_trajectory_of_a_real_shop_gets_a_finite_number(reward: Callable[.
         searched = [sum(turn.reply == shop for turn in one.turns) / len(one.turns) for one in played]
         assert sum(searched) > 0
         assert rewards == pytest.approx([0.2 * share for share in searched])
+
+
+def test_descriptions_are_compared_with_the_states_before_and_after() -> None:
+    before, after = "####\n#P_#\n#XO#\n####", "####\n#_P#\n#XO#\n####"
+    told = "player (1, 1), box (2, 1), target (2, 2)"
+    predicted = "player (1, 2), box (2, 1), target (2, 2)"
+
+    def described(thought: str) -> Turn:
+        reply = f"<think>{thought}</think><answer>Right</answer>"
+        return Turn((1,), (2,), (), observation="?", reply=reply, reward=0.0, info={"state": after}, state=before)
+
+    both = described(f"<observation>{told}</observation>So.<prediction>{predicted}</prediction>")
+    seen = described(f"<observation>{told}</observation><prediction>{told}</prediction>")
+    silent = described("Right.")
+    assert description_reward([episode(both), episode(silent)]) == [1.0, 0.0]
+    assert description_reward([episode(seen, silent)]) == pytest.approx([(1 + 2 / 3 * 2 / 3) / 2 / 2])

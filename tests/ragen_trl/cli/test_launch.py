@@ -144,3 +144,18 @@ def test_a_dry_run_counts_one_process_of_the_launch(
     assert "weights, held: 531,744 parameters · 4 bytes" in said[0]
     assert "in each of 8 processes, FSDP2" in said[1] and "processes" not in said[0].partition("memory")[2]
     assert "weights, held: 531,744 parameters · 4 bytes / 8 processes" in said[1]
+
+
+def test_a_dry_run_counts_the_trajectories_of_all_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It starts none of them, so that TRL computes the size of a rollout for one."""
+    options = ["--num_generations", "4", "--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2"]
+    command = ["train", *options, "--num_processes", "3", "--output_dir", str(tmp_path / "run"), "--dry-run"]
+    assert main(command) == 0
+    assert "6 start states · 4 = 24 a rollout" in capsys.readouterr().out
+    sized = [*command, "--gradient_accumulation_steps", "1", "--generation_batch_size"]
+    assert main([*sized, "24"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "6 start states · 4 = 24 a rollout; 150 rollouts" in said  # of two updates each
+    with pytest.raises(SystemExit):
+        main([*sized, "32"])
+    assert "(32) must be divisible by the global batch size (12)" in capsys.readouterr().err  # as in the run itself

@@ -125,6 +125,18 @@ def test_a_wrong_option_is_named_with_its_value_and_what_would_do(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "extra"),
+    [("use_vllm", "true", "vllm"), ("deepspeed", '{"zero_optimization": {"stage": 2}}', "deepspeed")],
+)
+def test_an_engine_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: str, extra: str
+) -> None:
+    monkeypatch.setattr(f"ragen_trl.cli.options.is_{extra}_available", lambda: False)
+    with pytest.raises(OptionError, match=rf"^{option} is .* not installed; pip install -e '\.\[{extra}\]'"):
+        read([f"--{option}", value])
+
+
 def test_values_of_a_file_get_the_types_of_their_options() -> None:
     """PyYAML reads 1e-4 as a text."""
     given = yaml.safe_load("learning_rate: 1e-4\nmax_steps: '7'\nthink: 'true'\nenv_kwargs: {size: 6}\nlora_r: 8\n")

@@ -31,8 +31,9 @@ class Layer(nn.Linear):
     """What is divided by itself."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def one_process() -> Iterator[None]:
+    """One for all tests: torch keeps meshes by their shape, and those of a group that is gone name it still."""
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()

@@ -1,0 +1,78 @@
+"""The shops as games of a pretrained model: settings of their runs, as data, over those of ``games.py``.
+
+WebShop has short pages, products of one split only, and credit on the way (``tiered``) in training; what is evaluated
+is the purchase alone. ToyShop has its 256 fixed prompts, and thoughts. Left out: whether a thought fits what was
+bought, which the bonus does not read.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agents.games import HALF, WARM_START, Game, Options
+from ragen_trl.config.recipes import RAGEN
+
+_SHOP = "ragen/WebShop-v0"
+_PLAY: dict[str, Any] = {
+    **{"think": False, "max_turns": 9, "max_actions": 9, "max_actions_per_turn": 1},
+    **{"max_reply_length": 48, "max_completion_length": 3072},
+}
+_TRAINING: dict[str, Any] = {
+    **HALF,
+    "learning_rate": 2e-4,
+    "lr_scheduler_type": "linear",
+    "max_steps": 40,
+    "max_completion_length": 3072,
+    # Episodes of 1,100 tokens, without checkpointing: 8 at a time would take 24 GiB in float32, 13 in bfloat16.
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 16,
+}
+# 32 trajectories an update, as in the other games.
+_ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 8}
+# Four such episodes at a time took 10 GiB.
+_SHOPPER: dict[str, Any] = {**WARM_START, **HALF, "demonstrations": 384, "noise": 0.25, "demo_batch_size": 2}
+_THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
+
+
+def _store(split: str, reward: str, catalog: str = "synthetic") -> dict[str, Any]:
+    return {"catalog": catalog, "split": f"{split}_by_product", "observation_mode": "short", "reward": reward}
+
+
+def _webshop(catalog: str, algorithms: Mapping[str, Options]) -> Game:
+    return Game(
+        env=_SHOP,
+        env_kwargs=_store("train", "tiered", catalog),
+        play=_PLAY,
+        evaluations={"other products": (_SHOP, _store("test", "fixed", catalog))},
+        warm_start=_SHOPPER,
+        training=_TRAINING,
+        algorithms=algorithms,
+        minutes=(12, 60, 4.0),
+    )
+
+
+# The catalogue of the official products; see ``runs.DATA``.
+_OFFICIAL = "{data}"
+
+SHOPS: dict[str, Game] = {
+    "webshop": _webshop(
+        "synthetic",
+        {
+            "starpo_s": {},
+            "gigpo": {},
+            "starpo_s_final": {"env_kwargs": _store("train", "fixed")},
+            "astar_po": _ONE_A_PROMPT,
+            "starpo_s_all_weights": {},
+        },
+    ),
+    "toyshop_thoughts": Game(
+        env="ragen/ToyShop-v0",
+        env_kwargs={"split": "train"},
+        play={**RAGEN["ragen/ToyShop-v0"], **_THOUGHTS},
+        evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
+        warm_start={**WARM_START, **HALF, "demonstrations": 384},
+        training={**_TRAINING, "max_completion_length": 2560},
+        algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
+        minutes=(12, 40, 3.0),
+    ),
+    "webshop_official": _webshop(_OFFICIAL, {"starpo_s": {}}),
+}

@@ -1,0 +1,66 @@
+"""Wrong pictures, to compare with: a model that does as well with them does not look.
+
+A blank picture tells nothing. The picture of another episode tells something wrong, in the same style. Texts and
+environments stay as they are; so do the recorded pictures, which are what the environment showed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ragen_trl.errors import UserError
+from ragen_trl.rollout.interfaces import Policy, Reply, Request
+from ragen_trl.trajectory import Picture
+
+CONTROLS = ("blank", "other")
+GREY = 128
+
+
+class PictureControlError(UserError, ValueError):
+    """There is no such control, or no other episode to take a picture of."""
+
+
+class WrongPictures(Policy):
+    """A policy that is shown other pictures than the environment's.
+
+    Args:
+        policy: Answers.
+        kind: "blank": grey pictures of the same size. "other": what the next row of the batch sees or saw last, the
+            first row after the last one.
+
+    Raises:
+        PictureControlError: If the kind is another one, or a batch has one row and "other" finds no other.
+    """
+
+    def __init__(self, policy: Policy, kind: str) -> None:
+        if kind not in CONTROLS:
+            raise PictureControlError(f"pictures is {kind!r}; choose 'own', {', '.join(map(repr, CONTROLS))}")
+        self._policy, self._kind = policy, kind
+        self.chat, self.max_context = policy.chat, policy.max_context
+        self._latest: dict[int, tuple[Picture, ...]] = {}
+        self._rows = 0
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Start empty contexts."""
+        if self._kind == "other" and len(seeds) == 1:
+            raise PictureControlError("pictures is 'other', but a batch has one episode; play 2 or more at a time")
+        self._rows, self._latest = len(seeds), {}
+        self._policy.begin(seeds)
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """Answer as if the pictures were others."""
+        self._latest |= {request.row: request.pictures for request in requests}
+        return self._policy.reply([replace(request, pictures=self._instead(request)) for request in requests])
+
+    def end(self, rows: Sequence[int]) -> None:
+        """Drop these rows."""
+        self._policy.end(rows)
+
+    def goes_on(self, playing: bool) -> bool:
+        """As the policy says."""
+        return self._policy.goes_on(playing)
+
+    def _instead(self, request: Request) -> tuple[Picture, ...]:
+        if self._kind == "other" and request.pictures:
+            return self._latest[(request.row + 1) % self._rows]
+        blank = (bytes([GREY]) * len(picture.pixels) for picture in request.pictures)
+        return tuple(replace(one, pixels=pixels) for one, pixels in zip(request.pictures, blank, strict=True))

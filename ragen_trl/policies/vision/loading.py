@@ -1,0 +1,47 @@
+"""What a trainer or an evaluation needs of a model on this machine, whether it sees or only reads."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.policies.sampling import Sampling
+from ragen_trl.policies.transformers import TransformersPolicy
+from ragen_trl.policies.vision.policy import VisionPolicy
+from ragen_trl.policies.vision.processing import PictureProcessor, load_processor
+
+if TYPE_CHECKING:
+    from ragen_trl.rollout.chat import Chat
+
+
+def picture_processor(
+    model: str | PreTrainedModel, args: StarPOConfig, processing_class: Any
+) -> tuple[PictureProcessor | None, PreTrainedTokenizerBase | None]:
+    """The picture processor of a run and its tokenizer; with text, ``None`` and the class as it was given.
+
+    Args:
+        model: The policy, or its path or hub id.
+        args: ``observation`` says what messages show, ``model_init_kwargs`` how a model is loaded.
+        processing_class: A tokenizer, a processor, or ``None``.
+    """
+    if args.observation == "text":
+        return None, processing_class
+    given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
+    options = {name: given[name] for name in ("revision", "trust_remote_code") if name in given}
+    config = AutoConfig.from_pretrained(model, **options) if isinstance(model, str) else model.config
+    return load_processor(model, config, processing_class, options)
+
+
+def local_policy(
+    model: PreTrainedModel,
+    chat: "Chat",
+    sampling: Sampling,
+    autocast: Callable[[], AbstractContextManager[object]],
+    pictures: PictureProcessor | None,
+) -> TransformersPolicy:
+    """The policy of a model in this process; one that sees, with a picture processor."""
+    if pictures is None:
+        return TransformersPolicy(model, chat, sampling, autocast)
+    return VisionPolicy(model, chat, sampling, pictures, autocast)
