@@ -6,6 +6,7 @@ other packages do not list them, and a guess at what an invalid action is, becau
 """
 
 import abc
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -107,12 +108,12 @@ class Foreign(TextEnv, abc.ABC):
         info = {
             "success": self._is_success(reaction.reward, over, reaction.info),
             "action_is_effective": not reaction.tool_failed,
-            "env_info": reaction.info,
+            "env_info": copy.deepcopy(reaction.info),  # the caller may change it
         }
         return self._cut(reaction.text), reaction.reward, reaction.terminated, info
 
     def _idle(self) -> dict[str, Any]:
-        return {**super()._idle(), "env_info": self._env_info}
+        return {**super()._idle(), "env_info": copy.deepcopy(self._env_info)}
 
     def _cut(self, text: str) -> str:
         most = self.observation_space.max_length  # type: ignore[attr-defined]

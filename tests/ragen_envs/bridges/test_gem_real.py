@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import AgentTurns
 from ragen_envs.bridges import GemEnvironment, GemText
@@ -117,6 +118,10 @@ def test_an_outcome_seed_keeps_the_start() -> None:
     played = [episode(env, 5, moves, options={"outcome_seed": outcome}) for outcome in (0, 0, 1, 2)]
     assert len({each[0] for each in played}) == 1
     assert played[0] == played[1] and len({str(each) for each in played}) == 3
+
+
+def test_gymnasiums_checker_passes() -> None:
+    check_env(GemText("game:Game2048-v0-easy"), skip_render_check=True)
 
 
 def test_wrappers_of_gem_and_functions_are_taken() -> None:

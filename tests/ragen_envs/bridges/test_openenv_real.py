@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import AgentTurns, FrozenLake, ToolTurns
 from ragen_envs.bridges import ForeignEnvError, OpenEnvText, OpenEnvTools, openenv_environment
@@ -121,6 +122,12 @@ def test_there_and_back_again_is_the_same(lake: str) -> None:
         assert seen[:4] == expected[:4] and seen[4]["success"] == expected[4]["success"]
         assert far.step(reply)[1:4] == (0.0, *expected[2:4])  # after the end nothing happens
     far.close()
+
+
+def test_gymnasiums_checker_passes(echo: str) -> None:
+    env = OpenEnvText(echo)
+    check_env(env, skip_render_check=True, skip_close_check=True)
+    env.close()
 
 
 def test_seeds_and_outcome_seeds_reach_the_server() -> None:

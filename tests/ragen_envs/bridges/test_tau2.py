@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns
 from ragen_envs.bridges import ForeignEnvError, Tau2
@@ -103,6 +104,12 @@ def test_conversations_that_are_left_leave_no_thread() -> None:
     env.close()
     env._game._orchestrator_thread.join(5)
     assert threading.active_count() == before
+
+
+def test_gymnasiums_checker_passes() -> None:
+    env = Tau2("mock", user=user)
+    check_env(env, skip_render_check=True, skip_close_check=True)
+    env.close()
 
 
 def test_mistakes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

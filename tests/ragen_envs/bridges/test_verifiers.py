@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import AgentTurns, FrozenLake, ToolTurns
 from ragen_envs.bridges import ForeignEnvError, VerifiersText, VerifiersTools, verifiers_environment
@@ -130,6 +131,12 @@ def test_a_conversation_without_tools_needs_no_tags() -> None:
     message, _ = turns.reset(seed=0)
     assert message.split("\n")[0] == "Guess." and turns.tools == ()
     assert turns.step("0")[:4] == ("Wrong, try 1.", 0.0, False, False)
+
+
+def test_gymnasiums_checker_passes() -> None:
+    for env in (VerifiersText(guessing()), VerifiersTools(guessing())):
+        check_env(env, skip_render_check=True, skip_close_check=True)
+        env.close()
 
 
 def test_episodes_that_are_left_are_cleaned_up() -> None:
