@@ -73,7 +73,8 @@ class ToyShop(WebShop):
 
     ## Observation Space
     AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
-    product's title, price and features, or what was bought and its score.
+    product's title, price and features, or what was bought and its score. With ``render_mode="rgb_array"`` the store
+    draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
 
     ## Starting State
     A task of the split, uniformly. With ``split="eval"`` a seed is the number of a prompt: ``reset(seed=i)`` plays
