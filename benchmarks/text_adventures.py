@@ -1,7 +1,7 @@
 """Does a small model learn to follow a task in games that it has never played? The smallest text adventures.
 
 Run it: ``python benchmarks/text_adventures.py``; ``--help`` lists the options. It needs ``ragen-trl[textworld]``. Games
-are made when they are first played, some seconds each: 32 to train on and 16 others to evaluate on.
+are made when they are first played, some seconds each: 32 or 128 to train on, and 16 others to evaluate on.
 """
 
 import sys
@@ -14,25 +14,31 @@ from learning.tasks import VARIANTS
 from ragen_trl.config.recipes import ENVIRONMENTS, warm_start_defaults
 
 ENV = "ragen/TextWorld-v0"
-TRAIN = ENVIRONMENTS[ENV]["env_kwargs"]
-HELD_OUT = {**TRAIN, "games": 16, "split": "eval"}
+# Half of its actions are random: the model learns what a command looks like and half of what leads on.
+_LESSON = warm_start_defaults(ENV, None)
+
+
+def _task(games: int, demonstrations: int) -> Task:
+    trained = {**ENVIRONMENTS[ENV]["env_kwargs"], "games": games}
+    others = {**trained, "games": 16, "split": "eval"}
+    return Task(
+        env=ENV,
+        env_kwargs=trained,
+        evaluations={"trained games": Evaluation(ENV, trained), "other games": Evaluation(ENV, others)},
+        warm_start=WarmStart(
+            {**_LESSON, "demonstrations": demonstrations}, trained, {"hidden_size": 96, "num_layers": 3}
+        ),
+        trajectories=128 * 40,
+        level=0.8,
+        variants=("starpo_s",),
+        options={"max_reply_length": 32, "max_completion_length": 1200},
+    )
+
 
 QUESTION = Question(
     name="text_adventures",
     title="Does a small model learn to follow a task in games that it has never played?",
-    tasks={
-        "w1-o2-q2": Task(
-            env=ENV,
-            env_kwargs=TRAIN,
-            evaluations={"other games": Evaluation(ENV, HELD_OUT), "trained games": Evaluation(ENV, TRAIN)},
-            # Half of its actions are random: the model learns what a command looks like and half of what leads on.
-            warm_start=WarmStart(warm_start_defaults(ENV, None), TRAIN, {"hidden_size": 96, "num_layers": 3}),
-            trajectories=128 * 40,
-            level=0.8,
-            variants=("starpo_s",),
-            options={"max_reply_length": 32, "max_completion_length": 1200},
-        )
-    },
+    tasks={"32 games": _task(32, 2000), "128 games": _task(128, 4000)},
     variants={"starpo_s": VARIANTS["starpo_s"]},
     curves=True,
 )

@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import tempfile
+import threading
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,6 +21,12 @@ _SIZE = re.compile(r"w([1-9]\d?)-o([1-9]\d?)-q([1-9]\d?)")
 _KINDS = (".z8", ".tw-pddl")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
+
+PARSING = threading.Lock()
+"""Held while TextWorld makes or starts a game: all threads share its one parser, and what warnings are shown."""
+
+if os.name == "posix":  # otherwise a child could inherit it from a thread that the child does not have
+    os.register_at_fork(before=PARSING.acquire, after_in_parent=PARSING.release, after_in_child=PARSING.release)
 
 
 class MissingTextWorldError(ModuleNotFoundError):
@@ -101,7 +108,7 @@ def game_file(size: str, number: int, cache: Path) -> Path:
 
 def _make(size: str, number: int, folder: Path) -> None:
     """Writes ``game.z8`` and ``game.json`` into a new folder."""
-    with warnings.catch_warnings():
+    with PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the package itself imports
         import textworld
         from textworld.generator import QuestGenerationError
@@ -113,7 +120,8 @@ def _make(size: str, number: int, folder: Path) -> None:
         options.seeds = number + attempt * _NEXT_ATTEMPT
         options.path = str(folder / "game.z8")
         try:
-            textworld.make(options)
+            with PARSING:
+                textworld.make(options)
             break
         except QuestGenerationError as error:
             if attempt == _ATTEMPTS - 1:

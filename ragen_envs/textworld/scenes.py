@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ragen_envs.textworld.alfworld import short_names
-from ragen_envs.textworld.games import MissingTextWorldError, check_installed
+from ragen_envs.textworld.games import PARSING, MissingTextWorldError, check_installed
 
 Commands = tuple[str, ...]
 MOST_INTERPRETERS = 4  # of one game, in one process; each takes 1.8 MB
-_STARTING = threading.Lock()  # what warnings are shown is decided for the whole process
 _END = re.compile(r"\*\*\* (The End|You lost!) \*\*\*")
 _SCORE = "Your score has just gone up by"  # info and rewards say it
 _STATUS = re.compile(r"^>.*\Z", re.MULTILINE | re.DOTALL)
@@ -112,7 +111,7 @@ def _start(path: str, planned: bool) -> Any:
     """A new interpreter of a game."""
     check_installed()
     # The interpreter warns that it knows no scores and moves of these games; TextWorld does.
-    with _STARTING, warnings.catch_warnings():
+    with PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import textworld
 

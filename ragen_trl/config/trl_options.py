@@ -49,7 +49,7 @@ REFUSED: dict[str, Refused] = {
 """Refused when the configuration is made, unless they have the value ``only``, or ``None``, which TRL makes of some."""
 
 NO_EFFECT: dict[str, str] = {
-    "log_multimodal": "there are no pictures",
+    "log_multimodal": "what is logged of a rollout is text",
     "label_smoothing_factor": "as in GRPOTrainer, which has no labels",
     "label_names": "as in GRPOTrainer, which has no labels",
     "prediction_loss_only": "as in GRPOTrainer, which has no compute_metrics",

@@ -4,11 +4,13 @@ import hashlib
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ragen_envs.textworld.games import GameError, game_file, user_cache
+from ragen_envs.textworld.scenes import scene
 
 pytest.importorskip("textworld")
 
@@ -41,6 +43,19 @@ def test_two_processes_make_a_game_once_and_both_find_it_whole(tmp_path: Path) -
     kept = game_file("w1-o1-q1", 3, user_cache())
     digests = {hashlib.sha256(game.read_bytes()).hexdigest() for game in (path, kept)}
     assert len(digests) == 1
+
+
+def test_threads_make_and_start_games_at_once(tmp_path: Path) -> None:
+    """Regression: TextWorld has one parser for all threads, and two in it at a time ended in an IndexError."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            files = list(pool.map(lambda number: game_file("w1-o1-q1", number, tmp_path), range(4)))
+            scenes = list(pool.map(lambda file: scene(str(file), (), True), files))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(len(one.plan) == 1 for one in scenes)
 
 
 def test_what_was_left_half_made_is_never_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
