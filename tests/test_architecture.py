@@ -34,6 +34,7 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/webshop/local_store.py": {"webshop_server"},
     "ragen_envs/pictures/film.py": {"PIL"},
     "ragen_envs/pictures/text.py": {"PIL"},
+    "ragen_envs/pictures/svg.py": {"PIL", "resvg_py"},
     "ragen_envs/bandit/picture.py": {"PIL"},
     "ragen_envs/bridges/openenv.py": {"openenv"},
     "ragen_envs/bridges/gem.py": {"gem"},
