@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, read_action, write_call
 from ragen_envs.text_env import TextEnv
-from ragen_envs.webshop.any_text import AnyText
 
 Success = Callable[[float, bool, Mapping[str, Any]], bool]
 """Says whether a task is solved: from the reward of a step, whether it ended the episode, and the other side's info."""

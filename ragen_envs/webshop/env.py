@@ -15,11 +15,11 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_limit, checked_number
 from ragen_envs.pictures.svg import check_renderer, draw_svg
 from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
 from ragen_envs.webshop.client import NoJsonError, ShopRequestError, ShopServerError, server_connection
 from ragen_envs.webshop.faults import UNBOUGHT, faults

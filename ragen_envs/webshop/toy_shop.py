@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, search_for, search_words
 from ragen_envs.webshop.session import Answer, AvailableActions
