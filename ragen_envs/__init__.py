@@ -13,7 +13,19 @@ import gymnasium
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
-from ragen_envs.bridges import GemEnvironment, openenv_environment, trl_environment
+from ragen_envs.bridges import (
+    ForeignEnvError,
+    GemEnvironment,
+    GemText,
+    OpenEnvText,
+    OpenEnvTools,
+    Tau2,
+    VerifiersText,
+    VerifiersTools,
+    openenv_environment,
+    trl_environment,
+    verifiers_environment,
+)
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
 from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
@@ -36,12 +48,17 @@ __all__ = [
     "Bandit",
     "CallFormat",
     "Countdown",
+    "ForeignEnvError",
     "FrozenLake",
     "GemEnvironment",
+    "GemText",
     "McpTools",
     "MissingTextWorldError",
     "NoOracleError",
+    "OpenEnvText",
+    "OpenEnvTools",
     "Sokoban",
+    "Tau2",
     "TextEnv",
     "TextFromDiscrete",
     "TextVectorEnv",
@@ -51,6 +68,8 @@ __all__ = [
     "ToolTurns",
     "Tools",
     "ToyShop",
+    "VerifiersText",
+    "VerifiersTools",
     "WebShop",
     "WebShopTools",
     "best_action",
@@ -65,6 +84,7 @@ __all__ = [
     "random_action",
     "restates",
     "trl_environment",
+    "verifiers_environment",
     "wilson_interval",
     "wilson_score",
 ]

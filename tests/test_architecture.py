@@ -34,15 +34,20 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/webshop/local_store.py": {"webshop_server"},
     "ragen_envs/pictures/film.py": {"PIL"},
     "ragen_envs/pictures/text.py": {"PIL"},
+    "ragen_envs/pictures/svg.py": {"PIL", "resvg_py"},
     "ragen_envs/bandit/picture.py": {"PIL"},
-    "ragen_envs/bridges.py": {"openenv"},
+    "ragen_envs/bridges/openenv.py": {"openenv"},
+    "ragen_envs/bridges/gem.py": {"gem"},
+    "ragen_envs/bridges/tau2.py": {"tau2"},
+    "ragen_envs/bridges/verifiers.py": {"datasets"},
+    "ragen_envs/bridges/verifiers_rollout.py": {"verifiers"},
     "ragen_envs/textworld/games.py": {"textworld", "filelock"},
     "ragen_envs/textworld/scenes.py": {"textworld"},
     "ragen_envs/calling/mcp.py": {"mcp"},
 }
 # Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
 ENVIRONMENTS_ORDER = (
-    ("arguments", "reply_format", "coordinates", "wording", "consistency", "pictures"),
+    ("any_text", "arguments", "reply_format", "coordinates", "wording", "consistency", "pictures"),
     ("text_env",),
     ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "textworld", "webshop"),
     ("calling",),

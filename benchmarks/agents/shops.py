@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.games import HALF, WARM_START, Game, Options
-from ragen_trl.config.recipes import RAGEN
+from ragen_trl.config.recipes import LIMITS
 
 _SHOP = "ragen/WebShop-v0"
 _PLAY: dict[str, Any] = {
@@ -67,7 +67,7 @@ SHOPS: dict[str, Game] = {
     "toyshop_thoughts": Game(
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
-        play={**RAGEN["ragen/ToyShop-v0"], **_THOUGHTS},
+        play={**LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
         warm_start={**WARM_START, **HALF, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},

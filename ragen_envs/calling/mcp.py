@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, ToolError
-from ragen_envs.webshop.any_text import AnyText
 
 _SHUTDOWN = 15.0  # seconds; the SDK waits for 2, then ends the process and what it started, and then kills them
 

@@ -1,7 +1,7 @@
 """A picture of a text, for environments that have nothing better to draw.
 
 Pillow draws with the font that it contains, so that no font files are needed. It is imported for the first picture:
-without pictures it need not be installed. Every picture has the same size, as the frames of a video must. Left out:
+without pictures it need not be installed. Pictures of all texts have one size, as the frames of a video must. Left out:
 a fixed-width font, which Pillow does not contain.
 """
 
@@ -36,30 +36,32 @@ def load_font(size: int) -> Any:
     return ImageFont.load_default(size)
 
 
-def draw_text(text: str) -> NDArray[np.uint8]:
+def draw_text(text: str, width: int = WIDTH, height: int = HEIGHT) -> NDArray[np.uint8]:
     """Draws a text in the largest font size in which all of it fits.
 
     Lines that are too long are wrapped. A text that does not fit in the smallest size is cut off with an ellipsis.
 
     Args:
         text: What to show; characters that are not in the font become boxes.
+        width: Of the picture, in pixels.
+        height: Of the picture, in pixels.
 
     Returns:
-        RGB picture, uint8 of shape (480, 640, 3).
+        RGB picture, uint8 of shape (height, width, 3).
     """
     from PIL import Image, ImageDraw
 
     text = text.encode("utf-8", "replace").decode().expandtabs(4)  # no font draws lone surrogates
     for size in FONT_SIZES:
         font = load_font(size)
-        most = int((HEIGHT - 2 * MARGIN) / (size * _LEADING))
+        most = int((height - 2 * MARGIN) / (size * _LEADING))
         measure = functools.lru_cache(maxsize=1024)(font.getlength)
-        lines = wrap(text, WIDTH - 2 * MARGIN, measure, most + 1)
+        lines = wrap(text, width - 2 * MARGIN, measure, most + 1)
         if len(lines) <= most:
             break
     else:
-        lines = cut(lines[:most], WIDTH - 2 * MARGIN, measure)
-    picture = Image.new("RGB", (WIDTH, HEIGHT), PAPER)
+        lines = cut(lines[:most], width - 2 * MARGIN, measure)
+    picture = Image.new("RGB", (width, height), PAPER)
     drawing = ImageDraw.Draw(picture)
     for row, line in enumerate(lines):
         drawing.text((MARGIN, MARGIN + row * size * _LEADING), line, font=font, fill=INK)

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
 from ragen_envs.calling.tool import Call, ToolError, write_call
 from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop import WebShop
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.env import LONGEST, search_words
 from ragen_envs.webshop.policies import best_shop_action, random_shop_action
 

@@ -235,6 +235,10 @@ class ClassicSession:
         self.answer = self._answer(self._place, valid=True, effective=self._place != before)
         return self.answer
 
+    def picture(self, hits: int) -> str:
+        """Nothing: pages name pictures on other servers, from which nothing is fetched."""
+        return ""
+
     def close(self) -> None:
         """Forgets the session; the server has no way to end one."""
         self._opened = None

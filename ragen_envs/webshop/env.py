@@ -2,21 +2,26 @@
 
 The store is `webshop_server`. This is a client that always speaks HTTP: to a server at `base_url`, or by default to the
 real Flask app in this process, so that nothing has to be started. The store decides what is on a page, what an action
-does and what its reward is (in `webshop_server.goals`). Left out: pictures of products, and anything
-that would show the goal before the purchase (the oracle in `policies` reads it from a store in this process).
+does, what its reward is (in `webshop_server.goals`), and what products look like. Left out: photographs of products,
+and anything that would show the goal before the purchase (the oracle in `policies` reads it from a store in this
+process).
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 from gymnasium.error import ResetNeeded
+from numpy.typing import NDArray
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice, check_limit, checked_number
+from ragen_envs.pictures.svg import check_renderer, draw_svg
+from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
-from ragen_envs.webshop.client import NoJsonError, ShopRequestError, server_connection
+from ragen_envs.webshop.client import NoJsonError, ShopRequestError, ShopServerError, server_connection
 from ragen_envs.webshop.faults import UNBOUGHT, faults
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, ShopSession
@@ -31,6 +36,7 @@ up to twelve, so that 50 values (the most of a public product) take 1.4 million.
 MAX_ACTION_LENGTH = 1000
 """Longer texts are invalid actions. The store's own limit for a search is not lower."""
 DEFAULT_CATALOG = "synthetic"
+PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(?:search|click|filter|buy)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
@@ -76,7 +82,9 @@ class WebShop(TextEnv):
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
     page, but not in addresses. Or in a mode of its own, `short`, of about half the tokens: the task is on the first
     page only, and products among results have numbers, so that `click[2]` opens and `buy[2]` buys the second one.
-    Texts of products may have any characters, so that the space checks only the length (see `any_text`).
+    Texts of products may have any characters, so that the space checks only the length (see `any_text`). With
+    ``render_mode="rgb_array"`` the store draws the product, in the colour that was chosen or that its title names, or
+    the products among results in the order of the page, with numbers; a page without products is a picture of its text.
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
@@ -109,6 +117,9 @@ class WebShop(TextEnv):
     Rules, pages and rewards are WebShop's (MIT, arXiv 2207.01206). This code and its own catalogues are under
     Apache-2.0; the texts of public catalogues belong to others.
     """
+
+    hits_drawn: ClassVar[int] = 10
+    """The most products of a page of results in a picture."""
 
     option_names: ClassVar[tuple[str, ...]] = ("outcome_seed", "goal", "index")
     idle_info: ClassVar[Mapping[str, Any]] = {
@@ -154,8 +165,9 @@ class WebShop(TextEnv):
 
         Raises:
             ValueError: If an argument is out of its range.
+            MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
-        _check_mode(observation_mode, parity)
+        _check_modes(observation_mode, parity, render_mode)
         check_choice("reward", reward, REWARDS)
         check_limit("max_steps", max_steps)
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
@@ -192,6 +204,27 @@ class WebShop(TextEnv):
             f"{task}On results, filter[price<50] or filter[color=red] narrows them, filter[all] shows all again. "
             "You can buy once: click[buy now], or buy[id] for a product on the page, with the options chosen so far."
         )
+
+    @property
+    def picture_instruction(self) -> str:
+        """The rules, and what the picture is of."""
+        return f"{self.instruction} {self._seen}"
+
+    @property
+    def _seen(self) -> str:
+        return "The picture shows the product, or the products of a page of results in their order, with numbers."
+
+    @property
+    def text_beside_picture(self) -> str:
+        """The page: no picture shows prices, options, and what can be clicked.
+
+        Raises:
+            ShopServerError: If the server has pages only, which have no drawings.
+        """
+        if self._connection.has_only_pages:
+            address = self._connection.address
+            raise ShopServerError(f"the server at {address} has pages only, without pictures; use observation='text'")
+        return self._observation or ""
 
     @property
     def task(self) -> str:
@@ -275,6 +308,14 @@ class WebShop(TextEnv):
         }
         return answer.observation, answer.reward, answer.done, info
 
+    def _picture(self) -> NDArray[np.uint8]:
+        """The store's drawing of the page; of a page without products, and of a server of pages only, its text."""
+        drawing = self.session.picture(self.hits_drawn)
+        if drawing:
+            return draw_svg(drawing, PICTURE_SIDE)
+        assert self._observation is not None
+        return draw_text(self._observation, PICTURE_SIDE, PICTURE_SIDE)
+
     def _idle(self) -> dict[str, Any]:
         """Also for invalid actions, the info has what is known of the episode."""
         answer = self.session.answer
@@ -290,7 +331,9 @@ class WebShop(TextEnv):
         }
 
 
-def _check_mode(observation_mode: str, parity: bool) -> None:
+def _check_modes(observation_mode: str, parity: bool, render_mode: str | None) -> None:
     check_choice("observation_mode", observation_mode, LONGEST)
     if parity and observation_mode == "short":
         raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")
+    if render_mode == "rgb_array":
+        check_renderer()

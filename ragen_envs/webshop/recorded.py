@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today

@@ -6,12 +6,14 @@ plays the same actions there. Copies, pickles and forked processes do the same a
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ragen_envs.webshop.client import NoAnswerError, ShopConnection, ShopRequestError, ShopServerError
+
+Result = TypeVar("Result")
 
 _GONE = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE}
 
@@ -151,11 +153,25 @@ class ShopSession:
             ShopServerError: If the store does not answer, or has changed.
             ShopRequestError: If it refuses.
         """
-        answer = self._connection.patiently(lambda: self._step(action))
+        answer = self._connection.patiently(lambda: self._in_session(lambda: self._send(action)))
         if answer.valid:
             self._played = (*self._played, action)
         self.answer = answer
         return answer
+
+    def picture(self, hits: int) -> str:
+        """The store's drawing of the page.
+
+        Args:
+            hits: The most products of a page of results to draw, from the first on.
+
+        Returns:
+            An SVG document: the product, or the hits with their numbers; "" where the page shows neither.
+
+        Raises:
+            ShopServerError, ShopRequestError: As `step`.
+        """
+        return self._connection.patiently(lambda: self._in_session(lambda: self._drawn(hits)))
 
     def close(self) -> None:
         """Ends the session in the server. It never fails: a server that is gone has no session any more."""
@@ -180,16 +196,19 @@ class ShopSession:
         self._opened = os.getpid(), str(opened["session"])
         return opened
 
-    def _step(self, action: str) -> Answer:
-        """Sends an action once, in a new session if the server has lost the old one."""
+    def _in_session(self, ask: Callable[[], Result]) -> Result:
+        """Asks once, in a new session if the server has lost the old one."""
         if self._token is not None:
             try:
-                return self._send(action)
+                return ask()
             except ShopRequestError as error:
                 if error.status not in _GONE:
                     raise
         self._play_again()
-        return self._send(action)
+        return ask()
+
+    def _drawn(self, hits: int) -> str:
+        return self._connection.page("GET", f"/api/sessions/{self._token}/picture?hits={hits}")[0]
 
     def _send(self, action: str) -> Answer:
         try:

@@ -7,11 +7,11 @@ not a thousand. Left out: results after the first five, options, sub pages.
 import random
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
-from ragen_envs.webshop.any_text import AnyText
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, search_for, search_words
 from ragen_envs.webshop.session import Answer, AvailableActions
@@ -73,7 +73,8 @@ class ToyShop(WebShop):
 
     ## Observation Space
     AnyText: the line ``Wanted: …``, then the five best results, one line for each (``id | title | price``), or a
-    product's title, price and features, or what was bought and its score.
+    product's title, price and features, or what was bought and its score. With ``render_mode="rgb_array"`` the store
+    draws the product, or the results in the order of their lines; before the first search it is a picture of the text.
 
     ## Starting State
     A task of the split, uniformly. With ``split="eval"`` a seed is the number of a prompt: ``reset(seed=i)`` plays
@@ -109,6 +110,8 @@ class ToyShop(WebShop):
     shop; their texts and the tasks are generated here. This code is under Apache-2.0.
     """
 
+    hits_drawn: ClassVar[int] = SHOWN
+
     def __init__(
         self,
         split: str = "train",
@@ -128,6 +131,7 @@ class ToyShop(WebShop):
 
         Raises:
             ValueError: If an argument is out of its range.
+            MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
         check_choice("split", split, SPLITS)
         here = base_url is None
@@ -155,6 +159,10 @@ class ToyShop(WebShop):
         )
 
     @property
+    def _seen(self) -> str:
+        return "The picture shows the product, or the results in the order of their lines."
+
+    @property
     def hits(self) -> tuple[Hit, ...]:
         """The results of the last search, best first. Exists after `reset`."""
         return self._hits
@@ -172,7 +180,7 @@ class ToyShop(WebShop):
         super()._start(options)
         self._hits: tuple[Hit, ...] = ()
         self._searched = ""  # the words of the last search
-        self._on_results = True  # or on the page of a product
+        self._product = ""  # on whose page the session is in the store; "" on the results
         return self._page()
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
@@ -223,9 +231,11 @@ class ToyShop(WebShop):
         verb, _, what = action.partition(":")
         answers = [self.session.step(move) for move in self._moves(verb, what)]
         last = answers[-1]
-        self._on_results = verb in ("search", "filter")
         if not last.valid:  # a filter whose condition the store does not understand
+            if self._product:
+                self.session.step(f"click[{self._product}]")  # from the results back to where it was
             return before, float(sum(answer.reward for answer in answers)), False, self._idle()
+        self._product = "" if verb in ("search", "filter") else what
         self._steps += 1
         self._truncated = not last.done and self._steps == self._max_steps
         page = self._page(*self._lines(verb, what, answers))
@@ -254,7 +264,7 @@ class ToyShop(WebShop):
         """The actions of the store that carry out an action of this environment."""
         if verb == "search":
             return [search_for(what)]
-        to_results = [] if self._on_results else ["click[< prev]"]
+        to_results = ["click[< prev]"] if self._product else []
         if verb == "filter":
             return [*to_results, f"filter[{what}]"]
         then = ["click[buy now]"] if verb == "buy" else ["click[features]", "click[< prev]"]

@@ -59,10 +59,10 @@ EVERY_RUN: dict[str, Any] = {
 
 _ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 
-# What RAGEN plays where it is not 5 turns of 5 actions, 10 in all, in the environment's own default form: its files
-# config/envs.yaml and config/_6_webshop.yaml. ToyShop, Tools and TextWorld are not RAGEN's: ToyShop's report has 5
-# turns, and 20 commands are five times what TextWorld's default quests need.
-RAGEN: dict[str, dict[str, Any]] = {
+# How long an episode is where it is not 5 turns of 5 actions, 10 in all, which is RAGEN's own. Bandits, Countdown and
+# WebShop have RAGEN's limits (its config/envs.yaml and config/_6_webshop.yaml), ToyShop those of its report. Tools and
+# TextWorld have ours: 20 commands are five times what TextWorld's default quests need.
+LIMITS: dict[str, dict[str, Any]] = {
     "ragen/Bandit-v0": _ONE_SHOT,
     "ragen/BanditRev-v0": _ONE_SHOT,
     "ragen/Countdown-v0": _ONE_SHOT,
@@ -74,7 +74,7 @@ RAGEN: dict[str, dict[str, Any]] = {
 
 # What the embedded model plays.
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
-    **RAGEN,
+    **LIMITS,
     # A purchase that scores is rare at first, so that training needs credit on the way; success stays the task's own.
     "ragen/WebShop-v0": {
         "env_kwargs": {"reward": "tiered"},
@@ -160,9 +160,9 @@ def played(env: str, embedded: bool) -> dict[str, Any]:
 
     Args:
         env: Gymnasium id.
-        embedded: Whether the embedded model plays; any other plays RAGEN's environment as it is.
+        embedded: Whether the embedded model plays; any other plays the environment as it is.
     """
-    return (ENVIRONMENTS if embedded else RAGEN).get(env, {})
+    return (ENVIRONMENTS if embedded else LIMITS).get(env, {})
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ragen_envs import AgentTurns
+from ragen_envs import AgentTurns, best_action
 from ragen_envs.pictures.frames import on_square
 
-DRAWN = ("ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/FrozenLake-v0", "ragen/Bandit-v0")
+SHOPS = ("ragen/WebShop-v0", "ragen/ToyShop-v0")
+DRAWN = ("ragen/Sokoban-v0", "ragen/SokobanLarge-v0", "ragen/FrozenLake-v0", "ragen/Bandit-v0", *SHOPS)
 
 
 def seen(env: str, **options: Any) -> AgentTurns:
@@ -43,6 +44,21 @@ def test_a_smaller_picture_has_the_means_of_the_areas() -> None:
     wide = on_square(np.zeros((10, 20, 3), np.uint8), 12)
     assert (wide[:3] == 255).all() and (wide[3:9] == 0).all() and (wide[9:] == 255).all()
     assert np.array_equal(on_square(picture[:8, :8], 8), picture[:8, :8])  # never larger than it was drawn
+
+
+@pytest.mark.parametrize("env", SHOPS)
+def test_the_oracle_shops_with_pictures_and_the_page_beside_them(env: str) -> None:
+    turns = seen(env, image_size=84)
+    message, info = turns.reset(seed=3)
+    assert "The picture shows the product" in message["text"]
+    pictures = [message["image"]]
+    while not info["purchased"]:
+        assert f"State: the picture and\n{info['state']}\nActions left" in message["text"]
+        message, *_, info = turns.step(turns.format_reply([best_action(turns.env, turns.actions_left)], "go"))
+        assert turns.observation_space.contains(message)
+        pictures.append(message["image"])
+    assert info["success"] and len({picture.tobytes() for picture in pictures}) >= 3
+    assert np.array_equal(message["image"], on_square(turns.env.render(), 84))
 
 
 @pytest.mark.parametrize("env", ["ragen/Countdown-v0"])

@@ -6,6 +6,7 @@
 | `POST /api/sessions` with fields of `SessionRequest` | 201: `session` (its token), `goal`, `instruction`, as a step |
 | `POST /api/sessions/TOKEN/step` with `{"action": text}` | 200: the fields of `Shop.answer` |
 | `GET /api/sessions/TOKEN` | 200: the last answer, with `session`, `goal` and `instruction` |
+| `GET /api/sessions/TOKEN/picture?hits=5` | 200: its product, or its first five hits, as SVG; 204 without any |
 | `DELETE /api/sessions/TOKEN` | 204 |
 
 A refusal is `{"error": code, "message": text}`: 400 for what cannot be read, 404 for what never was, 409 for a step
@@ -25,16 +26,19 @@ from webshop_server.goals.goals import UnknownGoalError
 from webshop_server.goals.sources import GoalError
 from webshop_server.goals.splits import SPLITS
 from webshop_server.server.metrics import Metrics
+from webshop_server.server.pictures import page_svg
 from webshop_server.server.session_log import SessionLog
 from webshop_server.server.sessions import BusySessionError, SessionStore, Tokens, UnknownSessionError
 from webshop_server.server.validation import (
     RequestError,
     SessionRequest,
     is_searchable,
+    number_of_hits,
     read_action,
     read_session_request,
 )
 from webshop_server.store.shop import MODES, REWARDS, Episode, Rules, Shop
+from webshop_server.store.state import PAGE_SIZE
 
 _NO_ACTION = ""  # invalid on every page
 _CHOICES: Mapping[str, tuple[str, ...]] = {"split": tuple(SPLITS), "mode": MODES, "reward": REWARDS}
@@ -71,6 +75,7 @@ class JsonApi:
         routes.add_url_rule("/sessions", view_func=self.create, methods=["POST"])
         routes.add_url_rule("/sessions/<token>", view_func=self.read, methods=["GET"])
         routes.add_url_rule("/sessions/<token>", view_func=self.delete, methods=["DELETE"])
+        routes.add_url_rule("/sessions/<token>/picture", view_func=self.picture, methods=["GET"])
         routes.add_url_rule("/sessions/<token>/step", view_func=self.step, methods=["POST"])
         return routes
 
@@ -119,6 +124,12 @@ class JsonApi:
     def read(self, token: str) -> Response:
         """Repeats the last answer, with what the session was made with."""
         return _json(self._described(token, self._episode(token)))
+
+    def picture(self, token: str) -> Response:
+        """Draws what the page shows."""
+        hits = number_of_hits(request.args.get("hits", str(PAGE_SIZE)))
+        drawn = page_svg(self._shop.store, self._episode(token).state, hits)
+        return Response(drawn, 200 if drawn else 204, mimetype="image/svg+xml")
 
     def delete(self, token: str) -> Response:
         """Forgets a session."""

@@ -1,15 +1,23 @@
-"""A picture for every product, drawn here, because the store loads nothing from other servers.
+"""A picture for every product and for every page with products, drawn here: the store loads nothing from other servers.
 
 A symbol of the product's kind on a pale background: of the last word of its search phrase that has one, else of its
 place in the shop, the last part first, else of its department. The product's identifier gives the hue of the
-background; the symbol takes the colour that was chosen or that the title names. Left out: any attempt to look like the
-product.
+background; the symbol takes the colour that was chosen or that the title names. Digits are lines as well, so that no
+picture depends on the fonts of a machine. Left out: any attempt to look like the product.
 """
 
 import hashlib
+import itertools
+import math
 import re
 
 from webshop_server.catalog.product import Product
+from webshop_server.store.page_short import first_number
+from webshop_server.store.state import PAGE_SIZE, PageState, Store
+
+_SIDE = 118  # of a product's square, in the units of the symbols
+_LEFT = -9  # where it begins
+_PAGE_SIDE = 336  # of the picture of a page, in pixels
 
 # Words of a search phrase or of a path, and what is drawn for them. Plurals without their "s".
 _KINDS = {
@@ -101,12 +109,28 @@ _PATHS = {
     "grocery": "M22 46h56l-8 40H30zM34 46l8-20M66 46l-8-20",
 }
 _OTHER = "M24 40l26-14 26 14v32L50 86 24 72zM24 40l26 14 26-14M50 54v32"
-_COLORS = {
-    **{"black": "#2b2f36", "white": "#ffffff", "gray": "#8a929c", "grey": "#8a929c", "silver": "#c3c9d0"},
-    **{"red": "#d23b3b", "burgundy": "#7b1e35", "pink": "#ee8fb4", "orange": "#ec8a2f", "gold": "#d1a436"},
-    **{"yellow": "#f0cf3f", "beige": "#dcc9a6", "brown": "#7d5535", "green": "#3f9a56", "olive": "#7c8140"},
-    **{"teal": "#1f8f8d", "turquoise": "#36b5b0", "blue": "#3576d4", "navy": "#22356f", "purple": "#7b4fb5"},
-}
+# One word or two, the common ones and those of the generated catalogue.
+_COLORS = dict(
+    entry.strip().rsplit(maxsplit=1)
+    for entry in """
+black #2b2f36, white #ffffff, gray #8a929c, grey #8a929c, silver #c3c9d0, charcoal #41464d, graphite #5b6068,
+slate gray #6b7886, ivory #f6f0dc, pearl #f1ece4, ecru #e8dfc6, clear #eaf1f4, oatmeal #ddd0b8, sand #d9c39a,
+champagne #efdcb8, nude #e3bfa4, beige #dcc9a6, khaki #b7a673, taupe #8b7c6e, natural wood #c49a63, brown #7d5535,
+cocoa #6b4330, tortoise #8a5a2b, bronze #9a6b3a, rust #a84a24, terracotta #c4623f, brick #9a4332, red #d23b3b,
+burgundy #7b1e35, coral #f2785c, pink #ee8fb4, blush #f0c4c0, dusty rose #c98f93, rose gold #dba494, peach #f7bd95,
+orange #ec8a2f, amber #e0912a, honey #dea23a, ochre #c58a2b, mustard #d8a92c, gold #d1a436, yellow #f0cf3f,
+green #3f9a56, olive #7c8140, sage #a3b18c, mint #9fdcbc, emerald #1f9a62, forest green #24613a, matte green #5d8a66,
+teal #1f8f8d, turquoise #36b5b0, blue #3576d4, navy #22356f, midnight blue #1d2b5f, midnight #1a2140, indigo #3c3f8f,
+sky blue #7cbdf0, light blue #9ccbf2, dusty blue #7f9bb8, stone wash #8fa7bf, dark rinse #2b3a5c, purple #7b4fb5,
+lavender #b9a3e3, lilac #cfb2e0, plum #71345f
+""".split(",")
+)
+_DIGITS = (  # each in a box of 10 × 16 units, as lines
+    *("M3 0h4l3 3v10l-3 3H3l-3-3V3z", "M1 4l4-4v16M1 16h8", "M0 3l3-3h4l3 3v3L0 16h10"),
+    *("M0 0h10L4 6h3l3 3v4l-3 3H3l-3-3", "M7 16V0L0 11h10", "M9 0H1v6h6l3 3v4l-3 3H3l-3-2"),
+    *("M9 0H5L0 7v6l3 3h4l3-3v-3L7 7H0", "M0 0h10L4 16", "M3 0h4l2 2v3L7 7H3L1 5V2zM3 7l-3 3v3l3 3h4l3-3v-3L7 7"),
+    "M10 9H3L0 6V3l3-3h4l3 3v6l-5 7H1",
+)
 _WORD = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _PART = re.compile(r"[›&,]")
 
@@ -121,15 +145,72 @@ def svg(product: Product, color: str = "") -> str:
     Returns:
         An SVG document without scripts, styles and references. Nothing of the product's text is in it.
     """
-    hue = hashlib.sha256(product.asin.encode()).digest()[0] * 360 // 256
-    words = _WORD.findall(f"{color} {product.title}".lower())
-    fill = next((_COLORS[word] for word in words if word in _COLORS), f"hsl({hue},45%,55%)")
     return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-9 0 118 118" width="320" height="320">'
-        f'<rect x="-9" width="118" height="118" fill="hsl({hue},40%,90%)"/>'
-        f'<path d="{_symbol(product)}" fill="{fill}" stroke="#3b4450" stroke-width="2.5" stroke-linejoin="round"/>'
-        "</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_LEFT} 0 {_SIDE} {_SIDE}" width="320" height="320">'
+        f"{_drawing(product, color)}</svg>"
     )
+
+
+def page_svg(store: Store, state: PageState, hits: int = PAGE_SIZE) -> str:
+    """Draws what a page shows: a product, or the hits of a search with their numbers, in rows from left to right.
+
+    Args:
+        store: The store.
+        state: The page.
+        hits: The most hits to draw, from the first on.
+
+    Returns:
+        A square SVG document as `svg` makes them; "" if the page shows no product.
+    """
+    if state.asin:
+        parts, columns = [_drawing(store.catalog.product(state.asin), dict(state.options).get("color", ""))], 1
+    elif state.kind == "results":
+        asins = store.shown(state)[:hits]
+        columns = math.ceil(math.sqrt(len(asins)))
+        parts = [
+            f'<g transform="translate({place % columns * _SIDE} {place // columns * _SIDE})">'
+            f"{_drawing(store.catalog.product(asin))}{_badge(first_number(state) + place)}</g>"
+            for place, asin in enumerate(asins)
+        ]
+    else:
+        parts = []
+    if not parts:
+        return ""
+    side = columns * _SIDE
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{_LEFT} 0 {side} {side}" '
+        f'width="{_PAGE_SIDE}" height="{_PAGE_SIDE}">'
+        f'<rect x="{_LEFT}" width="{side}" height="{side}" fill="#ffffff"/>{"".join(parts)}</svg>'
+    )
+
+
+def _drawing(product: Product, color: str = "") -> str:
+    """The elements of a product's drawing."""
+    hue = hashlib.sha256(product.asin.encode()).digest()[0] * 360 // 256
+    fill = _named(color) or _named(product.title) or f"hsl({hue},45%,55%)"
+    return (
+        f'<rect x="{_LEFT}" width="{_SIDE}" height="{_SIDE}" fill="hsl({hue},40%,90%)"/>'
+        f'<path d="{_symbol(product)}" fill="{fill}" stroke="#3b4450" stroke-width="2.5" stroke-linejoin="round"/>'
+    )
+
+
+def _named(text: str) -> str | None:
+    """The first colour that a text names."""
+    words = _WORD.findall(text.lower())
+    pairs = [*map(" ".join, itertools.pairwise(words)), ""]
+    names = (name for pair, word in zip(pairs, words, strict=False) for name in (pair, word))
+    return next((_COLORS[name] for name in names if name in _COLORS), None)
+
+
+def _badge(number: int) -> str:
+    """A number in the upper left corner of a product's drawing."""
+    digits = str(number)
+    lines = "".join(
+        f'<path d="{_DIGITS[int(digit)]}" transform="translate({_LEFT + 6 + 15 * place} 5)" fill="none" '
+        'stroke="#11161c" stroke-width="3.5" stroke-linejoin="round"/>'
+        for place, digit in enumerate(digits)
+    )
+    return f'<rect x="{_LEFT}" width="{7 + 15 * len(digits)}" height="26" fill="#ffffff"/>{lines}'
 
 
 def _symbol(product: Product) -> str:

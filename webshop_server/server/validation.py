@@ -13,7 +13,7 @@ from typing import Any
 from webshop_server.catalog.product import Product
 from webshop_server.server.literals import LiteralError, read_dict, read_list
 from webshop_server.store.filters import Filter, parse_filter, with_filter
-from webshop_server.store.state import MAX_QUERY, SUB_PAGES, parse_action
+from webshop_server.store.state import MAX_QUERY, PAGE_SIZE, SUB_PAGES, parse_action
 
 MAX_BODY = 64 * 1024  # bytes
 MAX_ACTION = 4000  # characters
@@ -116,6 +116,18 @@ def page_number(text: str) -> int:
     number = int(text) if _PAGE.fullmatch(text) else 0
     if number < 1:
         raise RequestError(400, "bad_page", f"page {text[:20]!r} is not a number from 1 on")
+    return number
+
+
+def number_of_hits(text: str) -> int:
+    """Reads how many hits a picture shows at most.
+
+    Raises:
+        RequestError: 400 if it is not a whole number from 1 to `PAGE_SIZE`.
+    """
+    number = int(text) if _PAGE.fullmatch(text) else 0
+    if not 1 <= number <= PAGE_SIZE:
+        raise RequestError(400, "bad_hits", f"hits {text[:20]!r} is not a number from 1 to {PAGE_SIZE}")
     return number
 
 

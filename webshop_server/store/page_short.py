@@ -61,7 +61,7 @@ def _results(store: Store, state: PageState, page: PageText) -> Iterator[str]:
     yield f"Page {state.page} of {max(1, -(-found // PAGE_SIZE))}, {found} results"
     if state.filters:
         yield filters_line(state)
-    for number, asin in enumerate(store.shown(state), start=_first_number(state)):
+    for number, asin in enumerate(store.shown(state), start=first_number(state)):
         product = store.catalog.product(asin)
         yield f"{number}. {_cut(_line(product.title))} | {_lowest_price(product)}"
 
@@ -84,7 +84,7 @@ def _cut(title: str) -> str:
     return (kept.rpartition(" ")[0] or kept[:-1]) + _CUT
 
 
-def _first_number(state: PageState) -> int:
+def first_number(state: PageState) -> int:
     """The number of the first hit on a page of results; they go on from page to page."""
     return (state.page - 1) * PAGE_SIZE + 1
 
@@ -133,4 +133,4 @@ def with_identifier(store: Store, state: PageState, action: str) -> str:
 def _numbers(store: Store, state: PageState) -> dict[str, str]:
     """The number of each hit on a page of results, by its identifier in lower case; empty on other pages."""
     hits = store.shown(state) if state.kind == "results" else ()
-    return {asin.lower(): str(number) for number, asin in enumerate(hits, start=_first_number(state))}
+    return {asin.lower(): str(number) for number, asin in enumerate(hits, start=first_number(state))}

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from flask import Flask, abort, request
+from flask import Flask, request
 
 from ragen_envs.oracles import best_action
 from ragen_envs.turns import AgentTurns
@@ -17,24 +17,11 @@ from ragen_envs.webshop.classic import ClassicSession
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.pages import ShopPage
 from ragen_envs.webshop.policies import random_shop_action
-from tests.support.ragen_envs.shop_http import connected
+from tests.support.ragen_envs.shop_http import connected, without_api
 from webshop_server import create_app
 
 MODES = ("text", "text_rich", "url")
 GOALS = 8
-
-
-def without_api(catalog: str = "synthetic", **arguments: Any) -> Flask:
-    """Our server with nothing but the original's pages."""
-    app = create_app(catalog, **arguments)
-
-    def refuse() -> None:
-        if request.path.startswith("/api/"):
-            abort(404)
-
-    app.before_request(refuse)
-    del app.error_handler_spec[None]  # refusals are Flask's own pages, as in the original
-    return app
 
 
 @pytest.fixture(scope="module")

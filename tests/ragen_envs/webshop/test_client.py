@@ -38,6 +38,17 @@ def test_a_session_tells_what_the_store_says() -> None:
     assert session.played == ("search[x]", "buy")
 
 
+@pytest.mark.parametrize("fault", ["refuse", "lose", "forget", ""])
+def test_a_picture_survives_what_an_action_survives(fault: str) -> None:
+    store = FakeStore()
+    session = store.session()
+    session.step("a")
+    store.faults[:] = [fault]
+    assert session.picture(5) == "shop 7 a, hits=5"
+    assert copy.copy(session).picture(1) == "shop 7 a, hits=1"
+    assert session.step("b").observation == "shop 7 a b"
+
+
 def test_invalid_actions_are_not_played_again() -> None:
     store = FakeStore()
     session = store.session()

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs.webshop.any_text import AnyText
+from ragen_envs.any_text import AnyText
 from ragen_envs.webshop.client import ShopRequestError
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import StoreSettings, local_store

@@ -37,6 +37,15 @@ def test_a_search_shows_the_five_best(env: ToyShop) -> None:
     assert env.hits == ()
 
 
+def test_a_filter_that_is_not_understood_leaves_the_product_open(env: ToyShop) -> None:
+    """Regression: the page told of the product, and the store stood on the results."""
+    env.step("search:shoe")
+    page, _, _, _, info = env.step(f"click:{env.hits[1].asin}")
+    again, _, _, _, after = env.step("filter:price?50")
+    assert (again, after["url"], after["action_is_valid"]) == (page, info["url"], False)
+    assert env.step(f"buy:{env.hits[0].asin}")[0].split("\n")[1].startswith(f"Bought {env.hits[0].asin}")
+
+
 def test_a_click_tells_more_and_the_results_stay(env: ToyShop) -> None:
     env.step("search:shoe")
     first, second = env.hits[:2]

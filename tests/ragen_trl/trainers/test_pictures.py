@@ -66,6 +66,34 @@ def test_the_trainer_scores_what_the_sampler_sampled(tmp_path: Path, family: str
     assert (model.model.visual.patch_embed.proj.weight - before).abs().max() > 1e-3
 
 
+class Guided(AgentTurns):
+    """Leads through a shop, whatever the model says, so that an untrained one sees results and a product."""
+
+    def step(self, action: str) -> Any:
+        """Searches, then opens one of the results."""
+        _, *found = self._env_info["available_actions"].clickables or ("",)
+        return super().step(self.format_reply([f"click[{found[-1]}]" if found else "search[blue shoe]"]))
+
+
+SHOPS = [
+    ("ragen/WebShop-v0", {"catalog": "toy", "observation_mode": "short"}),
+    ("ragen/ToyShop-v0", {}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), SHOPS)
+def test_a_shop_is_seen_and_scored_alike(tmp_path: Path, env_id: str, kwargs: dict[str, Any]) -> None:
+    def made() -> AgentTurns:
+        env = gymnasium.make(env_id, render_mode="rgb_array", **kwargs)
+        return Guided(env, think=False, max_turns=3, observation="image", image_size=56)
+
+    trainer = vision_trainer(tmp_path, made, max_turns=3, max_steps=1, max_completion_length=1500)
+    last = LastRollout(trainer)
+    trainer.train()
+    assert {len(set(one.pictures)) for one in last.played} == {3}
+    assert logged(trainer, "sampling/ratio_deviation_max")[0] < 1e-4
+
+
 def test_rows_keep_their_pictures_through_shuffles_filters_and_packing(tmp_path: Path) -> None:
     """Half of the rows are filler, and rows have one to three pictures."""
     changes = {"filter_ratio": 0.5, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 8}

@@ -71,6 +71,8 @@ class FakeStore:
         if request.method == "DELETE":
             del self.sessions[rest[0]]
             return httpx.Response(204)
+        if rest[1:] == ["picture"]:
+            return httpx.Response(200, text=f"{self._page(rest[0])['observation']}, {request.url.query.decode()}")
         action = json.loads(request.content)["action"]
         if action == "too long":
             return httpx.Response(400, json={"error": "too_long", "message": "write less"})

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+from flask import Flask, abort, request
 from waitress.server import create_server
 
 from ragen_envs.webshop import WebShop
@@ -29,6 +30,19 @@ def httpd(port: int = 0) -> Iterator[str]:
         for channel in list(connections.values()):
             channel.close()
         thread.join(timeout=10)
+
+
+def without_api(catalog: str = "synthetic", **arguments: Any) -> Flask:
+    """Our server with nothing but the original's pages."""
+    app = create_app(catalog, **arguments)
+
+    def refuse() -> None:
+        if request.path.startswith("/api/"):
+            abort(404)
+
+    app.before_request(refuse)
+    del app.error_handler_spec[None]  # refusals are Flask's own pages, as in the original
+    return app
 
 
 def connected(env: WebShop, app: Any) -> WebShop:

@@ -52,6 +52,22 @@ def test_the_store_says_what_it_has(client: FlaskClient) -> None:
     assert (about["nouns"], len(about["catalog_hash"])) == ("precomputed", 64)
 
 
+def test_a_session_has_a_picture_of_what_its_page_sells(client: FlaskClient) -> None:
+    token = made(client, goal=5)["session"]
+    address = f"/api/sessions/{token}/picture"
+    start = client.get(address)
+    assert (start.status_code, start.data) == (204, b"")
+    step(client, token, "search[red shoe]")
+    shown = [client.get(address), client.get(address, query_string={"hits": 5})]
+    assert [(one.status_code, one.mimetype) for one in shown] == [(200, "image/svg+xml")] * 2
+    assert [one.get_data(as_text=True).count("<g ") for one in shown] == [10, 5]
+    for hits in ("0", "11", "-1", "x", "", "9" * 30, "٣"):
+        assert refusal(client.get(address, query_string={"hits": hits})) == (400, "bad_hits")
+    assert refusal(client.get("/api/sessions/x/picture")) == (404, "unknown_session")
+    assert client.delete(f"/api/sessions/{token}").status_code == 204
+    assert refusal(client.get(address)) == (410, "session_gone")
+
+
 def test_a_whole_episode(client: FlaskClient) -> None:
     goal = open_shop("toy").goal(5)
     first = made(client, goal=5)

@@ -6,6 +6,7 @@ import pytest
 
 from webshop_server.catalog.product import Product
 from webshop_server.catalog.synthetic.vocabulary import shelves
+from webshop_server.server.app import open_shop
 from webshop_server.server.pictures import svg
 
 SHIRT = Product("B1", "Shirt in Navy <script>", "fashion", "", "")
@@ -14,7 +15,18 @@ SHIRT = Product("B1", "Shirt in Navy <script>", "fashion", "", "")
 def test_a_drawing_takes_the_chosen_colour_or_that_of_the_title() -> None:
     assert 'fill="#22356f"' in svg(SHIRT)
     assert 'fill="#d23b3b"' in svg(SHIRT, "wine red")
+    assert 'fill="#7cbdf0"' in svg(SHIRT, "Sky Blue") and 'fill="#22356f"' in svg(SHIRT, "sky")
     assert 'fill="hsl(' in svg(Product("B2", "Shirt", "unheard-of", "", ""))
+
+
+def test_each_colour_of_the_generated_catalogue_is_drawn_and_no_two_alike() -> None:
+    """Regression: most of them were drawn in whatever colour the identifier gave."""
+    shop = open_shop("synthetic")
+    products = (shop.catalog.product(shop.goal(number).asin) for number in range(len(shop.goals)))
+    named = {color for product in products for color in product.options.get("color", ())} - {"assorted"}
+    drawn = {color: svg(Product("B1", "Shirt", "fashion", "", ""), color) for color in named}
+    assert len(named) > 40 and len(set(drawn.values())) == len(named)
+    assert [color for color, drawing in drawn.items() if "45%,55%" in drawing] == []
 
 
 def test_a_drawing_is_xml_without_text_scripts_and_references() -> None:

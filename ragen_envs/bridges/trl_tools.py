@@ -1,0 +1,127 @@
+"""TRL's own `GRPOTrainer` plays an environment here by tool calls: its `environment_factory`.
+
+A row of the dataset is one start state:
+
+    rows = {"prompt": [[{"role": "user", "content": ""}]] * 512, "seed": range(10_000, 10_512)}
+    factory = trl_environment("ragen/FrozenLake-v0")
+    GRPOTrainer(model, train_dataset=Dataset.from_dict(rows), environment_factory=factory).train()
+
+Nothing of TRL is imported. Left out: its environments here; TRL has none of its own.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from ragen_envs.arguments import check_limit
+from ragen_envs.bridges.making import Maker, horizon, make
+from ragen_envs.text_env import TextEnv
+from ragen_envs.turns import AgentTurns
+
+
+class ToolEnvironment:
+    """An environment that TRL plays: `act` is the tool, the trainer calls the rest.
+
+    TRL shows the model every public method except `reset` and `get_reward`, with the docstring as its description.
+    The model ends an episode by calling no more tools, so that doing nothing earns 0. If every action costs something,
+    also give the trainer a reward function; it gets these objects in its argument `environments`.
+
+    Attributes:
+        success: Whether the task is solved.
+        episode_return: Sum of the rewards so far.
+        actions_left: Number of valid actions that the episode still allows.
+    """
+
+    def __init__(self, env: str | Maker, max_actions: int | None, outcome_seeds: np.random.SeedSequence) -> None:
+        """Makes the environment; call `trl_environment` to get one."""
+        made = make(env)
+        if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
+            raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
+        self._env, self._game = made, made.unwrapped
+        self._max_actions = max_actions or horizon(made)
+        self._outcome_random = np.random.default_rng(outcome_seeds.spawn(1)[0])
+        self._over = True
+        self.success, self.episode_return, self.actions_left = False, 0.0, 0
+
+    def reset(self, *, seed: int | None = None, **row: Any) -> str:
+        """Starts an episode with a new outcome seed.
+
+        Args:
+            seed: The row's start state, which a group shares.
+            row: The other columns of the dataset, which TRL also passes; not used.
+
+        Returns:
+            The task and the start state; TRL appends them to the prompt's last message.
+
+        Raises:
+            ValueError: If the row has no seed.
+        """
+        if seed is None:
+            raise ValueError(f"the row {sorted(row)} has no seed; give the dataset a column 'seed' of start states")
+        if isinstance(seed, bool) or seed != int(seed):
+            raise ValueError(f"seed={seed!r} must be an integer; correct the dataset's column 'seed'")
+        seed = int(seed)  # a data set may have NumPy's integers
+        options = {"outcome_seed": int(self._outcome_random.integers(2**63))}
+        observation, _ = self._env.reset(seed=seed, options=options)
+        self._over = self.success = False
+        self.episode_return, self.actions_left = 0.0, self._max_actions
+        names = [f"Actions: {', '.join(self._game.actions)}"] if self._game.actions else []
+        how = "Call the tool act with one action at a time."
+        lines = [self._game.instruction, *names, how, "State:", observation, f"Actions left: {self.actions_left}"]
+        return "\n".join(lines)
+
+    def act(self, action: str) -> str:
+        """Carry out one action of the game and see what comes of it.
+
+        Args:
+            action: The action, as the task describes it.
+
+        Returns:
+            The reward and the new state, or what was wrong.
+        """
+        if self._over:
+            return "The game is over. Call no more tools."
+        observation, reward, terminated, truncated, info = self._env.step(str(action))
+        if not info["action_is_valid"]:
+            names = self._game.actions
+            return f"Unknown action ignored. Use: {', '.join(names)}" if names else "Unknown action ignored."
+        self.actions_left -= 1
+        self.episode_return += float(reward)
+        self.success = bool(info["success"])
+        self._over = terminated or truncated or self.actions_left == 0
+        ending = ["The game is over. Call no more tools."] if self._over else [f"Actions left: {self.actions_left}"]
+        return "\n".join([f"Reward: {reward:g}", "State:", observation, *ending])
+
+    def get_reward(self) -> float:
+        """The return of the episode."""
+        return self.episode_return
+
+
+def trl_environment(
+    env: str | Maker, max_actions: int | None = None, outcome_seed: int = 0
+) -> Callable[[], ToolEnvironment]:
+    """Makes the `environment_factory` for TRL's `GRPOTrainer` and `AsyncGRPOTrainer`.
+
+    Start states come from the dataset's column `seed`, so that a group shares its start. Outcomes are drawn separately
+    in every environment, episode and process.
+
+    Args:
+        env: Id of a `TextEnv`, or a function that makes one:
+            ``functools.partial(gymnasium.make, "ragen/FrozenLake-v0", is_slippery=False)``.
+        max_actions: Valid actions per episode, at least 1; None for RAGEN's number, or 10 where RAGEN has none.
+        outcome_seed: Fixes the outcomes of all episodes.
+
+    Raises:
+        ValueError: If `max_actions` is below 1; when the factory is called, if `env` does not make a `TextEnv`.
+        gymnasium.error.Error: If the id is unknown.
+    """
+    check_limit("max_actions", max_actions)
+    if isinstance(env, str):
+        gymnasium.spec(env)  # an unknown id fails here, not in the trainer
+    # A group may be spread over processes: each has the rank that torchrun and accelerate give it.
+    outcome_seeds = np.random.SeedSequence((outcome_seed, int(os.environ.get("RANK", "0"))))
+    return functools.partial(ToolEnvironment, env, max_actions, outcome_seeds)
