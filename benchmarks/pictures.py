@@ -118,7 +118,8 @@ def main() -> int:
         return 0
     known = json.loads(options.output.read_text(encoding="utf-8"))["runs"] if options.output.is_file() else []
     runs = sorted([row for row in known if row["seed"] != options.seed] + [found], key=lambda row: row["seed"])
-    write_atomically(options.output, json.dumps({**provenance(), "env_kwargs": LAKE, "runs": runs}, indent=1) + "\n")
+    where = {**provenance(), "command": f"python benchmarks/pictures.py --seed {options.seed}"}
+    write_atomically(options.output, json.dumps({**where, "env_kwargs": LAKE, "runs": runs}, indent=1) + "\n")
     return 0
 
 
