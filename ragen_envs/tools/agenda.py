@@ -110,8 +110,7 @@ class Agenda(Domain):
         """
         self._check_person(person_id)
         self._check_free(person_id, day, hour)
-        (last,) = self.database.rows("SELECT coalesce(max(id), 99) FROM events")[0]
-        number = max(last, 99) + 1
+        number = self.database.next_number("events")
         self.database.insert("events", [(number, person_id, title, day, hour)])
         return f"event {number} added"
 

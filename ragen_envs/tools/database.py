@@ -40,6 +40,11 @@ class Database:
             places = ", ".join("?" * len(rows[0]))
             self._connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
 
+    def next_number(self, table: str) -> int:
+        """The number of a new row: one above all in the column ``id``, and at least 100."""
+        (last,) = self.rows(f"SELECT coalesce(max(id), 99) FROM {table}")[0]
+        return max(int(last), 99) + 1
+
     def __getstate__(self) -> bytes:
         """The bytes of the database, for copies and pickles."""
         return self._connection.serialize()

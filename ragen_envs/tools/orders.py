@@ -105,8 +105,7 @@ class Orders(Domain):
         self._only("SELECT id FROM customers WHERE id = ?", customer_id, what="customer")
         self._only("SELECT id FROM products WHERE id = ?", product_id, what="product")
         _check_quantity(quantity)
-        (last,) = self.database.rows("SELECT coalesce(max(id), 99) FROM orders")[0]
-        number = max(last, 99) + 1
+        number = self.database.next_number("orders")
         self.database.insert("orders", [(number, customer_id, product_id, quantity)])
         return f"order {number} placed"
 

@@ -18,6 +18,7 @@ import pytest
 
 from ragen_envs.baselines import measure
 from ragen_envs.cli.main import main
+from tests.support.ragen_envs.commands import check_one_line
 from tests.support.ragen_envs.registered import IDS
 
 COMMAND = [sys.executable, "-m", "ragen_envs"]
@@ -225,14 +226,7 @@ def test_list_has_a_line_for_each_environment(capsys: pytest.CaptureFixture[str]
 def test_a_mistake_gets_one_line_with_the_value(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
 ) -> None:
-    try:
-        status = main(arguments)
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    error = capsys.readouterr().err
-    assert status == 2
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert all(word in error for word in words), error
+    check_one_line(capsys, arguments, words)
 
 
 def test_an_environment_without_policies_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import ragen_envs
 from ragen_envs.cli.docstring import Argument, arguments, sections
 from ragen_envs.cli.episode import seed_to_show
 from ragen_envs.cli.main import main
+from tests.support.ragen_envs.commands import check_one_line
 
 LAKE = "ragen/FrozenLake-v0"
 ROOT = Path(__file__).parents[3]
@@ -199,11 +200,4 @@ def test_a_mistake_gets_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, options: list[str], words: list[str]
 ) -> None:
     monkeypatch.chdir(ROOT)
-    try:
-        status = main(["describe", *options])
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    error = capsys.readouterr().err
-    assert status == 2
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert all(word in error for word in words), error
+    check_one_line(capsys, ["describe", *options], words)
