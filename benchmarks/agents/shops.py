@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.games import HALF, WARM_START, Game, Options
+from agents.runs import DATA
 from ragen_trl.config.recipes import LIMITS
 
 _SHOP = "ragen/WebShop-v0"
@@ -50,9 +51,6 @@ def _webshop(catalog: str, algorithms: Mapping[str, Options]) -> Game:
     )
 
 
-# The catalogue of the official products; see ``runs.DATA``.
-_OFFICIAL = "{data}"
-
 SHOPS: dict[str, Game] = {
     "webshop": _webshop(
         "synthetic",
@@ -74,5 +72,5 @@ SHOPS: dict[str, Game] = {
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
         minutes=(12, 40, 3.0),
     ),
-    "webshop_official": _webshop(_OFFICIAL, {"starpo_s": {}}),
+    "webshop_official": _webshop(DATA, {"starpo_s": {}}),
 }
