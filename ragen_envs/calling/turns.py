@@ -64,25 +64,18 @@ class ToolTurns(AgentTurns):
         """Wraps `env`; the arguments are described in the class docstring."""
         if not isinstance(env, gymnasium.Env) or not isinstance(env.unwrapped, ToolEnv):
             raise ValueError(f"{env!r} has no tools; wrap a ToolEnv, or use AgentTurns")
+        shared: dict[str, Any] = {
+            "max_turns": max_turns,
+            "max_actions_per_turn": max_actions_per_turn,
+            "max_actions": max_actions,
+            "think": think,
+            "format_penalty": format_penalty,
+        }
         # First, so that these arguments are recorded and not those of `AgentTurns`.
         gymnasium.utils.RecordConstructorArgs.__init__(
-            self,
-            _disable_deepcopy=False,
-            max_turns=max_turns,
-            max_actions_per_turn=max_actions_per_turn,
-            max_actions=max_actions,
-            think=think,
-            format_penalty=format_penalty,
-            call_format=call_format,
+            self, _disable_deepcopy=False, **shared, call_format=call_format
         )
-        super().__init__(
-            env,
-            max_turns=max_turns,
-            max_actions_per_turn=max_actions_per_turn,
-            max_actions=max_actions,
-            think=think,
-            format_penalty=format_penalty,
-        )
+        super().__init__(env, **shared)
         self.call_format = call_format
 
     def format_reply(self, actions: Sequence[str], thought: str = "") -> str:
