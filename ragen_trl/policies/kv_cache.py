@@ -32,6 +32,7 @@ class SlotCache(Cache):
     def __init__(self, num_rows: int) -> None:
         super().__init__(layers=[])
         self.num_rows = num_rows
+        self._room = num_rows  # for rows; those that are not in use hold zeros
         self.capacity = 0
         self._keys: list[torch.Tensor] = []  # a layer each: (num_rows, heads, capacity, dim)
         self._values: list[torch.Tensor] = []
@@ -57,9 +58,11 @@ class SlotCache(Cache):
         self._replace(self._enlarged)
 
     def add_rows(self, count: int) -> None:
-        """Append empty rows."""
+        """Append empty rows. Room for rows grows by at least an eighth, as contexts that branch add a few at a time."""
         self.num_rows += count
-        self._replace(self._enlarged)
+        if self.num_rows > self._room:
+            self._room = max(self.num_rows, self._room * 9 // 8)
+            self._replace(self._enlarged)
 
     def select(self, rows: Sequence[int]) -> None:
         """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots.
@@ -72,7 +75,7 @@ class SlotCache(Cache):
         if len(rows) == self.num_rows:
             self.copy([rows[row] for row in changed], changed, slice(None))
             return
-        self.num_rows = len(rows)
+        self.num_rows = self._room = len(rows)
         self._replace(lambda tensor: tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device)))
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], slots: slice) -> None:
@@ -103,7 +106,7 @@ class SlotCache(Cache):
         """Write new keys and values, both (b, heads, n, dim), and return (b, heads, length, dim) of each."""
         if layer_idx == len(self._keys):
             for stores, new in ((self._keys, key_states), (self._values, value_states)):
-                shape = (self.num_rows, new.shape[1], self.capacity, new.shape[-1])
+                shape = (self._room, new.shape[1], self.capacity, new.shape[-1])
                 stores.append(new.new_zeros(shape, dtype=_attended(new)))
         return (
             self._write_and_read(self._keys[layer_idx], key_states),
@@ -127,7 +130,7 @@ class SlotCache(Cache):
                 stores[layer] = made_from(stores[layer])
 
     def _enlarged(self, tensor: torch.Tensor) -> torch.Tensor:
-        enlarged = tensor.new_empty((self.num_rows, tensor.shape[1], self.capacity, tensor.shape[-1]))
+        enlarged = tensor.new_empty((self._room, tensor.shape[1], self.capacity, tensor.shape[-1]))
         enlarged[: tensor.shape[0], :, : tensor.shape[2]] = tensor
         enlarged[: tensor.shape[0], :, tensor.shape[2] :] = 0  # only what is new: to touch fresh memory is dear
         enlarged[tensor.shape[0] :] = 0

@@ -48,16 +48,16 @@ class Sampling:
 def sample_tokens(
     logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one token per row by inverting the cumulative distribution.
+    """Draw n tokens per row by inverting the cumulative distribution.
 
     Args:
         logits: (b, vocabulary) next-token logits.
-        uniforms: (b,) numbers in [0, 1), float64, on `float64_device` of the logits' device.
+        uniforms: (b, n) numbers in [0, 1), float64, on `float64_device` of the logits' device.
         sampling: Temperature, top-k and top-p.
 
     Returns:
-        (b,) token ids and (b,) their log-probabilities with the temperature but before top-k and top-p. A trainer that
-        divides its logits by the same temperature computes the same.
+        (b, n) token ids and (b, n) their log-probabilities with the temperature but before top-k and top-p. A trainer
+        that divides its logits by the same temperature computes the same.
     """
     if logits.device.type != "cpu":
         return _draw(logits, uniforms, sampling)
@@ -70,15 +70,15 @@ def sample_tokens(
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
     logits = logits.float()
     if sampling.temperature == 0:
-        tokens = _allowed(logits, sampling).argmax(-1)
-        return tokens, torch.log_softmax(logits, -1).gather(-1, tokens[:, None]).squeeze(-1)
+        tokens = _allowed(logits, sampling).argmax(-1, keepdim=True).expand(uniforms.shape)
+        return tokens, torch.log_softmax(logits, -1).gather(-1, tokens)
     logprobs = torch.log_softmax(logits / sampling.temperature, -1)
     kept = _top_k_top_p(_allowed(logprobs, sampling), sampling)
     cumulative = in_float64(kept).exp_().cumsum_(-1)  # 150 000 small terms would drift in float32
-    target = uniforms[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
+    target = uniforms * cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logits.shape[-1] - 1)
     tokens = tokens.to(logits.device)
-    return tokens, logprobs.gather(-1, tokens[:, None]).squeeze(-1)
+    return tokens, logprobs.gather(-1, tokens)
 
 
 def _allowed(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:

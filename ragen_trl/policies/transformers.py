@@ -1,12 +1,12 @@
 """Replies from the model in training: a Transformers model with a kept KV cache.
 
-The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, finished
-episodes leave. Rows whose contexts are equal, as those of a group are at first, share the pass that reads on; rows that
-begin alike, as all starts of an environment do, share the pass over what they have in common. Every row draws from its
-own random stream, so a reply does not depend on which other rows share its batch.
+The model reads each token once. Contexts stay in a ``SlotCache`` between turns, new observations are appended, and
+finished episodes leave. Rows whose contexts are equal are computed once (`shared_contexts`). Rows that begin alike, as
+all starts of an environment do, share the pass over what they have in common (`shared_reading`). Every row draws from
+its own random stream, so a reply does not depend on which other rows share its batch.
 
 A pass is bounded: many long prompts are read in several passes, and one that is longer than that in pieces. The cache
-grows with the rows that begin.
+grows with the contexts that begin and branch.
 
 Left out here: tensor-parallel generation, and separate passes for rows of different lengths while tokens are sampled,
 which would cost more in passes than they save in attention.
@@ -16,7 +16,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.policies.kv_cache import SlotCache
 from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped, without_router_logits
 from ragen_trl.policies.sampling import Sampling, sample_tokens
+from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
 from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
@@ -42,50 +41,6 @@ _SMALL = 2**25  # parameters
 MOST_TOKENS = 4096
 MOST_OF_A_MASK = 8192 * MOST_TOKENS
 MOST_SLOTS = 32 * MOST_TOKENS
-
-
-@dataclass(eq=False)
-class _Row:
-    """One context: its place in the cache, its own random generator, and the reply being sampled."""
-
-    random: np.random.Generator
-    index: int = -1  # of its row in the cache, which it joins with its first request
-    read: list[int] = field(default_factory=list)  # tokens of the context that are in the cache
-    unfed: list[int] = field(default_factory=list)  # tokens of the context that the model has not read yet
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    budget: int = 0
-    open: bool = False
-    ended: bool = False  # by the model, not by the budget
-
-    def begin_turn(self, request: Request, max_tokens: int) -> None:
-        if request.context_ids is not None:  # the row's cache is overwritten from its first slot
-            self.read, self.unfed = [], list(request.context_ids)
-        self.unfed.extend(request.new_ids)
-        self.ids, self.logprobs, self.open, self.ended = [], [], True, False
-        self.budget = request.max_tokens(max_tokens)
-
-    @property
-    def length(self) -> int:
-        """Number of tokens in the cache."""
-        return len(self.read)
-
-    @property
-    def context(self) -> tuple[int, ...]:
-        """All tokens, with those that the model has not read yet."""
-        return (*self.read, *self.unfed)
-
-    def fed(self, count: int | None = None) -> None:
-        """The model has read so many of the unfed tokens, or all of them."""
-        self.read += self.unfed[:count]
-        self.unfed = [] if count is None else self.unfed[count:]
-
-    def take(self, token: int, logprob: float, end: ReplyEnd) -> None:
-        self.ids.append(token)
-        self.logprobs.append(logprob)
-        self.unfed.append(token)
-        self.ended = end.reached(self.ids)
-        self.open = not self.ended and len(self.ids) < self.budget
 
 
 class TransformersPolicy(Policy):
@@ -118,21 +73,16 @@ class TransformersPolicy(Policy):
         self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._autocast = autocast
         self._pass_tokens = _tokens_of_a_pass(model)
-        self._rows: dict[int, _Row] = {}
-        self._cache = SlotCache(0)
+        self._shared = SharedContexts()
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts, one per sampling seed."""
-        self._rows = {row: _Row(np.random.default_rng(seed)) for row, seed in enumerate(seeds)}
-        self._cache = SlotCache(0)
+        self._shared = SharedContexts(seeds)
 
     def end(self, rows: Sequence[int]) -> None:
         """Let finished rows leave the batch and its cache."""
-        if not rows:
-            return
-        for finished in rows:
-            del self._rows[finished]
-        self._arrange([])
+        if rows:
+            self._shared.leave(rows)
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -148,167 +98,121 @@ class TransformersPolicy(Policy):
     def _reply(self, requests: Sequence[Request]) -> list[Reply]:
         if not requests:
             return []
-        rows = [self._rows[request.row] for request in requests]
+        rows = [self._shared.rows[request.row] for request in requests]
         for row, request in zip(rows, requests, strict=True):
             row.begin_turn(request, self.sampling.max_tokens)
-        self._join([row for row in rows if row.index < 0])
-        active, logits = self._read(rows)  # logits (b, vocabulary)
-        draws = np.stack([row.random.random(self.sampling.max_tokens) for row in active])
-        uniforms = float64_tensor(draws, self.model.device)  # (b, max_tokens)
-        wasted = 0  # tokens that closed rows were computed for
-        for step in range(self.sampling.max_tokens):
-            tokens, logprobs = sample_tokens(logits, uniforms[:, step], self.sampling)
-            for row, token, logprob in zip(active, tokens.tolist(), logprobs.tolist(), strict=True):
-                if row.open:
-                    row.take(token, logprob, self._end)
-            still_open = [row for row in active if row.open]
-            if not still_open:
+        active, logits = self._read(rows)  # logits (c, vocabulary), a row for each context
+        wasted = 0  # tokens that contexts without rows were computed for
+        while True:
+            self._sample(active, logits)
+            active = self._shared.branched(active)
+            alive = [context for context in active if context.rows]
+            if not alive:
                 break
-            wasted += len(active) - len(still_open)
-            if wasted >= self._pass_tokens or len(still_open) <= len(active) // 2:
-                before = {id(row): place for place, row in enumerate(active)}
-                (active,) = self._arrange(still_open)
-                places = [before[id(row)] for row in active]
-                tokens, uniforms, wasted = tokens[places], uniforms[places], 0
-            logits = self._continue(active, tokens)
+            wasted += len(active) - len(alive)
+            if wasted >= self._pass_tokens or len(alive) <= len(active) // 2:
+                (active,), wasted = self._shared.arrange(alive), 0
+            logits = self._continue(active)
         return [Reply(self._decode(row.ids), tuple(row.ids), tuple(row.logprobs), cut=not row.ended) for row in rows]
 
-    def _join(self, rows: Sequence[_Row]) -> None:
-        """Give rows that begin their places in the cache."""
-        if not rows:
+    def _sample(self, contexts: Sequence[Context], logits: torch.Tensor) -> None:
+        """Draw the next token of every row from the logits of its context, (c, vocabulary)."""
+        draws = [[row.draws[len(row.ids)] for row in context.rows] for context in contexts]
+        most = max(map(len, draws))
+        uniforms = float64_tensor(np.array([each + [0.0] * (most - len(each)) for each in draws]), self.model.device)
+        tokens, logprobs = (drawn.tolist() for drawn in sample_tokens(logits, uniforms, self.sampling))  # (c, most)
+        for context, *drawn in zip(contexts, tokens, logprobs, strict=True):
+            for row, token, logprob in zip(context.rows, *drawn, strict=False):
+                row.take(token, logprob, self._end)
+
+    def _read(self, rows: Sequence[Row]) -> tuple[list[Context], torch.Tensor]:
+        """Feed each row's unfed tokens; returns the different contexts in the cache's order, and their next logits."""
+        readers = self._shared.own(rows)
+        self._read_beginnings([context for context in readers if not context.length])
+        return self._feed_all(readers)
+
+    def _read_beginnings(self, contexts: Sequence[Context]) -> None:
+        """Feed once what several of these empty contexts begin with; where one in the cache begins so, copy it."""
+        if not contexts:
             return
-        for index, row in enumerate(rows, self._cache.num_rows):
-            row.index = index
-        self._cache.add_rows(len(rows))
-
-    def _arrange(self, *groups: Sequence[_Row]) -> list[list[_Row]]:
-        """Put these groups of rows first in the cache, one after the other, and drop rows that have left.
-
-        Returns:
-            Each group in the order of the cache. Rows that are among their group's places already stay there.
-        """
-        chosen = {row.index for group in groups for row in group}
-        others = [row for row in self._rows.values() if row.index >= 0 and row.index not in chosen]
-        arranged: list[list[_Row]] = []
-        begin = 0
-        for group in (*groups, others):
-            places = range(begin, begin + len(group))
-            staying = {row.index: row for row in group if row.index in places}
-            moving = iter([row for row in group if row.index not in places])
-            arranged.append([staying[place] if place in staying else next(moving) for place in places])
-            begin = places.stop
-        order = [row for group in arranged for row in group]
-        if [row.index for row in order] != list(range(self._cache.num_rows)):
-            self._cache.select([row.index for row in order])
-        for index, row in enumerate(order):
-            row.index = index
-        return arranged[:-1]
-
-    def _read(self, rows: list[_Row]) -> tuple[list[_Row], torch.Tensor]:
-        """Feed each row's unfed tokens; returns the rows in the order of the cache, and their next logits."""
-        leaders: dict[tuple[int, ...], _Row] = {}  # for each different context the row that reads for all rows with it
-        for row in sorted(rows, key=lambda row: row.length, reverse=True):
-            leaders.setdefault(row.context, row)
-        readers = list(leaders.values())
-        source_of = {id(row): leaders[row.context] for row in rows}
-        followers = [row for row in rows if source_of[id(row)] is not row]
-        self._read_beginnings([row for row in readers if not row.length])
-        readers, logits = self._feed_all(readers, followers)
-        followers = sorted(followers, key=lambda row: row.index)
-        sources = [source_of[id(row)] for row in followers]
-        self._share(sources, followers, max((row.length for row in sources), default=0))
-        return [*readers, *followers], logits[[row.index for row in (*readers, *sources)]]
-
-    def _read_beginnings(self, rows: Sequence[_Row]) -> None:
-        """Feed once what several of these empty rows begin with; where a row of the cache begins so, copy it."""
-        if not rows:
-            return
-        known = [row for row in self._rows.values() if row.length]
-        found = common_beginnings([row.unfed for row in rows], [row.read for row in known], self._pass_tokens)
-        first = {one: rows[one.new[0]] for one in found if one.known is None}
-        rests = [row.unfed[one.length :] for one, row in first.items()]
-        for one, row in first.items():
-            row.unfed = row.unfed[: one.length]
+        known = [context for context in self._shared.contexts if context.length]
+        unfed, read = [context.unfed for context in contexts], [context.read for context in known]
+        found = common_beginnings(unfed, read, self._pass_tokens)
+        first = {one: contexts[one.new[0]] for one in found if one.known is None}
+        rests = [context.unfed[one.length :] for one, context in first.items()]
+        for one, context in first.items():
+            context.unfed = context.unfed[: one.length]
         if first:
-            self._feed_all(list(first.values()), [])
-        for row, rest in zip(first.values(), rests, strict=True):
-            row.unfed = rest
+            self._feed_all(list(first.values()))
+        for context, rest in zip(first.values(), rests, strict=True):
+            context.unfed = rest
         for one in found:
             source = first[one] if one.known is None else known[one.known]
-            targets = [rows[new] for new in one.new if rows[new] is not source]
-            self._share([source] * len(targets), targets, one.length)
+            targets = [contexts[new] for new in one.new if contexts[new] is not source]
+            places = [target.index for target in targets]
+            self._shared.cache.copy([source.index] * len(places), places, slice(0, one.length))
+            for target in targets:
+                target.fed(one.length)
 
-    def _share(self, sources: Sequence[_Row], targets: Sequence[_Row], length: int) -> None:
-        """Copy the first ``length`` tokens at most of each source to its target, whose context begins with them."""
-        if not targets:
-            return
-        self._cache.reserve(length)
-        begin = min(row.length for row in targets)
-        self._cache.copy([row.index for row in sources], [row.index for row in targets], slice(begin, length))
-        for source, row in zip(sources, targets, strict=True):
-            row.fed(min(length, source.length) - row.length)
-
-    def _feed_all(self, rows: Sequence[_Row], others: Sequence[_Row]) -> tuple[list[_Row], torch.Tensor]:
-        """Feed the unfed tokens of rows, in several passes if they must be, and put others behind them in the cache.
+    def _feed_all(self, contexts: Sequence[Context]) -> tuple[list[Context], torch.Tensor]:
+        """Feed the unfed tokens of contexts, in several passes if they must be, and put these last in the cache.
 
         Returns:
-            The rows in the order of the cache, and their next logits, (b, vocabulary).
+            The contexts in the order of the cache, and their next logits, (c, vocabulary).
         """
-        by_width = sorted(rows, key=lambda row: len(row.unfed), reverse=True)
-        longest = max(row.length + len(row.unfed) for row in rows)
+        by_width = sorted(contexts, key=lambda context: len(context.unfed), reverse=True)
+        longest = max(context.length + len(context.unfed) for context in contexts)
         most = most_tokens(longest)
-        widths = [len(row.unfed) for row in by_width]
+        widths = [len(context.unfed) for context in by_width]
         passes = _passes(widths, most, most_rows(longest), self._pass_tokens)
-        *groups, _ = self._arrange(*(by_width[span.start : span.stop] for span in passes), others)
+        groups = self._shared.arrange(*(by_width[span.start : span.stop] for span in passes))
         logits = [self._feed(group, most) for group in groups]
-        return [row for group in groups for row in group], torch.cat(logits)
+        return [context for group in groups for context in group], torch.cat(logits)
 
-    def _feed(self, rows: list[_Row], most: int) -> torch.Tensor:
-        """Feed the unfed tokens of rows that are neighbours in the cache; returns (b, vocabulary).
+    def _feed(self, contexts: list[Context], most: int) -> torch.Tensor:
+        """Feed the unfed tokens of contexts that are neighbours in the cache; returns (c, vocabulary).
 
-        A row with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
+        A context with more than ``most`` tokens, which has no neighbours, is read in pieces of that length.
         """
-        width = max(len(row.unfed) for row in rows)
-        self._cache.reserve(max(row.length + len(row.unfed) for row in rows))
+        width = max(len(context.unfed) for context in contexts)
+        self._shared.cache.reserve(max(context.length + len(context.unfed) for context in contexts))
         ids, slots, positions = [], [], []
-        for row in rows:
-            padding = width - len(row.unfed)  # on the left, so that every row's last token is in the last column
-            span = range(row.length, row.length + len(row.unfed))
-            ids.append([0] * padding + row.unfed)
-            slots.append([self._cache.spare_slot] * padding + list(span))
+        for context in contexts:
+            padding = width - len(context.unfed)  # on the left, so that each last token is in the last column
+            span = range(context.length, context.length + len(context.unfed))
+            ids.append([0] * padding + context.unfed)
+            slots.append([self._shared.cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
-            row.fed()
-        piece = most if len(rows) == 1 else width
+            context.fed()
+        piece = most if len(contexts) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
             read, places, known = ([each[columns] for each in lists] for lists in (ids, slots, positions))
-            logits = self._forward(
-                rows[0].index, self._tensor(read), places, known, 1 + max(each[-1] for each in known)
-            )
+            logits = self._forward(contexts[0].index, read, places, known, 1 + max(each[-1] for each in known))
         return logits
 
-    def _continue(self, rows: list[_Row], tokens: torch.Tensor) -> torch.Tensor:
-        """Feed the (b,) tokens just sampled to the first rows of the cache. Closed rows get padding instead."""
-        self._cache.reserve(max(row.length for row in rows) + 1)
-        slots = [[row.length if row.open else self._cache.spare_slot] for row in rows]
-        positions = [[row.length if row.open else 0] for row in rows]
-        for row in rows:
-            if row.open:
-                row.fed()
-        return self._forward(0, tokens[:, None], slots, positions, self._cache.capacity)
+    def _continue(self, contexts: Sequence[Context]) -> torch.Tensor:
+        """Feed the tokens just sampled to the last contexts of the cache. One without rows gets padding instead."""
+        self._shared.cache.reserve(max(context.length for context in contexts) + 1)
+        ids = [context.unfed or [0] for context in contexts]
+        slots = [[context.length if context.unfed else self._shared.cache.spare_slot] for context in contexts]
+        positions = [[context.length if context.unfed else 0] for context in contexts]
+        for context in contexts:
+            context.fed()
+        return self._forward(contexts[0].index, ids, slots, positions, self._shared.cache.capacity)
 
     def _forward(
-        self, first: int, ids: torch.Tensor, slots: list[list[int]], positions: list[list[int]], length: int
+        self, first: int, ids: list[list[int]], slots: list[list[int]], positions: list[list[int]], length: int
     ) -> torch.Tensor:
-        """One pass over (b, n) tokens that attends to ``length`` slots; returns (b, vocabulary) logits of the last."""
-        position = self._tensor(positions)  # (b, n)
-        self._cache.place(first, self._tensor(slots), length)
-        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (b, 1, n, length)
-        with _heads_in_groups(ids):
+        """One pass over (c, n) tokens that attends to ``length`` slots; returns (c, vocabulary) logits of the last."""
+        tokens, position = self._tensor(ids), self._tensor(positions)  # (c, n)
+        self._shared.cache.place(first, self._tensor(slots), length)
+        visible = torch.arange(length, device=position.device) <= position[:, None, :, None]  # (c, 1, n, length)
+        with _heads_in_groups(tokens):
             output = self.model(
-                **self._inputs(first, ids, slots, position),
+                **self._inputs(first, tokens, slots, position),
                 attention_mask=mask_for(unwrapped(self.model), visible),
-                past_key_values=self._cache,
+                past_key_values=self._shared.cache,
                 use_cache=True,
                 logits_to_keep=1,
                 **without_router_logits(unwrapped(self.model)),
@@ -317,7 +221,7 @@ class TransformersPolicy(Policy):
         return logits
 
     def _inputs(self, first: int, ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor) -> dict[str, Any]:
-        """What the model reads in a pass over (b, n) tokens of neighbours, of which the first is row ``first``."""
+        """What the model reads in a pass over (c, n) tokens of neighbours in the cache, from place ``first`` on."""
         return {"input_ids": ids, "position_ids": position}
 
     def _tensor(self, rows: list[list[int]]) -> torch.Tensor:

@@ -89,8 +89,8 @@ class VisionPolicy(TransformersPolicy):
 
     def _numbered(self, request: Request) -> Request:
         """The request with numbers of their own for parts of pictures; its context is told where they are."""
-        row, seen = self._rows[request.row], self._seen[request.row]
-        seen.extend(len(row.context))
+        row, seen = self._shared.rows[request.row], self._seen[request.row]
+        seen.extend(len(row.tokens))
         ids, pictures, at = list(request.new_ids), iter(request.pictures), 0
         while at < len(ids):
             if ids[at] != self._pictures.image_id:
@@ -117,9 +117,10 @@ class VisionPolicy(TransformersPolicy):
         return looks
 
     def _inputs(self, first: int, ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor) -> dict[str, Any]:
-        numbers = {row.index: number for number, row in self._rows.items()}
+        place_of = {number: row.context.index for number, row in self._shared.rows.items() if row.open and row.context}
+        numbers = {place: number for number, place in place_of.items()}  # any of the rows that read on in a place
         contexts = [self._seen[numbers[first + place]] for place in range(len(slots))]
-        spare = self._cache.spare_slot
+        spare = self._shared.cache.spare_slot
         places = [
             [(0, 0, 0) if slot == spare else seen.place(slot) for slot in of_row]
             for seen, of_row in zip(contexts, slots, strict=True)
@@ -135,7 +136,7 @@ class VisionPolicy(TransformersPolicy):
 
     def _parts(self, seen: SeenContext, slots: list[int]) -> list[_Look]:
         """The parts of pictures that are in these slots of a row, in order."""
-        used = [slot for slot in slots if slot != self._cache.spare_slot]
+        used = [slot for slot in slots if slot != self._shared.cache.spare_slot]
         if not used:
             return []
         found = []

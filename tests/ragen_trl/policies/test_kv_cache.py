@@ -191,6 +191,19 @@ def test_a_new_row_is_empty_and_the_others_keep_what_they_have() -> None:
     assert not found[1:, :, 1:].any()
 
 
+def test_rows_that_are_added_one_by_one_are_seldom_given_new_memory() -> None:
+    cache = SlotCache(1)
+    places = {write(cache, [[0]], [0]).data_ptr()}
+    for row in range(1, 200):
+        cache.add_rows(1)
+        found = write(cache, [[0]], [row], first=row)
+        assert holds(found[0], row, range(1))
+        places.add(write(cache, [[1]], [0]).data_ptr())
+    found = write(cache, [[2]] * 200, list(range(200)))
+    assert all(holds(found[row], row, range(1)) for row in range(200))
+    assert len(places) <= 8 + 27  # one by one up to 8 rows, then 8 · 1.125²⁷ > 200
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast_keys_and_values_are_stored_in_the_precision_that_attention_computes_in(
     dtype: torch.dtype,

@@ -179,7 +179,7 @@ def test_a_reply_may_end_with_its_answer() -> None:
     def speak(module: object, args: object, output: torch.Tensor) -> torch.Tensor:
         """Only the token whose turn it is can be drawn."""
         forced = torch.full_like(output, -torch.inf)
-        forced[..., script[len(policy._rows[0].ids)]] = 0.0
+        forced[..., script[len(policy._shared.rows[0].ids)]] = 0.0
         return forced
 
     found = {}

@@ -46,7 +46,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(options: dict[str, 
     count = 40_000
     sampling = Sampling(max_tokens=1, **options)
     uniforms = torch.from_numpy(np.random.default_rng(0).random(count))
-    tokens, logprobs = sample_tokens(LOGITS.repeat(count, 1), uniforms, sampling)
+    tokens, logprobs = (drawn[0] for drawn in sample_tokens(LOGITS[None], uniforms[None], sampling))
     probabilities = (LOGITS / sampling.temperature).softmax(-1)
     expected = restricted(probabilities, kept)
     found = tokens.bincount(minlength=6) / count
@@ -59,12 +59,12 @@ def test_tokens_are_drawn_as_often_as_their_probability_says(options: dict[str, 
 @pytest.mark.parametrize("uniform", [0.0, 1.0 - 2**-53])
 def test_impossible_tokens_are_not_drawn_at_the_ends_of_the_dice(uniform: float) -> None:
     logits = torch.tensor([[-torch.inf, 0.0, 1.0, -torch.inf]])
-    token, _ = sample_tokens(logits, torch.tensor([uniform], dtype=torch.float64), Sampling(max_tokens=1))
+    token, _ = sample_tokens(logits, torch.tensor([[uniform]], dtype=torch.float64), Sampling(max_tokens=1))
     assert token.item() == (1 if uniform == 0 else 2)
 
 
 def test_greedy_takes_the_most_likely_token_with_its_untempered_logprob() -> None:
-    token, logprob = sample_tokens(LOGITS[None], torch.zeros(1, dtype=torch.float64), Sampling(1, temperature=0))
+    token, logprob = sample_tokens(LOGITS[None], torch.zeros(1, 1, dtype=torch.float64), Sampling(1, temperature=0))
     assert token.item() == 0
     assert logprob.item() == pytest.approx(LOGITS.log_softmax(-1)[0].item())
 
@@ -75,7 +75,7 @@ def test_rows_are_drawn_a_few_at_a_time_as_they_would_be_together(
 ) -> None:
     random = np.random.default_rng(0)
     logits = torch.from_numpy(random.normal(size=(11, 700)).astype(np.float32))
-    uniforms, sampling = torch.from_numpy(random.random(11)), Sampling(max_tokens=1, **options)
+    uniforms, sampling = torch.from_numpy(random.random((11, 3))), Sampling(max_tokens=1, **options)
     together = sample_tokens(logits, uniforms, sampling)
     for bound in (1, 4 * 700, 4 * 700 + 699):
         monkeypatch.setattr("ragen_trl.policies.sampling.LOGITS_AT_ONCE", bound)

@@ -42,7 +42,7 @@ def test_a_cut_moves_the_policy_even_where_all_rewards_are_equal(options: dict[s
     sampling = Sampling(max_tokens=1, **options)
     count = 200_000
     uniforms = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    tokens, logprobs = sample_tokens(logits.repeat(count, 1), uniforms, sampling)
+    tokens, logprobs = (drawn[0] for drawn in sample_tokens(logits[None], uniforms[None], sampling))
     trained = (logits / sampling.temperature).softmax(-1)
     torch.testing.assert_close(logprobs.double(), trained.log()[tokens], atol=1e-5, rtol=0)
     score = tokens.bincount(minlength=5) / count - trained  # mean gradient of the log-probability by the logits

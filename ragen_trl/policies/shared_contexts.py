@@ -1,0 +1,214 @@
+"""Which episodes have the same context, and so share a place in the KV cache and one row of every forward pass.
+
+The episodes of a group begin with one prompt. Those that sample the same tokens, and are answered the same, go on
+sharing. Where they sample different tokens their context branches: its slots in the cache are copied. So a model
+computes each different context once, however many episodes have it. Left out: sharing the memory of what branches have
+in common, which only paged attention could read (`kv_cache.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ragen_trl.policies.kv_cache import SlotCache
+from ragen_trl.policies.stopping import ReplyEnd
+from ragen_trl.rollout.interfaces import Request
+
+
+@dataclass(eq=False)
+class Context:
+    """What the model has read in one place of the cache.
+
+    Attributes:
+        index: Of its row in the cache.
+        read: Tokens in the cache, one a slot.
+        unfed: Tokens to read after them.
+        rows: The open rows that go on from there. Closed ones may have a part of it.
+    """
+
+    index: int
+    read: list[int] = field(default_factory=list)
+    unfed: list[int] = field(default_factory=list)
+    rows: "list[Row]" = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in the cache."""
+        return len(self.read)
+
+    def fed(self, count: int | None = None) -> None:
+        """The model has read so many of the unfed tokens, or all of them."""
+        self.read += self.unfed[:count]
+        self.unfed = [] if count is None else self.unfed[count:]
+
+    def take(self, rows: "list[Row]", unfed: list[int]) -> None:
+        """These rows go on from here, with these tokens next."""
+        self.rows, self.unfed = rows, unfed
+        for row in rows:
+            row.context, row.length, row.unfed = self, self.length + len(unfed), []
+
+
+@dataclass(eq=False)
+class Row:
+    """One episode: its context, its own random generator, and the reply being sampled.
+
+    Attributes:
+        random: Draws its tokens.
+        context: Begins with its tokens; ``None`` until its first request.
+        length: How many of the context's tokens are its own. The others are of rows that went on after it had closed.
+        unfed: Its tokens after those.
+        ids: The reply.
+        logprobs: Of the reply.
+        draws: A number in [0, 1) for each token that the reply may have.
+        budget: The most tokens that the reply may have.
+        open: Whether the reply goes on.
+        ended: Whether the model has ended it, and not the budget.
+    """
+
+    random: np.random.Generator
+    context: Context | None = None
+    length: int = 0
+    unfed: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    draws: list[float] = field(default_factory=list)
+    budget: int = 0
+    open: bool = False
+    ended: bool = False
+
+    def begin_turn(self, request: Request, max_tokens: int) -> None:
+        """A new reply, of at most so many tokens, to what the request brings."""
+        if request.context_ids is not None:
+            self.context, self.length, self.unfed = None, 0, list(request.context_ids)
+        self.unfed.extend(request.new_ids)
+        self.ids, self.logprobs, self.open, self.ended = [], [], True, False
+        self.draws = self.random.random(max_tokens).tolist()
+        self.budget = request.max_tokens(max_tokens)
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All of them, with those that the model has not read yet."""
+        read = [] if self.context is None else self.context.read[: self.length]
+        return (*read, *self.unfed)
+
+    def take(self, token: int, logprob: float, end: ReplyEnd) -> None:
+        """Go on with this token."""
+        self.ids.append(token)
+        self.logprobs.append(logprob)
+        self.unfed.append(token)
+        self.ended = end.reached(self.ids)
+        self.open = not self.ended and len(self.ids) < self.budget
+
+
+class SharedContexts:
+    """The contexts of a rollout's episodes, and their places in the cache.
+
+    Args:
+        seeds: Of sampling, one for each episode.
+
+    Attributes:
+        rows: The episodes that are played, by their number in the rollout.
+        contexts: In the order of the cache.
+        cache: Keys and values, a row for each context.
+    """
+
+    def __init__(self, seeds: Sequence[int] = ()) -> None:
+        self.rows = {number: Row(np.random.default_rng(seed)) for number, seed in enumerate(seeds)}
+        self.contexts: list[Context] = []
+        self.cache = SlotCache(0)
+
+    def leave(self, rows: Sequence[int]) -> None:
+        """Finished episodes leave, and with them the contexts that no other one has."""
+        for finished in rows:
+            del self.rows[finished]
+        self.arrange()
+
+    def own(self, rows: Sequence[Row]) -> list[Context]:
+        """Give rows with the same tokens one context, in which no other row reads on, as much of it read as can be.
+
+        A context that several want goes to the rows that have most of it; the others get copies.
+        """
+        alike: dict[tuple[int, ...], list[Row]] = {}
+        for row in rows:
+            alike.setdefault(row.tokens, []).append(row)
+        asking = {id(row) for row in rows}
+        taken = {id(row.context) for row in self.rows.values() if id(row) not in asking}
+        most = {tokens: max(those, key=lambda row: row.length) for tokens, those in alike.items()}
+        owned: list[tuple[tuple[int, ...], Context]] = []
+        sources: list[tuple[tuple[int, ...], Context, int]] = []
+        for tokens, row in sorted(most.items(), key=lambda each: each[1].length, reverse=True):
+            if row.context is None or id(row.context) in taken:
+                sources.append((tokens, row.context or Context(-1), row.length))
+            else:
+                owned.append((tokens, row.context))
+                taken.add(id(row.context))
+        copies = self._copied([(source, length) for _, source, length in sources])
+        owned += [(tokens, copy) for (tokens, _, _), copy in zip(sources, copies, strict=True)]
+        for tokens, context in owned:
+            del context.read[most[tokens].length :]  # what rows have read that are not among its own
+        for tokens, context in owned:
+            context.take(alike[tokens], list(tokens[context.length :]))
+        self.arrange()
+        return [context for _, context in owned]
+
+    def branched(self, contexts: Sequence[Context]) -> list[Context]:
+        """After a token was drawn for each row: one context for each different token that open rows go on with.
+
+        The rows of a context's first token keep it, the others get copies at the end of the cache. A context whose rows
+        have all closed is left without rows.
+
+        Args:
+            contexts: The last ones of the cache.
+        """
+        branches: list[tuple[Context, list[Row]]] = []
+        for context in contexts:
+            by_token: dict[int, list[Row]] = {}
+            for row in context.rows:
+                if row.open:
+                    by_token.setdefault(row.ids[-1], []).append(row)
+            first, *others = by_token.values() or [[]]
+            context.take(first, first[0].unfed if first else [])
+            branches += [(context, each) for each in others]
+        copies = self._copied([(context, context.length) for context, _ in branches])
+        for copy, (_, rows) in zip(copies, branches, strict=True):
+            copy.take(rows, rows[0].unfed)
+        return [*contexts, *copies]
+
+    def arrange(self, *groups: Sequence[Context]) -> list[list[Context]]:
+        """Put these groups of contexts last in the cache, one after the other, and drop contexts that no row has.
+
+        Returns:
+            Each group in the order of the cache. Contexts that are among their group's places already stay there.
+        """
+        used = {id(row.context) for row in self.rows.values()}
+        chosen = {id(context) for group in groups for context in group}
+        others = [each for each in self.contexts if id(each) in used and id(each) not in chosen]
+        arranged: list[list[Context]] = []
+        begin = 0
+        for group in (others, *groups):
+            places = range(begin, begin + len(group))
+            staying = {context.index: context for context in group if context.index in places}
+            moving = iter([context for context in group if context.index not in places])
+            arranged.append([staying[place] if place in staying else next(moving) for place in places])
+            begin = places.stop
+        order = [context for group in arranged for context in group]
+        if [context.index for context in order] != list(range(self.cache.num_rows)):
+            self.cache.select([context.index for context in order])
+        for index, context in enumerate(order):
+            context.index = index
+        self.contexts = order
+        return arranged[1:]
+
+    def _copied(self, sources: Sequence[tuple[Context, int]]) -> list[Context]:
+        """New contexts at the end of the cache, each with so many first tokens of its source."""
+        if not sources:
+            return []
+        count = len(self.contexts)
+        copies = [Context(count + place, source.read[:length]) for place, (source, length) in enumerate(sources)]
+        self.contexts += copies
+        self.cache.add_rows(len(copies))
+        read = [(source.index, copy.index) for (source, _), copy in zip(sources, copies, strict=True) if copy.length]
+        longest = max(copy.length for copy in copies)
+        self.cache.copy([source for source, _ in read], [copy for _, copy in read], slice(0, longest))
+        return copies
