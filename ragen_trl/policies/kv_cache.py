@@ -7,6 +7,7 @@ tensors themselves and no copy. Left out: pages (rows that share memory), becaus
 could only read them through copies.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,14 +25,16 @@ class SlotCache(Cache):
 
     Args:
         num_rows: Number of rows.
+        most_rows: The most that there will be, so that no room is made for others.
 
     Attributes:
         capacity: Number of slots of every row, the spare one included.
     """
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, most_rows: int = sys.maxsize) -> None:
         super().__init__(layers=[])
         self.num_rows = num_rows
+        self._most_rows = most_rows
         self._room = num_rows  # for rows; those that are not in use hold zeros
         self.capacity = 0
         self._keys: list[torch.Tensor] = []  # a layer each: (num_rows, heads, capacity, dim)
@@ -61,7 +64,7 @@ class SlotCache(Cache):
         """Append empty rows. Room for rows grows by at least an eighth, as contexts that branch add a few at a time."""
         self.num_rows += count
         if self.num_rows > self._room:
-            self._room = max(self.num_rows, self._room * 9 // 8)
+            self._room = max(self.num_rows, min(self._room * 9 // 8, self._most_rows))
             self._replace(self._enlarged)
 
     def select(self, rows: Sequence[int]) -> None:

@@ -116,7 +116,7 @@ class SharedContexts:
     def __init__(self, seeds: Sequence[int] = ()) -> None:
         self.rows = {number: Row(np.random.default_rng(seed)) for number, seed in enumerate(seeds)}
         self.contexts: list[Context] = []
-        self.cache = SlotCache(0)
+        self.cache = SlotCache(0, most_rows=len(seeds))
 
     def leave(self, rows: Sequence[int]) -> None:
         """Finished episodes leave, and with them the contexts that no other one has."""
@@ -129,28 +129,26 @@ class SharedContexts:
 
         A context that several want goes to the rows that have most of it; the others get copies.
         """
-        alike: dict[tuple[int, ...], list[Row]] = {}
-        for row in rows:
-            alike.setdefault(row.tokens, []).append(row)
+        self.arrange()  # contexts that were built again leave before there are copies: never more contexts than rows
         asking = {id(row) for row in rows}
         taken = {id(row.context) for row in self.rows.values() if id(row) not in asking}
-        most = {tokens: max(those, key=lambda row: row.length) for tokens, those in alike.items()}
-        owned: list[tuple[tuple[int, ...], Context]] = []
-        sources: list[tuple[tuple[int, ...], Context, int]] = []
-        for tokens, row in sorted(most.items(), key=lambda each: each[1].length, reverse=True):
-            if row.context is None or id(row.context) in taken:
-                sources.append((tokens, row.context or Context(-1), row.length))
+        owned: list[tuple[Context, list[Row]]] = []
+        others: list[list[Row]] = []
+        for group in sorted(alike(rows), key=lambda group: group[0].length, reverse=True):
+            context = group[0].context
+            if context is None or id(context) in taken:
+                others.append(group)
             else:
-                owned.append((tokens, row.context))
-                taken.add(id(row.context))
-        copies = self._copied([(source, length) for _, source, length in sources])
-        owned += [(tokens, copy) for (tokens, _, _), copy in zip(sources, copies, strict=True)]
-        for tokens, context in owned:
-            del context.read[most[tokens].length :]  # what rows have read that are not among its own
-        for tokens, context in owned:
-            context.take(alike[tokens], list(tokens[context.length :]))
+                owned.append((context, group))
+                taken.add(id(context))
+        copies = self._copied([(group[0].context or Context(-1), group[0].length) for group in others])
+        owned += zip(copies, others, strict=True)
+        for context, group in owned:
+            del context.read[group[0].length :]  # what rows have read that are not among its own
+        for context, group in owned:
+            context.take(group, group[0].unfed)
         self.arrange()
-        return [context for _, context in owned]
+        return [context for context, _ in owned]
 
     def branched(self, contexts: Sequence[Context]) -> list[Context]:
         """After a token was drawn for each row: one context for each different token that open rows go on with.
@@ -212,3 +210,11 @@ class SharedContexts:
         longest = max(copy.length for copy in copies)
         self.cache.copy([source for source, _ in read], [copy for _, copy in read], slice(0, longest))
         return copies
+
+
+def alike(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows with the same tokens together, first the one of which the model has read most."""
+    groups: dict[tuple[int, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.tokens, []).append(row)
+    return [sorted(group, key=lambda row: row.length, reverse=True) for group in groups.values()]

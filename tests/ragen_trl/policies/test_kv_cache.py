@@ -204,6 +204,15 @@ def test_rows_that_are_added_one_by_one_are_seldom_given_new_memory() -> None:
     assert len(places) <= 8 + 27  # one by one up to 8 rows, then 8 · 1.125²⁷ > 200
 
 
+def test_there_is_no_room_for_more_rows_than_there_will_be() -> None:
+    with LiveBytes() as live:
+        cache = SlotCache(64, most_rows=65)
+        write(cache, [[0]] * 64, list(range(64)))
+        before, row = live.now, 2 * HEADS * cache.capacity * DIM * 4
+        cache.add_rows(1)
+        assert live.now - before == row  # an eighth would be eight rows
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_under_autocast_keys_and_values_are_stored_in_the_precision_that_attention_computes_in(
     dtype: torch.dtype,
