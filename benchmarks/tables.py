@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "rollout_stepping": rollouts.stepping_table,
     "rollout_throughput": rollouts.throughput_tables,
     "rollout_memory": rollouts.memory_table,
+    "shared_contexts": rollouts.contexts_table,
     "baselines": environments.baselines_table,
     "env_throughput": environments.throughput_table,
     "report_size": environments.report_table,

@@ -124,3 +124,28 @@ def stepping_table(content: dict[str, Any]) -> str:
         lines.append(row([f"`{found['env']}`", found["rows"], f"{found['tokens']:.0f}", rollout, *shares]))
     rounds = len(waiting["seconds_a_turn"]["side by side"]["rounds"])
     return text([*lines, "", f"Medians of {rounds} rounds that took turns. Commit {commit(content['commit'])}."])
+
+
+def contexts_table(content: dict[str, Any]) -> str:
+    """One row a case: what a rollout computes with every row by itself, and with equal contexts once."""
+    lines = head(
+        ["", "groups", "temperature", "nats a token", "different trajectories", "the same as apart"]
+        + ["tokens computed: apart, shared", "seconds: apart, shared", "ratio"]
+    )
+    for found in content["rows"]:
+        case = found["case"]
+        every = case["groups"] * case["size"]
+        cells = [
+            f"`{case['env']}`",
+            f"{case['groups']} × {case['size']}",
+            f"{case['temperature']:g}",
+            f"{found['nats_a_token']:.2f}",
+            f"{found['different']} of {every}",
+            f"{found['equal']} of {every}",
+            f"{found['apart_tokens']:,}, {found['shared_tokens']:,}",
+            f"{found['apart_seconds']:.1f}, {found['shared_seconds']:.1f}",
+            f"{found['ratio']:.2f} ({min(found['ratios']):.2f} to {max(found['ratios']):.2f})",
+        ]
+        lines.append(row(cells))
+    rest = f"{content['model']}. Medians of {content['rounds']} rounds, and their range. "
+    return text([*lines, "", f"{rest}Commit {commit(content['commit'])}."])

@@ -25,6 +25,7 @@ def provenance() -> dict[str, Any]:
         "machine": {
             "cpus": os.cpu_count(),
             "threads": torch.get_num_threads(),
+            "processes": int(os.environ.get("WORLD_SIZE", "1")),  # of accelerate's or torch's launcher
             "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else None,
             "system": f"{platform.system()} {platform.machine()}",
         },
