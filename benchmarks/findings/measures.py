@@ -29,12 +29,14 @@ class Measure:
         of: Reads it; ``None`` where the run does not have it.
         rates: The success rates that it is made of, which evaluations of a few hundred episodes leave uncertain.
         ratio: It is compared as a ratio: ``of`` gives its logarithm.
+        grain: The smallest difference that a run can show, such as one evaluation of a date.
     """
 
     says: str
     of: Callable[[Run], float | None]
     rates: Callable[[Run], Sequence[float]] = lambda run: ()
     ratio: bool = False
+    grain: Callable[[Run], float] = lambda run: 0.0
 
 
 def final_success(run: Run) -> float:
@@ -74,6 +76,11 @@ def lasted(run: Run) -> float:
     return float(next(row["trajectories"] for row in rows if row["step"] == step) / rows[-1]["trajectories"])
 
 
+def one_evaluation(run: Run) -> float:
+    """The time between two evaluations, as a share of the run."""
+    return 1 / (len(run["curve"]) - 1)
+
+
 def elsewhere(name: str) -> Measure:
     """Success at the end in a further evaluation, by its name."""
 
@@ -103,7 +110,7 @@ GAIN = Measure(
     lambda run: final_success(run) - float(run["curve"][0]["success"]),
     lambda run: [final_success(run), float(run["curve"][0]["success"])],
 )
-LASTED = Measure("share of the run before the drop", lasted)
+LASTED = Measure("share of the run before the drop", lasted, grain=one_evaluation)
 DISTANCE = Measure("KL to the warm start", lambda run: math.log(max(run["curve"][-1]["kl"], 1e-3)), ratio=True)
 CPU = _cost("CPU seconds", "cpu_seconds")
 MEMORY = _cost("peak of memory", "peak_mib")
@@ -118,8 +125,8 @@ def seed_of(run: Run) -> int:
 def logged(run: Run) -> dict[str, Series]:
     """Every series of a run: name → (step, value), without rows that have no finite number.
 
-    What each update logged (``history``) is preferred; the rows of the evaluations add what is not in there, success on
-    held-out start states as ``held_out``.
+    What each update logged is preferred (``history``, or ``series`` as the committed logs have it); the rows of the
+    evaluations add what is not in there, success on held-out start states as ``held_out``.
 
     Example:
         >>> run = {"curve": [{"step": 0, "success": 0.5}], "history": [{"step": 1, "entropy": 2.0, "success": 0.4}]}
@@ -129,6 +136,9 @@ def logged(run: Run) -> dict[str, Series]:
     found: dict[str, dict[float, float]] = {}
     for row in run.get("history") or run.get("steps") or ():
         _add(found, row, row)
+    for part in run.get("series", ()):
+        for name, values in part["values"].items():
+            found[name] = dict(zip(map(float, part["steps"]), values, strict=True))
     in_rows: dict[str, dict[float, float]] = {}
     for row in run.get("curve", ()):
         _add(in_rows, row, {"held_out" if name == "success" else name: value for name, value in row.items()})

@@ -6,6 +6,7 @@ every run here begins with imitation of a noisy oracle, so that the two cannot b
 
 from findings.claims import Claim, Pair
 from findings.measures import BEST, CPU, FALL, GAIN, KEPT, LASTED, MEMORY, SHORTER, elsewhere
+from findings.signs import ENTROPY, GRADIENT, SPREAD, lead
 
 _PAPER = "RAGEN"
 _LAKES = ("frozenlake_slippery", "frozenlake")
@@ -60,6 +61,32 @@ COLLAPSE = (
         (Pair("PPO and GRPO", "collapse", "ppo", "grpo", games=("bandit", "sokoban")),),
         measure=LASTED,
         effect=0.1,
+    ),
+    Claim(
+        "spread_falls_first",
+        _PAPER,
+        "Figure 6",
+        "The std within groups falls before success does: FrozenLake at step 40 and 90, "
+        "bandit at 70 and 120.",
+        (Pair("GRPO", "collapse", "grpo"), Pair("PPO", "collapse", "ppo")),
+        measure=lead(SPREAD),
+    ),
+    Claim(
+        "entropy_turns_first",
+        _PAPER,
+        "Figure 6",
+        "Entropy falls or rises before success falls.",
+        (Pair("GRPO", "collapse", "grpo"), Pair("PPO", "collapse", "ppo")),
+        measure=lead(ENTROPY),
+    ),
+    Claim(
+        "gradient_grows_first",
+        _PAPER,
+        "Figure 6, read the other way",
+        "The gradient norm grows before success falls (the paper has it as a late sign: spikes at step 170, "
+        "110 and 90).",
+        (Pair("GRPO", "collapse", "grpo"), Pair("PPO", "collapse", "ppo")),
+        measure=lead(GRADIENT),
     ),
     Claim(
         "starpo_s_keeps",

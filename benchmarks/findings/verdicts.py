@@ -52,7 +52,7 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
 
     Returns:
         The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
-        been run on both sides.
+        been run on both sides, or have the measure.
     """
     ours = runs_of(results, pair.question, game, pair.ours)
     if pair.theirs in BASELINES and ours:
@@ -60,9 +60,10 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     else:
         theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
-    pairs = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
+    every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
+    pairs = [row for row in every if all(measure.of(run) is not None for run in row)]
     values = [[measure.of(run) for run in row] for row in pairs]
-    if len(values) < 2 or None in chain(*values):
+    if len(values) < 2:
         return None
     episodes = results[pair.question]["tasks"][game]["prepared"]["settings"]["episodes"]
     differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]  # type: ignore[operator]
@@ -76,12 +77,13 @@ def baseline(task: Mapping[str, Any], policy: str) -> Run:
 
 
 def _evaluations_leave_open(pairs: Sequence[Sequence[Run]], measure: Measure, episodes: int) -> float:
-    """Half the length of the interval that the evaluations alone give; 0 for what is no rate."""
+    """Half the length of the interval that the evaluations alone give; 0 for what is neither a rate nor a date."""
+    grain = max(measure.grain(run) for row in pairs for run in row)
     outcomes = [[recorded_outcomes(run) for run in row] for row in pairs]
     if measure is SUCCESS and all(len(row) == 2 and all(row) for row in outcomes):
         return start_state_arm([row[0] for row in outcomes], [row[1] for row in outcomes])
     rates = [list(chain.from_iterable(measure.rates(run) for run in row)) for row in pairs]
-    return evaluation_arm(rates, episodes) if all(rates) else 0.0
+    return evaluation_arm(rates, episodes) if all(rates) else grain
 
 
 def recorded_outcomes(run: Run) -> list[int]:
@@ -125,7 +127,7 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
         places = [_place(claim, "", ", ".join(games) or "all games", found)]
     else:
         places = [
-            _place(claim, pair.form, game, difference(pair, game, claim.measure, results))
+            _place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(pair, game, results))
             for pair in claim.pairs
             for game in pair.games
         ]
@@ -138,6 +140,15 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
     }
 
 
-def _place(claim: Claim, form: str, game: str, found: Interval | None) -> dict[str, Any]:
+def was_run(pair: Pair, game: str, results: Results) -> bool:
+    """Whether at least two seeds of both sides are there."""
+    ours = runs_of(results, pair.question, game, pair.ours)
+    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
+    return len(ours) > 1 and (pair.theirs in ("", *BASELINES) or len(ours.keys() & theirs.keys()) > 1)
+
+
+def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:
+    """A place's figures and verdict; where runs do not have what is measured, nothing can be told."""
     figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
-    return {"form": form, "game": game, "difference": figures, "verdict": judge(claim, found)}
+    verdict = UNTOLD if run and found is None else judge(claim, found)
+    return {"form": form, "game": game, "difference": figures, "verdict": verdict}

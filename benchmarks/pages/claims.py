@@ -16,12 +16,14 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     """Counts; a table of verdicts a paper; the figures of every place; rankings; aggregates."""
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
-    lines = [f"{len(claims)} claims: " + ", ".join(f"{counts[name]} {name}" for name in _VERDICTS) + "."]
+    said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in _VERDICTS]
+    lines = [f"{len(claims)} claims: {', '.join(said)}."]
     lines += ["", "### The two that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
         lines += ["", f"### {_escaped(paper)}", "", *_verdicts(of_paper)]
     lines += ["", "### The figures", "", *_figures(claims)]
+    lines += ["", "### Signs before a drop", "", *_signs(content["signs"])]
     lines += ["", "### At equal cost", "", *_rankings(content["matched"])]
     lines += ["", "### All games together", "", *_aggregate(content["aggregate"])]
     return text([*lines, "", f"Commit {commit(content['commit'])}."])
@@ -64,7 +66,31 @@ def _interval(claim: Claim, found: Mapping[str, float]) -> str:
     if claim["ratio"]:
         mean, low, high = (f"{math.exp(found[name]):.3g}" for name in ("mean", "low", "high"))
         return f"× {mean} [{low}, {high}]"
-    return f"{found['mean']:+.3f} [{found['low']:.3f}, {found['high']:.3f}]"
+    mean, low, high = (round(found[name], 3) + 0.0 for name in ("mean", "low", "high"))  # + 0.0: no "-0.000"
+    return f"{mean:+.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _signs(found: Mapping[str, Any]) -> list[str]:
+    """Counts over all runs, the step of every turn in those that dropped, and a picture a game."""
+    lines = head(["sign", "turns at", "turned before the drop [95 %]", "steps before", "turned without a drop [95 %]"])
+    for count in found["counts"]:
+        leads = ", ".join(map(str, count["leads"])) or "–"
+        lines.append(row([count["sign"], count["share"], _rate(count["before"]), leads, _rate(count["false"])]))
+    names = list(dict.fromkeys(count["sign"] for count in found["counts"]))
+    said = f"{found['runs']} runs with nine evaluations or more. Those that dropped, and the step of each turn at 0.85:"
+    lines += ["", said, "", *head(["question, game", "variant", "seed", "updates", "drop", *names])]
+    for each in found["dropped"]:
+        turns = [each["turns"].get(name, ["not logged"])[0] for name in names]
+        cells = (f"{each['question']}, {each['task']}", _escaped(each["variant"]), each["seed"], each["steps"])
+        lines.append(row([*cells, each["drop"], *("–" if step is None else step for step in turns)]))
+    for game in found["games"]:
+        lines += ["", f"![Success and its signs: {game}](../../benchmarks/results/claims_signs_{game}.png)"]
+    return lines
+
+
+def _rate(found: Mapping[str, float]) -> str:
+    """``4 of 11 [0.15, 0.65]``."""
+    return f"{found['count']} of {found['of']} [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -87,7 +113,8 @@ def _aggregate(found: Mapping[str, Any]) -> list[str]:
     for each in found["variants"]:
         figures = f"{each['iqm']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
         lines.append(row([_escaped(each["label"]), figures, sum(map(len, each["scores"]))]))
-    return [*lines, "", f"Success at the end in {', '.join(found['games'])}; 0 is random play, 1 the oracle."]
+    said = f"Success at the end in {', '.join(found['games'])}; 0 is random play, 1 the oracle."
+    return [*lines, "", said, "", "![Performance profiles](../../benchmarks/results/claims_profiles.png)"]
 
 
 def _escaped(cell: str) -> str:

@@ -2,14 +2,16 @@
 
 import importlib
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import claims
+import plot
 import pytest
-from findings import intervals, matched, measures, verdicts
+from findings import intervals, matched, measures, pictures, published, signs, verdicts
 from findings.claims import GAMES, Claim, Pair
 from findings.intervals import Interval
 from pages.claims import claims_tables
@@ -243,11 +245,117 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
             "commit": "c" * 40,
             "claims": [verdicts.examined(PLAIN, results), verdicts.examined(replace(PLAIN, pairs=()), results)],
             "matched": [ranking],
+            "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
             "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
         }
     )
-    assert page.startswith("2 claims: 1 agrees, 0 agrees in part, 0 disagrees, 0 cannot be told, 1 not run yet.")
+    assert page.startswith("2 claims: 1 agree, 0 agree in part, 0 disagree, 0 cannot be told, 1 not run yet.")
     assert "| **agrees** | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
     assert "| `it` | game | GRPO | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
     assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page
     assert "| A | 0.625 [0.625, 0.625] | 3 |" in page
+
+
+def falling(success: list[float], spread: list[float], **others: Any) -> Any:
+    """A run with an evaluation every ten steps, and the std within groups between them."""
+    steps = [10 * place for place in range(len(success))]
+    rows = [
+        {**row, "step": step, "in_group_std": std}
+        for row, step, std in zip(run(success, steps)["curve"], steps, spread, strict=True)
+    ]
+    return {**run(success, steps), "curve": rows, **others}
+
+
+def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> None:
+    rows = falling([0.5, 0.5], [2.0, 1.0])
+    history = [{"step": 5, "filter/in_group_std": 3.0, "loss": math.nan}, {"step": 6, "train_runtime": 9.0}]
+    kept = [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]
+    assert measures.logged(rows)["in_group_std"] == [(0.0, 2.0), (10.0, 1.0)]
+    found = measures.logged({**rows, "history": history, "series": kept})
+    assert found["filter/in_group_std"] == [(5.0, 3.0)] and "in_group_std" not in found and "loss" not in found
+    assert found["entropy"] == [(1.0, 0.5), (2.0, 0.25)] and found["held_out"] == [(0.0, 0.5), (10.0, 0.5)]
+    assert pictures.find(found, "in_group_std") == [(5.0, 3.0)]
+
+
+def test_a_sign_that_turns_before_the_drop_leads_it() -> None:
+    early = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
+    late = falling([0.8] * 3 + [0.1] * 7, [2.0] * 6 + [0.5] * 4)
+    never = falling([0.8] * 3 + [0.1] * 7, [2.0] * 10)
+    assert [(signs.turn(one, signs.SPREAD), signs.dropped(one)) for one in (early, late, never)] == [
+        (20, 50),  # both are smoothed over three evaluations
+        (50, 20),
+        (None, 20),
+    ]
+    measure = signs.lead(signs.SPREAD)
+    assert [measure.of(one) for one in (early, late, never)] == pytest.approx([30 / 90, -30 / 90, -70 / 90])
+    assert measure.of(falling([0.8] * 10, [0.5] * 10)) is None
+    rising = signs.Sign("norm", ("in_group_std",), falls=False, rises=True)
+    assert signs.turn(falling([0.5] * 5, [1.0, 1.0, 1.0, 3.0, 3.0]), rising) == 20  # smoothed over three
+
+
+def test_turns_without_a_drop_are_false_and_runs_are_counted_once() -> None:
+    dropping = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
+    healthy = [falling([0.5 + 0.001 * seed] * 10, [2.0] * 5 + [0.2] * 5) for seed in range(3)]
+    content = question(a=[dropping], b=[*healthy, run([0.5, 0.5], [0, 9])])
+    rows = signs.judged(signs.every_run({"q": content, "again": content}))
+    assert len(rows) == 4  # the fifth was evaluated twice only
+    count = next(each for each in signs.counts(rows) if each["sign"] == "std within groups" and each["share"] == 0.85)
+    assert (count["before"]["count"], count["before"]["of"], count["leads"]) == (1, 1, [30])
+    assert (count["false"]["count"], count["false"]["of"]) == (3, 3)
+    assert count["false"]["low"] == pytest.approx(0.438, abs=1e-3)  # Wilson's interval of 3 of 3
+
+
+def test_a_claim_about_a_lead_cannot_be_told_where_nothing_drops() -> None:
+    steady = [{**each, "seed": place} for place, each in enumerate([falling([0.5] * 10, [1.0] * 10)] * 2)]
+    claim = replace(PLAIN, measure=signs.lead(signs.SPREAD), pairs=(Pair("GRPO", "q", "a", games=("game", "other")),))
+    places = verdicts.examined(claim, {"q": question(a=steady)})["places"]
+    assert [place["verdict"] for place in places] == ["cannot be told", "not run yet"]
+
+
+def test_published_values_fit_their_categories_and_claims_their_questions() -> None:
+    for comparison in published.COMPARISONS:
+        rows = [*comparison.published.values(), *comparison.here.values()]
+        assert {len(row) for row in rows} == {len(comparison.categories)}, comparison.question
+
+
+def test_pictures_have_the_values_here_and_are_drawn(tmp_path: Path) -> None:
+    filtering = next(each for each in published.COMPARISONS if each.question == "filtering")
+    found = pictures.measured(filtering, RESULTS)
+    ends = RESULTS["filtering"]["tasks"]["frozenlake"]["variants"]["gae_25"]["summary"]["success"]["mean"]
+    drawn = found["frozenlake (PPO)"][0]
+    assert drawn is not None and drawn.mean == pytest.approx(ends) and drawn.low < ends < drawn.high
+    assert pictures.draw_comparison(filtering, RESULTS, tmp_path / "a.png")
+    assert not pictures.draw_comparison(filtering, {}, tmp_path / "none.png")
+    pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
+    pictures.draw_profiles([{"label": "A", "scores": [[0.1, 0.5]]}], tmp_path / "c.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
+
+
+def test_series_of_one_game_share_a_colour_and_differ_in_line_and_marker() -> None:
+    first, second, third = pictures.looks(["bandit (PPO)", "bandit (GRPO)", "sokoban"], by_game=True).values()
+    assert first.colour == second.colour != third.colour
+    assert len({each.dashes for each in (first, second, third)} | {each.marker for each in (first, second)}) == 5
+
+
+def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = question(a=[falling([0.5, 0.5], [2.0, 1.0])])
+    content["tasks"]["game"]["variants"]["a"]["runs"][0]["digest"] = "d"
+    (tmp_path / "q.json").write_text(json.dumps(content))
+    (tmp_path / "logged").mkdir()
+    logs = {"d": {"series": [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]}}
+    (tmp_path / "logged" / "q.json").write_text(json.dumps(logs))
+    assert measures.logged(plot.of_question(tmp_path / "q.json", None, None)["game: A"][0])["entropy"][1] == (2.0, 0.25)
+
+    def drawn(*options: str) -> int:
+        monkeypatch.setattr("sys.argv", ["plot.py", str(tmp_path / "q.json"), *options])
+        return plot.main()
+
+    target = tmp_path / "x.png"
+    assert drawn("--measure", "entropy", "in_group_std", "--output", str(target)) == 0 and target.exists()
+    target.unlink()
+    assert drawn("--measure", "entopy", "--output", str(target)) == 1 and not target.exists()
+    assert "no run logged 'entopy'; they logged entropy, held_out, in_group_std, kl" in capsys.readouterr().err
+    assert drawn("--measure", "entropy", "--task", "gone") == 1
+    assert "has no such task or variant; it has game (a)" in capsys.readouterr().err
