@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from findings import astar_po, credit, ragen, ragen2, signs
+from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
 from findings.matched import aggregate, groups, matched
 from findings.pictures import draw_comparison, draw_profiles, draw_signs
 from findings.published import COMPARISONS
@@ -20,7 +20,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
-CLAIMS = (*ragen.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
+CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
 # Games that all algorithms were trained in.
 AGGREGATED = ("bandit", "frozenlake", "sokoban")
 
@@ -95,9 +95,10 @@ def sign_counts(results: Results) -> dict[str, Any]:
 
 def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A question's rankings, one a group of variants."""
-    settings = next(iter(content["tasks"].values()))["prepared"]["settings"]
+    episodes = {task: each["prepared"]["settings"]["episodes"] for task, each in content["tasks"].items()}
+    fewest = min(episodes.values(), default=0)
     return [
-        {"question": name, "group": group, **matched(variants, settings["episodes"])}
+        {"question": name, "group": group, **matched(variants, episodes.get(group, fewest))}
         for group, variants in groups(content).items()
     ]
 

@@ -8,7 +8,7 @@ other two have a row an update.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
 from findings.intervals import best_by_chance
@@ -49,7 +49,7 @@ def best_success(run: Run) -> float:
     return float(max(row["success"] for row in run["curve"]))
 
 
-def fall(run: Run, episodes: int = 256) -> float:
+def fall(run: Run) -> float:
     """How far success fell from its best on the way to the last evaluation.
 
     The best of many evaluations is above their mean by chance alone. So the best is that of means over three
@@ -62,6 +62,7 @@ def fall(run: Run, episodes: int = 256) -> float:
         0.744
     """
     success = [row["success"] for row in run["curve"]]
+    episodes = next(iter(run.get("final", {}).get("evaluations", {}).values()), {}).get("n", 256)
     best = max(fmean(success[max(0, place - 1) : place + 2]) for place in range(len(success)))
     standard_error = math.sqrt(best * (1 - best) / episodes / 3)
     return best - best_by_chance(max(1.0, len(success) / 3)) * standard_error - final_success(run)
@@ -101,6 +102,42 @@ def _tokens(run: Run) -> float:
     return math.log(rows[0]["reply_tokens"] / rows[-1]["reply_tokens"])
 
 
+def _by_spread(run: Run, name: str) -> float | None:
+    """Logarithm of the gradient norm of the quarter of groups with the most spread over that with the least."""
+    found = logged(run)
+    least, most = (found.get(f"signal/{name}_{quarter}") for quarter in (1, 4))
+    if not least or not most:
+        return None
+    return math.log(fmean(value for _, value in most) / max(fmean(value for _, value in least), 1e-12))
+
+
+def _goes_with_success(run: Run, name: str) -> float | None:
+    """Spearman's rank correlation of a series with success on held-out start states, at the evaluations.
+
+    The series is read at the last logged step before an evaluation. ``None`` with fewer than four, or without a spread.
+    """
+    points = logged(run).get(name, [])
+    pairs = []
+    for step, success in logged(run)["held_out"]:
+        before = [value for at, value in points if at <= step]
+        if before:
+            pairs.append((before[-1], success))
+    if len(pairs) < 4 or any(len({pair[side] for pair in pairs}) == 1 for side in (0, 1)):
+        return None
+    return correlation(*(ranks([pair[side] for pair in pairs]) for side in (0, 1)))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, from 1; equal values share the mean of theirs.
+
+    Example:
+        >>> ranks([0.5, 0.1, 0.5])
+        [2.5, 1.0, 2.5]
+    """
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
+
+
 SUCCESS = Measure("success at the end", final_success, lambda run: [final_success(run)])
 BEST = Measure("best success on the way", best_success, lambda run: [best_success(run)])
 FALL = Measure("fall from the best evaluation", fall, lambda run: [best_success(run), final_success(run)])
@@ -111,6 +148,11 @@ GAIN = Measure(
     lambda run: [final_success(run), float(run["curve"][0]["success"])],
 )
 LASTED = Measure("share of the run before the drop", lasted, grain=one_evaluation)
+INFORMATION = Measure(
+    "rank correlation of mutual information with success", lambda run: _goes_with_success(run, "collapse/mi")
+)
+TASK_GRADIENT = Measure("task gradient, most to least spread", lambda run: _by_spread(run, "task"), ratio=True)
+ENTROPY_GRADIENT = Measure("entropy gradient, most to least spread", lambda run: _by_spread(run, "entropy"), ratio=True)
 DISTANCE = Measure("KL to the warm start", lambda run: math.log(max(run["curve"][-1]["kl"], 1e-3)), ratio=True)
 CPU = _cost("CPU seconds", "cpu_seconds")
 MEMORY = _cost("peak of memory", "peak_mib")

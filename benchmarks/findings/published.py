@@ -63,13 +63,19 @@ def _each(variants: Sequence[str], task: str = "{}", **others: Measure) -> tuple
     return tuple(Ours(task, variant, **others) for variant in variants)
 
 
-def _best_and_end(*variants: str) -> tuple[Ours, ...]:
-    return tuple(Ours("{}", variant, measure) for variant in variants for measure in (BEST, SUCCESS))
+def _best_and_end(variant: str, task: str = "{}") -> tuple[Ours, ...]:
+    return Ours(task, variant, BEST), Ours(task, variant, SUCCESS)
+
+
+def _turns(total: str, game: str = "", variant: str = "starpo_s") -> tuple[Ours, ...]:
+    """One to seven actions a turn. Two a turn are ten in five turns: that task is in both."""
+    totals = [_FIXED if each == 2 else total for each in _ACTIONS]
+    return tuple(Ours(f"{game}{named}, {each} a turn", variant) for each, named in zip(_ACTIONS, totals, strict=True))
 
 
 _SHARES, _SIZES, _ACTIONS, _ONLINE = (25, 50, 75, 100), (32, 16, 8, 4, 2, 1), range(1, 8), (1, 2, 5, 10)
 _ELSEWHERE = {"other symbols": (0.075, 0.266), "SokobanLarge": (0.004, 0.027), "FrozenLake": (0.027, 0.195)}
-_FREE, _FIXED = "5 turns, {} a turn", "10 in all, {} a turn"
+_FREE, _FIXED = "5 turns", "10 in all"
 
 COMPARISONS = (
     Comparison(
@@ -85,7 +91,13 @@ COMPARISONS = (
             "sokoban (GRPO)": (None, 0.0),
             "frozenlake_slippery (GRPO)": (None, 0.22),
         },
-        {"{} (PPO)": _best_and_end("ppo"), "{} (GRPO)": _best_and_end("grpo")},
+        {
+            "bandit (PPO, 4 passes)": _best_and_end("ppo", task="bandit"),
+            "bandit (GRPO)": _best_and_end("grpo", task="bandit"),
+            "sokoban (GRPO)": _best_and_end("grpo", task="sokoban"),
+            "{} (PPO, 4 updates)": _best_and_end("ppo_four", task="{}_200"),
+            "{} (GRPO, 4 updates)": _best_and_end("grpo_four", task="{}_200"),
+        },
         note="the GRPO form on FrozenLake is between 0.20 and 0.24",
     ),
     Comparison(
@@ -119,8 +131,9 @@ COMPARISONS = (
         ("base", "no KL", "clip-higher"),
         {"sokoban, best": (None, 0.109, 0.117), "sokoban, end": (0.0, 0.0, 0.0)},
         {
-            "{}, best": _each(["base", "no_kl", "clip_higher"], measure=BEST),
-            "{}, end": _each(["base", "no_kl", "clip_higher"]),
+            "{} (PPO), best": _each(["gae_base", "gae_no_kl", "gae_clip_higher"], measure=BEST),
+            "{} (PPO), end": _each(["gae_base", "gae_no_kl", "gae_clip_higher"]),
+            "{} (GRPO), end": _each(["base", "no_kl", "clip_higher"]),
         },
     ),
     Comparison(
@@ -148,12 +161,12 @@ COMPARISONS = (
             "frozenlake_slippery": (0.1172, 0.1836, 0.2088, 0.2070, 0.2109, 0.1836, 0.1953),
         },
         {
-            # Two actions a turn are ten in five turns: that task is in both.
-            "frozenlake, 5 turns": tuple(
-                Ours((_FIXED if each == 2 else _FREE).format(each), "starpo_s") for each in _ACTIONS
-            ),
-            "frozenlake, 10 in all": tuple(Ours(_FIXED.format(each), "starpo_s") for each in _ACTIONS),
+            "frozenlake, 5 turns": _turns(_FREE),
+            "frozenlake, 10 in all": _turns(_FIXED),
+            "{}, 5 turns": _turns(_FREE, "{}, "),
+            "{}, 10 in all": _turns(_FIXED, "{}, "),
         },
+        games=("sokoban", "frozenlake_slippery"),
         ordered=True,
         note="five turns, so that more actions a turn are more in all",
     ),
@@ -163,7 +176,10 @@ COMPARISONS = (
         "updates on one rollout",
         [str(updates) for updates in _ONLINE],
         {"sokoban, end": (0.19, 0.165, 0.165, 0.165), "frozenlake_slippery, best": (0.21, 0.14, 0.14, 0.14)},
-        {"{}, end": _each([f"online_{updates}" for updates in _ONLINE])},
+        {
+            "{} (PPO), end": _each([f"gae_online_{updates}" for updates in _ONLINE]),
+            "{} (GRPO), end": _each([f"online_{updates}" for updates in _ONLINE]),
+        },
         ordered=True,
         note="Sokoban, 2 to 10: 0.16 to 0.17; FrozenLake, 2 to 10: 0.14 or less",
     ),
@@ -182,6 +198,7 @@ COMPARISONS = (
         },
         {
             "frozenlake, notes": (Ours("without", "starpo"), Ours("with notes", "starpo")),
+            "{}, notes": (Ours("{}, without", "starpo"), Ours("{}, with notes", "starpo")),
             "frozenlake, free notes": (Ours("without", "starpo"), Ours("with notes of three lengths", "starpo")),
         },
     ),
@@ -236,7 +253,10 @@ COMPARISONS = (
             "sokoban (GRPO)": (0.121, 0.211),
             "frozenlake (GRPO)": (0.709, 0.732),
         },
-        {"{} (PPO)": _each(["gae_all", "gae_top_p"]), "{} (GRPO)": _each(["group_all", "group_top_p"])},
+        {
+            "{} (PPO)": _each(["gae_100", "gae_variance"]),
+            "{} (GRPO)": _each(["group_100", "group_variance"]),
+        },
         note="their lake does not slip; the text has 0.679 for GRPO with the filter",
     ),
     Comparison(
@@ -245,8 +265,8 @@ COMPARISONS = (
         "",
         ("PPO", "GRPO", "GiGPO"),
         {"WebShop": (0.515, 0.568, 0.674), "ALFWorld": (0.544, 0.728, 0.861)},
-        {"{}": _each(["gae", "grpo", "gigpo"])},
-        games=("sokoban", "toyshop"),
+        {"{}": _each(["starpo_gae", "starpo", "gigpo"])},
+        games=("sokoban, 10 turns", "sokoban, 20 turns", "toyshop"),
     ),
 )
 BY_QUESTION: Mapping[str, Comparison] = {each.question: each for each in COMPARISONS}
