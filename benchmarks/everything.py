@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SHARED = Path("runs") / "experiments-smoke"
 # Scripts in this folder that measure nothing.
-_NO_BENCHMARK = {"environment_pages", "everything", "tables"}
+_NO_BENCHMARK = {"claims", "environment_pages", "everything", "plot", "tables"}
 _MARK = "\nQUESTION = "
 # How scripts call their short form.
 _SHORT = ("--smoke", "--rehearse")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pages import environments, gpu, models, options, pictures, pretrained, rollouts, store, updates
+from pages import claims, environments, gpu, models, options, pictures, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
 from pages.warning_signs import signs_table
 
@@ -26,6 +26,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "train": updates.train_table,
     "learning_curves": curve_tables,
     "warning_signs": signs_table,
+    "claims": claims.claims_tables,
     "gpu": gpu.campaign_tables,
     "sharded": updates.sharded_table,
     "step_time": updates.step_time_table,

@@ -151,7 +151,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
         trainer.train()
         curve.finish(trainer.state.global_step)
         others = {
-            name: summarise(play_held_out(player(), evaluation.make, held_out, task.episodes)).as_dict()
+            name: each_and_all(play_held_out(player(), evaluation.make, held_out, task.episodes))
             for name, evaluation in task.evaluations.items()
         }
     return {
@@ -166,6 +166,12 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
         "steps": curve.steps,
         "history": trainer.state.log_history,
     }
+
+
+def each_and_all(trajectories: list[Trajectory]) -> dict[str, Any]:
+    """An evaluation's result, and each outcome in the order of start states (``"0110"``), to pair runs by."""
+    outcomes = "".join(str(int(trajectory.success)) for trajectory in trajectories)
+    return {**summarise(trajectories).as_dict(), "outcomes": outcomes}
 
 
 def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) -> dict[str, float]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pages.markdown import commit, head, row, text
+from ragen_envs import wilson_score
 
 # How many steps before the drop a warning must come to be of use.
 LEAD = 10
@@ -14,7 +15,7 @@ Row = Mapping[str, Any]
 
 
 def signs_table(content: Mapping[str, Any]) -> str:
-    """Counts over all runs; then a row for each run that dropped or was warned of, and for all of ``collapse``."""
+    """Counts over all runs, with intervals; then a row for each run that dropped or was warned of, and ``collapse``."""
     rows = content["runs"]
     fresh, others = ([found for found in rows if found["calibrated"] is kind] for kind in (False, True))
     lines = head(
@@ -30,6 +31,7 @@ def signs_table(content: Mapping[str, Any]) -> str:
     lines += [row([f"{name} ({len(group)})", *_counts(group)]) for name, group in groups.items()]
     lines += ["", *head(_HEAD), *[_row(found) for found in rows if _is_shown(found)]]
     foot = (
+        "In brackets: 95 % interval of the share, of the runs that dropped and of the healthy ones. "
         f"Steps are updates. {len(rows)} runs judged; {content['not_judged']} more had logged too little. Those of "
         "`collapse` and of the main job were evaluated 15 times and more, most others 4 to 8 times, where only a deep "
         f"and lasting drop is seen. {_judges(content)}."
@@ -44,14 +46,23 @@ def _judges(content: Mapping[str, Any]) -> str:
     return f"Commit {commit(content['commit'])}" if len(said) == 1 else f"Judged by commits {' and '.join(said)}"
 
 
-def _counts(rows: Sequence[Row]) -> tuple[int, ...]:
+def _counts(rows: Sequence[Row]) -> tuple[object, ...]:
     dropped = [found for found in rows if found["drop"] is not None]
     leads = [found["lead"] for found in dropped]
     early = sum(lead is not None and lead >= LEAD for lead in leads)
     unwarned = sum(lead is None for lead in leads)
     healthy = [found for found in rows if found["drop"] is None]
     alarms = sum(found["first_early"] is not None for found in healthy)
-    return len(dropped), early, len(leads) - early - unwarned, unwarned, len(healthy), alarms
+    hits, false = _with_interval(early, len(dropped)), _with_interval(alarms, len(healthy))
+    return len(dropped), hits, len(leads) - early - unwarned, unwarned, len(healthy), false
+
+
+def _with_interval(count: int, of: int) -> str:
+    """``3 [0.19, 0.81]``: a count, and the 95 % interval of its share; the count alone where there are none."""
+    if not of:
+        return str(count)
+    low, high = wilson_score(count / of, of)
+    return f"{count} [{abs(low):.2f}, {high:.2f}]"
 
 
 def _is_shown(found: Row) -> bool:

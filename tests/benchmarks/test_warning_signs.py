@@ -29,7 +29,7 @@ def test_the_main_job_has_a_row_of_counts_and_one_for_each_run() -> None:
     rows = [row(1, "train"), row(42, "train", calibrated=True, first_early=71)]
     lines = signs_table({"commit": "b" * 40, "runs": rows, "not_judged": 0}).splitlines()
     counts = next(line for line in lines if line.startswith("| of all, the main job (`make train`) (2) |"))
-    assert counts.split("|")[2:-1] == [" 0 ", " 0 ", " 0 ", " 0 ", " 2 ", " 1 "]
+    assert counts.split("|")[2:-1] == [" 0 ", " 0 ", " 0 ", " 0 ", " 2 ", " 1 [0.09, 0.91] "]
     assert sum(line.startswith("| train, t |") for line in lines) == 2
 
 

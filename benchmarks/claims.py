@@ -1,0 +1,107 @@
+"""Which findings of the papers agree with the results here? Claims and verdicts, with intervals.
+
+Run it: ``python benchmarks/claims.py``, after a question has new results; it takes seconds and trains nothing. It reads
+``results/*.json``, writes ``results/claims.json`` and draws the papers' values beside those measured here.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
+from findings.matched import aggregate, groups, matched
+from findings.pictures import draw_comparison, draw_profiles, draw_signs
+from findings.published import COMPARISONS
+from findings.verdicts import Results, examined
+
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.provenance import provenance
+
+HERE = Path(__file__).parent
+CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
+# Games that all algorithms were trained in.
+AGGREGATED = ("bandit", "frozenlake", "sokoban")
+
+
+def main() -> None:
+    """Judge every claim by the results that are there."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    results = read_results(HERE / "results")
+    target = HERE / "results" / "claims.json"
+    content = {**provenance(), "command": "python benchmarks/claims.py", **judged(results)}
+    write_atomically(target, json.dumps(content, indent=1))
+    print(f"written: {target}")
+    for path in draw(results, content, target.parent):
+        print(f"written: {path}")
+
+
+def read_results(folder: Path) -> dict[str, Any]:
+    """The results of all training questions, by name; runs with what is kept of their logs."""
+    contents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    found = {name: content for name, content in contents.items() if is_question(content)}
+    for name, content in found.items():
+        logs = folder / "logged" / f"{name}.json"
+        if logs.exists():
+            add_logs(content, json.loads(logs.read_text(encoding="utf-8")))
+    return found
+
+
+def add_logs(content: Mapping[str, Any], logs: Mapping[str, Any]) -> None:
+    """Put the series of a run's log into the run; logs are kept by the digest of its settings."""
+    variants = [variant for task in content["tasks"].values() for variant in task["variants"].values()]
+    for run in (run for variant in variants for run in variant["runs"]):
+        run.update(logs.get(run.get("digest"), {}))
+
+
+def is_question(content: Mapping[str, Any]) -> bool:
+    """Whether it is the result of a training question, with runs by task and variant."""
+    return "question" in content and isinstance(content.get("tasks"), dict)
+
+
+def judged(results: Results) -> dict[str, Any]:
+    """All that the page shows."""
+    return {
+        "claims": [examined(claim, results) for claim in CLAIMS],
+        "matched": [row for name, content in results.items() for row in at_equal_cost(name, content)],
+        "signs": sign_counts(results),
+        "aggregate": {"games": AGGREGATED, "variants": aggregate(results["learning_curves"], AGGREGATED)},
+    }
+
+
+def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw what the pages show; returns the files."""
+    written = [folder / "claims_profiles.png"]
+    draw_profiles(content["aggregate"]["variants"], written[0])
+    for game in content["signs"]["games"]:
+        task = results["collapse"]["tasks"][game]
+        variants = {variant["label"]: variant["runs"] for variant in task["variants"].values()}
+        written.append(folder / f"claims_signs_{game}.png")
+        draw_signs(f"{task['prepared']['settings']['env']} ({game})", variants, written[-1])
+    for comparison in COMPARISONS:
+        path = folder / f"{comparison.question}_published.png"
+        written += [path] * draw_comparison(comparison, results, path)
+    return written
+
+
+def sign_counts(results: Results) -> dict[str, Any]:
+    """The counts of signs and drops over all runs, and a row for each run that dropped."""
+    rows = signs.judged(signs.every_run(results))
+    fallen = [row for row in rows if row["drop"] is not None]
+    games = list(results["collapse"]["tasks"])
+    return {"games": games, "runs": len(rows), "counts": signs.counts(rows), "dropped": fallen}
+
+
+def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A question's rankings, one a group of variants."""
+    episodes = {task: each["prepared"]["settings"]["episodes"] for task, each in content["tasks"].items()}
+    fewest = min(episodes.values(), default=0)
+    return [
+        {"question": name, "group": group, **matched(variants, episodes.get(group, fewest))}
+        for group, variants in groups(content).items()
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Variants side by side at equal cost: equal trajectories, equal updates, equal CPU seconds.
+
+Variants of a question sample as many trajectories, but one takes an update where another takes sixteen, and a filter
+saves most of the time. So success is read off every curve at the same number of each, the largest that all runs have
+reached, by straight lines between evaluations. A variant is called worse than the first of the ranking only where the
+interval of their difference, paired by seed, lies below 0.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
+from findings.measures import Run, final_success, seed_of
+
+AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
+Variants = Mapping[str, Sequence[Run]]
+
+
+def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
+    """What a question compares: the variants of a task, or its tasks where each has one variant. By name and label.
+
+    Variants that end long before the others, by their settings, are left out.
+    """
+    tasks = content["tasks"]
+    whole = {
+        name: {key: each for key, each in task["variants"].items() if _is_whole(each, task)}
+        for name, task in tasks.items()
+    }
+    several = {name: variants for name, variants in whole.items() if len(variants) > 1}
+    found: dict[str, dict[str, Sequence[Run]]] = {
+        name: {each["label"]: each["runs"] for each in variants.values()} for name, variants in several.items()
+    }
+    single: dict[tuple[str, str], dict[str, Sequence[Run]]] = {}
+    for name, task in tasks.items():
+        if name not in several and whole[name]:  # tasks with the same evaluation can be compared
+            settings = task["prepared"]["settings"]
+            game = (settings["env"], json.dumps(settings["evaluations"]))
+            single.setdefault(game, {})[name] = next(iter(whole[name].values()))["runs"]
+    return found | {game[0]: labelled for game, labelled in single.items() if len(labelled) > 1}
+
+
+def _is_whole(variant: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    return all(run["curve"][-1]["trajectories"] > 0.9 * task["trajectories"] for run in variant["runs"])
+
+
+def matched(variants: Variants, episodes: int) -> dict[str, Any]:
+    """The ranking at equal cost, for each way to count it.
+
+    Args:
+        variants: Label → runs.
+        episodes: Of an evaluation.
+
+    Returns:
+        By axis: ``budget`` and ``ranking``, the best first, each with ``label``, ``success`` and ``worse`` (than the
+        first, by an interval that excludes 0).
+    """
+    every = [run for runs in variants.values() for run in runs]
+    found = {}
+    for axis in AXES:
+        budget = min(run["curve"][-1][axis] for run in every)
+        rates = {
+            label: {seed_of(run): success_at(run, axis, budget) for run in runs} for label, runs in variants.items()
+        }
+        order = sorted(rates, key=lambda label: -fmean(rates[label].values()))
+        ranking = [
+            {
+                "label": label,
+                "success": fmean(rates[label].values()),
+                "worse": is_worse(rates[label], rates[order[0]], episodes),
+            }
+            for label in order
+        ]
+        found[axis] = {"budget": budget, "ranking": ranking}
+    return found
+
+
+def is_worse(rates: Mapping[int, float], first: Mapping[int, float], episodes: int) -> bool:
+    """Whether success by seed is below that of the first, by an interval of the difference that excludes 0."""
+    seeds = sorted(rates.keys() & first.keys())
+    if len(seeds) < 2:
+        return False
+    pairs = [[rates[seed], first[seed]] for seed in seeds]
+    return t_interval([ours - theirs for ours, theirs in pairs], evaluation_arm(pairs, episodes)).high < 0
+
+
+def success_at(run: Run, axis: str, budget: float) -> float:
+    """Success at that much of the axis, linear between evaluations.
+
+    While a reference is played the policy does not change: up to there success is that of the start.
+
+    Example:
+        >>> rows = [(0, 0, 0.2), (100, 40, 0.2), (200, 40, 0.6)]
+        >>> run = {"curve": [dict(zip(("trajectories", "reference_trajectories", "success"), row)) for row in rows]}
+        >>> round(success_at(run, "trajectories", 150), 3)
+        0.4
+    """
+    points = [(float(row[axis]), float(row["success"])) for row in run["curve"]]
+    reference = run["curve"][-1]["reference_trajectories"]
+    if axis == "trajectories" and reference:
+        points.insert(1, (min(float(reference), points[1][0]), points[0][1]))
+    for (before, low), (after, high) in zip(points, points[1:], strict=False):
+        if budget <= after:
+            share = (budget - before) / (after - before) if after > before else 1.0
+            return low + share * (high - low)
+    return points[-1][1]
+
+
+def aggregate(content: Mapping[str, Any], games: Sequence[str]) -> list[dict[str, Any]]:
+    """The interquartile mean of normalised success over all runs in these games, of each variant that all of them have.
+
+    Normalised: 0 is random play, 1 is the oracle.
+
+    Returns:
+        By variant: ``label``, ``scores`` (a row a game), ``iqm`` with ``low`` and ``high`` of a bootstrap that draws
+        runs within each game; the best first.
+    """
+    tasks = [content["tasks"][game] for game in games]
+    names = [name for name in tasks[0]["variants"] if all(name in task["variants"] for task in tasks)]
+    found = []
+    for name in names:
+        scores = [[normalised(run, task) for run in task["variants"][name]["runs"]] for task in tasks]
+        iqm = bootstrap_interval(scores, lambda rows: interquartile_mean([score for row in rows for score in row]))
+        label = tasks[0]["variants"][name]["label"]
+        found.append({"label": label, "scores": scores, "iqm": iqm.mean, "low": iqm.low, "high": iqm.high})
+    return sorted(found, key=lambda row: -row["iqm"])
+
+
+def normalised(run: Run, task: Mapping[str, Any]) -> float:
+    """Success at the end, on the scale from random play (0) to the oracle (1)."""
+    policies = next(iter(task["prepared"]["results"].values()))
+    random, oracle = (policies[name]["success"] for name in ("random", "oracle"))
+    return float((final_success(run) - random) / (oracle - random))

@@ -1,0 +1,197 @@
+"""What is read from a run: the quantities that claims are about, and every series that a run logged.
+
+A run is an entry of ``results/QUESTION.json`` (``learning/collect.py``), a single result of ``runs/experiments``, or
+the ``history.json`` of a run folder. The JSON of a question has means over the updates between two evaluations; the
+other two have a row an update.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import correlation, fmean
+from typing import Any
+
+from findings.intervals import best_by_chance
+from ragen_trl.monitoring.alerts import drop_step
+
+Run = Mapping[str, Any]
+Series = list[tuple[float, float]]
+# Columns that count and do not measure.
+_COUNTS = {"step", "trajectories", "reference_trajectories", "seconds", "cpu_seconds", "epoch"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run.
+
+    Attributes:
+        says: What it is called in a sentence.
+        of: Reads it; ``None`` where the run does not have it.
+        rates: The success rates that it is made of, which evaluations of a few hundred episodes leave uncertain.
+        ratio: It is compared as a ratio: ``of`` gives its logarithm.
+        grain: The smallest difference that a run can show, such as one evaluation of a date.
+    """
+
+    says: str
+    of: Callable[[Run], float | None]
+    rates: Callable[[Run], Sequence[float]] = lambda run: ()
+    ratio: bool = False
+    grain: Callable[[Run], float] = lambda run: 0.0
+
+
+def final_success(run: Run) -> float:
+    """Success at the last evaluation."""
+    return float(run["curve"][-1]["success"])
+
+
+def best_success(run: Run) -> float:
+    """Success at the best evaluation."""
+    return float(max(row["success"] for row in run["curve"]))
+
+
+def fall(run: Run) -> float:
+    """How far success fell from its best on the way to the last evaluation.
+
+    The best of many evaluations is above their mean by chance alone. So the best is that of means over three
+    neighbours, as in ``drop_step``, and as much is taken off as if all evaluations were equally good: a run whose
+    success stands still has a fall of about 0, and a real fall is rather too small.
+
+    Example:
+        >>> run = {"curve": [{"success": rate} for rate in (0.8, 0.9, 0.8, 0.2, 0.1)]}
+        >>> round(fall(run), 3)  # (0.8 + 0.9) / 2 - 0.1, less 0.4 standard errors of 0.013
+        0.744
+    """
+    success = [row["success"] for row in run["curve"]]
+    episodes = next(iter(run.get("final", {}).get("evaluations", {}).values()), {}).get("n", 256)
+    best = max(fmean(success[max(0, place - 1) : place + 2]) for place in range(len(success)))
+    standard_error = math.sqrt(best * (1 - best) / episodes / 3)
+    return best - best_by_chance(max(1.0, len(success) / 3)) * standard_error - final_success(run)
+
+
+def lasted(run: Run) -> float:
+    """The share of the sampled trajectories after which success began to drop for good; 1 if it never did."""
+    rows = run["curve"]
+    step = drop_step([row["step"] for row in rows], [row["success"] for row in rows])
+    if step is None:
+        return 1.0
+    return float(next(row["trajectories"] for row in rows if row["step"] == step) / rows[-1]["trajectories"])
+
+
+def one_evaluation(run: Run) -> float:
+    """The time between two evaluations, as a share of the run."""
+    return 1 / (len(run["curve"]) - 1)
+
+
+def elsewhere(name: str) -> Measure:
+    """Success at the end in a further evaluation, by its name."""
+
+    def of(run: Run) -> float | None:
+        found = run["final"]["evaluations"].get(name)
+        return None if found is None else float(found["success"])
+
+    return Measure(f"success at the end ({name})", of, lambda run: [of(run) or 0.0])
+
+
+def _cost(says: str, name: str) -> Measure:
+    """A cost of the whole run, compared as a ratio."""
+    return Measure(says, lambda run: math.log(run["final"][name]), ratio=True)
+
+
+def _tokens(run: Run) -> float:
+    rows = run["curve"]
+    return math.log(rows[0]["reply_tokens"] / rows[-1]["reply_tokens"])
+
+
+def _by_spread(run: Run, name: str) -> float | None:
+    """Logarithm of the gradient norm of the quarter of groups with the most spread over that with the least."""
+    found = logged(run)
+    least, most = (found.get(f"signal/{name}_{quarter}") for quarter in (1, 4))
+    if not least or not most:
+        return None
+    return math.log(fmean(value for _, value in most) / max(fmean(value for _, value in least), 1e-12))
+
+
+def _goes_with_success(run: Run, name: str) -> float | None:
+    """Spearman's rank correlation of a series with success on held-out start states, at the evaluations.
+
+    The series is read at the last logged step before an evaluation. ``None`` with fewer than four, or without a spread.
+    """
+    points = logged(run).get(name, [])
+    pairs = []
+    for step, success in logged(run)["held_out"]:
+        before = [value for at, value in points if at <= step]
+        if before:
+            pairs.append((before[-1], success))
+    if len(pairs) < 4 or any(len({pair[side] for pair in pairs}) == 1 for side in (0, 1)):
+        return None
+    return correlation(*(ranks([pair[side] for pair in pairs]) for side in (0, 1)))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """The rank of each value, from 1; equal values share the mean of theirs.
+
+    Example:
+        >>> ranks([0.5, 0.1, 0.5])
+        [2.5, 1.0, 2.5]
+    """
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
+
+
+SUCCESS = Measure("success at the end", final_success, lambda run: [final_success(run)])
+BEST = Measure("best success on the way", best_success, lambda run: [best_success(run)])
+FALL = Measure("fall from the best evaluation", fall, lambda run: [best_success(run), final_success(run)])
+KEPT = Measure("change from the best to the last evaluation", lambda run: -fall(run), FALL.rates)
+GAIN = Measure(
+    "gain over the warm start",
+    lambda run: final_success(run) - float(run["curve"][0]["success"]),
+    lambda run: [final_success(run), float(run["curve"][0]["success"])],
+)
+LASTED = Measure("share of the run before the drop", lasted, grain=one_evaluation)
+INFORMATION = Measure(
+    "rank correlation of mutual information with success", lambda run: _goes_with_success(run, "collapse/mi")
+)
+TASK_GRADIENT = Measure("task gradient, most to least spread", lambda run: _by_spread(run, "task"), ratio=True)
+ENTROPY_GRADIENT = Measure("entropy gradient, most to least spread", lambda run: _by_spread(run, "entropy"), ratio=True)
+DISTANCE = Measure("KL to the warm start", lambda run: math.log(max(run["curve"][-1]["kl"], 1e-3)), ratio=True)
+CPU = _cost("CPU seconds", "cpu_seconds")
+MEMORY = _cost("peak of memory", "peak_mib")
+SHORTER = Measure("length of a reply, start to end", _tokens, ratio=True)
+
+
+def seed_of(run: Run) -> int:
+    """The seed of a run of either form."""
+    return int(run["seed"] if "seed" in run else run["settings"]["seed"])
+
+
+def logged(run: Run) -> dict[str, Series]:
+    """Every series of a run: name → (step, value), without rows that have no finite number.
+
+    What each update logged is preferred (``history``, or ``series`` as the committed logs have it); the rows of the
+    evaluations add what is not in there, success on held-out start states as ``held_out``.
+
+    Example:
+        >>> run = {"curve": [{"step": 0, "success": 0.5}], "history": [{"step": 1, "entropy": 2.0, "success": 0.4}]}
+        >>> logged(run)
+        {'entropy': [(1.0, 2.0)], 'success': [(1.0, 0.4)], 'held_out': [(0.0, 0.5)]}
+    """
+    found: dict[str, dict[float, float]] = {}
+    for row in run.get("history") or run.get("steps") or ():
+        _add(found, row, row)
+    for part in run.get("series", ()):
+        for name, values in part["values"].items():
+            found[name] = dict(zip(map(float, part["steps"]), values, strict=True))
+    in_rows: dict[str, dict[float, float]] = {}
+    for row in run.get("curve", ()):
+        _add(in_rows, row, {"held_out" if name == "success" else name: value for name, value in row.items()})
+    known = {name.rpartition("/")[2] for name in found}
+    found |= {name: points for name, points in in_rows.items() if name not in known}
+    return {name: sorted(points.items()) for name, points in found.items()}
+
+
+def _add(found: dict[str, dict[float, float]], row: Run, values: Run) -> None:
+    """The row's numbers to their series; of a step that was logged twice, the last value counts."""
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if number and name not in _COUNTS and "train_runtime" not in row:
+            found.setdefault(name, {})[float(row["step"])] = float(value)

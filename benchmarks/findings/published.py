@@ -1,0 +1,272 @@
+"""The papers' figures and tables as numbers, each with the runs here that answer the same question.
+
+Numbers are read from figures where the paper has no table. Where the paper says a range or a bound, it is said in
+``note``. Sources: RAGEN, arXiv 2504.20073; RAGEN-2, 2604.06268; A*-PO, 2505.20686; GiGPO, 2505.10978.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from findings.claims import GAMES
+from findings.measures import BEST, CPU, DISTANCE, SUCCESS, Measure, elsewhere
+
+Value = float | None
+
+
+@dataclass(frozen=True)
+class Ours:
+    """One value measured here.
+
+    Attributes:
+        task: Of the question; ``{}`` stands for the game.
+        variant: Of that task, ``warm_start`` or ``random``.
+        measure: Read from its runs.
+        theirs: If given, the value is the ratio or difference to this variant.
+    """
+
+    task: str
+    variant: str
+    measure: Measure = SUCCESS
+    theirs: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A figure or table of a paper, and the same of the results here.
+
+    Attributes:
+        question: Whose results are drawn; the picture is named after it.
+        source: Paper, figure or table.
+        across: What the categories are.
+        categories: Along the horizontal axis.
+        published: Series → a value a category; ``None`` where the paper has none.
+        here: Series → the same; ``{}`` in its name stands for each of the games.
+        games: That are looked for in the results.
+        quantity: On the vertical axis.
+        ordered: Categories are numbers in order, so that lines join them.
+        note: What must be known of the published numbers.
+    """
+
+    question: str
+    source: str
+    across: str
+    categories: Sequence[str]
+    published: Mapping[str, Sequence[Value]]
+    here: Mapping[str, Sequence[Ours]]
+    games: Sequence[str] = GAMES
+    quantity: str = "success"
+    ordered: bool = False
+    note: str = ""
+
+
+def _each(variants: Sequence[str], task: str = "{}", **others: Measure) -> tuple[Ours, ...]:
+    return tuple(Ours(task, variant, **others) for variant in variants)
+
+
+def _best_and_end(variant: str, task: str = "{}") -> tuple[Ours, ...]:
+    return Ours(task, variant, BEST), Ours(task, variant, SUCCESS)
+
+
+def _turns(total: str, game: str = "", variant: str = "starpo_s") -> tuple[Ours, ...]:
+    """One to seven actions a turn. Two a turn are ten in five turns: that task is in both."""
+    totals = [_FIXED if each == 2 else total for each in _ACTIONS]
+    return tuple(Ours(f"{game}{named}, {each} a turn", variant) for each, named in zip(_ACTIONS, totals, strict=True))
+
+
+_SHARES, _SIZES, _ACTIONS, _ONLINE = (25, 50, 75, 100), (32, 16, 8, 4, 2, 1), range(1, 8), (1, 2, 5, 10)
+_ELSEWHERE = {"other symbols": (0.075, 0.266), "SokobanLarge": (0.004, 0.027), "FrozenLake": (0.027, 0.195)}
+_FREE, _FIXED = "5 turns", "10 in all"
+
+COMPARISONS = (
+    Comparison(
+        "collapse",
+        "RAGEN, Figure 5",
+        "vanilla StarPO",
+        ("best", "at the end"),
+        {
+            "bandit (PPO)": (0.75, 0.20),
+            "sokoban (PPO)": (0.12, 0.0),
+            "frozenlake_slippery (PPO)": (0.19, 0.0),
+            "bandit (GRPO)": (None, 0.0),
+            "sokoban (GRPO)": (None, 0.0),
+            "frozenlake_slippery (GRPO)": (None, 0.22),
+        },
+        {
+            "bandit (PPO, 4 passes)": _best_and_end("ppo", task="bandit"),
+            "bandit (GRPO)": _best_and_end("grpo", task="bandit"),
+            "sokoban (GRPO)": _best_and_end("grpo", task="sokoban"),
+            "{} (PPO, 4 updates)": _best_and_end("ppo_four", task="{}_200"),
+            "{} (GRPO, 4 updates)": _best_and_end("grpo_four", task="{}_200"),
+        },
+        note="the GRPO form on FrozenLake is between 0.20 and 0.24",
+    ),
+    Comparison(
+        "starpo_s",
+        "RAGEN, Figures 5 and 9, PPO form",
+        "",
+        ("vanilla, best", "vanilla, end", "StarPO-S, end"),
+        {
+            "bandit (PPO)": (0.75, 0.20, 0.98),
+            "sokoban (PPO)": (0.12, 0.0, 0.21),
+            "frozenlake_slippery (PPO)": (0.19, 0.0, 0.23),
+        },
+        {"{} (GRPO, 4 epochs)": (*_best_and_end("vanilla"), Ours("{}", "starpo_s"))},
+    ),
+    Comparison(
+        "filtering",
+        "RAGEN, Figure 7, PPO form",
+        "share of the groups that is kept, %",
+        [str(share) for share in _SHARES],
+        {"frozenlake_slippery (PPO)": (0.23, 0.24, 0.07, 0.0), "sokoban (PPO)": (0.21, 0.16, 0.19, 0.0)},
+        {
+            "{} (PPO)": _each([f"gae_{share}" for share in _SHARES]),
+            "{} (GRPO)": _each([f"group_{share}" for share in _SHARES]),
+        },
+        ordered=True,
+    ),
+    Comparison(
+        "kl_and_clip",
+        "RAGEN, Figure 8, Sokoban, PPO form",
+        "",
+        ("base", "no KL", "clip-higher"),
+        {"sokoban, best": (None, 0.109, 0.117), "sokoban, end": (0.0, 0.0, 0.0)},
+        {
+            "{} (PPO), best": _each(["gae_base", "gae_no_kl", "gae_clip_higher"], measure=BEST),
+            "{} (PPO), end": _each(["gae_base", "gae_no_kl", "gae_clip_higher"]),
+            "{} (GRPO), end": _each(["base", "no_kl", "clip_higher"]),
+        },
+    ),
+    Comparison(
+        "responses_per_prompt",
+        "RAGEN, Table 2",
+        "responses a prompt",
+        [str(size) for size in _SIZES],
+        {
+            "sokoban (PPO)": (0.2109, 0.2031, 0.2031, 0.2070, 0.1992, 0.1953),
+            "sokoban, other symbols (PPO)": (0.2022, 0.2148, 0.1953, 0.2539, 0.2500, 0.2227),
+            "frozenlake_slippery (PPO)": (0.1797, 0.1953, 0.1719, 0.2148, 0.1250, 0.1250),
+        },
+        {"{} (PPO)": _each([f"gae_{size}" for size in _SIZES])},
+        ordered=True,
+    ),
+    Comparison(
+        "actions_per_turn",
+        "RAGEN, Table 3",
+        "actions a turn, at most",
+        [str(each) for each in _ACTIONS],
+        {
+            "sokoban": (0.1211, 0.1641, 0.1953, 0.2695, 0.2813, 0.3359, 0.2227),
+            "sokoban, other symbols": (0.1367, 0.2109, 0.1953, 0.2695, 0.2578, 0.3164, 0.2852),
+            "sokoban, larger": (0.0117, 0.0352, 0.0195, 0.0508, 0.0625, 0.0664, 0.0391),
+            "frozenlake_slippery": (0.1172, 0.1836, 0.2088, 0.2070, 0.2109, 0.1836, 0.1953),
+        },
+        {
+            "frozenlake, 5 turns": _turns(_FREE),
+            "frozenlake, 10 in all": _turns(_FIXED),
+            "{}, 5 turns": _turns(_FREE, "{}, "),
+            "{}, 10 in all": _turns(_FIXED, "{}, "),
+        },
+        games=("sokoban", "frozenlake_slippery"),
+        ordered=True,
+        note="five turns, so that more actions a turn are more in all",
+    ),
+    Comparison(
+        "freshness",
+        "RAGEN, Figure 10",
+        "updates on one rollout",
+        [str(updates) for updates in _ONLINE],
+        {"sokoban, end": (0.19, 0.165, 0.165, 0.165), "frozenlake_slippery, best": (0.21, 0.14, 0.14, 0.14)},
+        {
+            "{} (PPO), end": _each([f"gae_online_{updates}" for updates in _ONLINE]),
+            "{} (GRPO), end": _each([f"online_{updates}" for updates in _ONLINE]),
+        },
+        ordered=True,
+        note="Sokoban, 2 to 10: 0.16 to 0.17; FrozenLake, 2 to 10: 0.14 or less",
+    ),
+    Comparison(
+        "reasoning",
+        "RAGEN, Table 4",
+        "",
+        ("without reasoning", "with reasoning"),
+        {
+            "bandit": (0.8125, 1.0),
+            "bandit, reversed": (0.5625, 0.6758),
+            "sokoban": (0.2073, 0.2148),
+            "sokoban, other symbols": (0.2617, 0.1875),
+            "sokoban, larger": (0.0273, 0.0234),
+            "frozenlake_slippery": (0.1953, 0.1992),
+        },
+        {
+            "frozenlake, notes": (Ours("without", "starpo"), Ours("with notes", "starpo")),
+            "{}, notes": (Ours("{}, without", "starpo"), Ours("{}, with notes", "starpo")),
+            "frozenlake, free notes": (Ours("without", "starpo"), Ours("with notes of three lengths", "starpo")),
+        },
+    ),
+    Comparison(
+        "generalisation",
+        "RAGEN, README: trained on Sokoban",
+        "",
+        ("before", "after"),
+        _ELSEWHERE,
+        {
+            name: tuple(Ours("sokoban", variant, elsewhere(name)) for variant in ("warm_start", "starpo_s"))
+            for name in _ELSEWHERE
+        },
+    ),
+    Comparison(
+        "lora",
+        "RAGEN, Appendix D",
+        "",
+        ("all weights", "LoRA, 10 × the rate"),
+        {"sokoban": (0.2, 0.2)},
+        {"{} (GRPO)": _each(["full", "lora"])},
+        note="about 0.2 both",
+    ),
+    Comparison(
+        "astar_po",
+        "A*-PO, MATH: 1.5, 3 and 7 B",
+        "of what A*-PO takes",
+        ("time, GRPO", "time, PPO", "KL, GRPO", "KL, PPO"),
+        {
+            "1.5 B": (15.01 / 6.92, 10.84 / 6.92, 0.091 / 0.069, 0.151 / 0.069),
+            "3 B": (18.26 / 8.78, 13.59 / 8.78, 0.102 / 0.082, 0.111 / 0.082),
+            "7 B": (20.15 / 11.01, 20.53 / 11.01, 0.172 / 0.078, 0.133 / 0.078),
+        },
+        {
+            "{}": tuple(
+                Ours("{}", variant, measure, "astar_po")
+                for measure in (CPU, DISTANCE)
+                for variant in ("starpo", "starpo_gae")
+            )
+        },
+        games=("bandit", "frozenlake", "sokoban", "toyshop"),
+        quantity="times",
+    ),
+    Comparison(
+        "variance_filter",
+        "RAGEN-2, main table, 3 B",
+        "",
+        ("no filter", "top-p 0.9"),
+        {
+            "sokoban (PPO)": (0.129, 0.289),
+            "frozenlake (PPO)": (0.670, 0.779),
+            "sokoban (GRPO)": (0.121, 0.211),
+            "frozenlake (GRPO)": (0.709, 0.732),
+        },
+        {
+            "{} (PPO)": _each(["gae_100", "gae_variance"]),
+            "{} (GRPO)": _each(["group_100", "group_variance"]),
+        },
+        note="their lake does not slip; the text has 0.679 for GRPO with the filter",
+    ),
+    Comparison(
+        "step_credit",
+        "GiGPO, 1.5 B",
+        "",
+        ("PPO", "GRPO", "GiGPO"),
+        {"WebShop": (0.515, 0.568, 0.674), "ALFWorld": (0.544, 0.728, 0.861)},
+        {"{}": _each(["starpo_gae", "starpo", "gigpo"])},
+        games=("sokoban, 10 turns", "sokoban, 20 turns", "toyshop"),
+    ),
+)
+BY_QUESTION: Mapping[str, Comparison] = {each.question: each for each in COMPARISONS}

@@ -1,0 +1,195 @@
+"""The claims of RAGEN (arXiv 2504.20073) on how rollouts are played, on thoughts, other games, and LoRA."""
+
+from findings.claims import Claim, Pair
+from findings.measures import MEMORY, SHORTER, elsewhere
+
+_PAPER = "RAGEN"
+FORMS = (("GRPO", ""), ("PPO", "_gae"))
+_NO_LAKE_WITHOUT_SLIPS = ("sokoban", "frozenlake_slippery", "bandit")
+_NOTES_ON_THE_BANDIT = tuple(
+    Pair(f"{form}, notes", "reasoning", variant, variant, ("bandit, with notes",), "bandit, without")
+    for form, variant in (("GRPO", "starpo"), ("PPO", "starpo_gae"))
+)
+
+
+def _each_form(theirs: str, game: str) -> tuple[Pair, ...]:
+    """StarPO-S trained on that game, in both forms, against a baseline."""
+    return tuple(Pair(form, "generalisation", f"starpo_s{suffix}", theirs, (game,)) for form, suffix in FORMS)
+
+
+def _turns(ours: int, theirs: int, total: str = "5 turns") -> tuple[Pair, ...]:
+    """So many actions a turn against so many, in every game and form."""
+    games = (("", "GRPO", ""), *((f"{game}, ", *form) for game in ("sokoban", "frozenlake_slippery") for form in FORMS))
+    return tuple(
+        Pair(
+            form,
+            "actions_per_turn",
+            f"starpo_s{suffix}",
+            f"starpo_s{suffix}",
+            (f"{game}{total}, {ours} a turn",),
+            f"{game}{total}, {theirs} a turn",
+        )
+        for game, form, suffix in games
+    )
+
+
+
+ROLLOUTS = (
+    Claim(
+        "four_beat_thirty_two",
+        _PAPER,
+        "Table 2",
+        "Of 128 trajectories, 4 responses to each of 32 prompts are better than 32 to each of 4: 21.5 against 18.0 % "
+        "on FrozenLake (Sokoban 20.7 against 21.1).",
+        (Pair("PPO", "responses_per_prompt", "gae_4", "gae_32", ("frozenlake", "sokoban")),),
+    ),
+    Claim(
+        "four_beat_one",
+        _PAPER,
+        "Table 2",
+        "And better than a single response: 21.5 against 12.5 % on FrozenLake (Sokoban 20.7 against 19.5).",
+        (Pair("PPO", "responses_per_prompt", "gae_4", "gae_1"),),
+    ),
+    Claim(
+        "four_beat_sixteen",
+        _PAPER,
+        "Table 2",
+        "And better than RAGEN's own 16: 21.5 against 19.5 % on FrozenLake (Sokoban 20.7 against 20.3).",
+        (
+            Pair("PPO", "responses_per_prompt", "gae_4", "gae_16"),
+            Pair("GRPO", "responses_per_prompt", "group_4", "group_16", ("frozenlake", "bandit")),
+        ),
+    ),
+    Claim(
+        "more_actions_a_turn",
+        _PAPER,
+        "Table 3",
+        "Six actions a turn are better than one, in five turns: 33.6 against 12.1 % (Sokoban), 18.4 against 11.7 "
+        "(FrozenLake).",
+        _turns(6, 1),
+    ),
+    Claim(
+        "not_too_many_actions",
+        _PAPER,
+        "Table 3",
+        "Seven are worse than six: 22.3 against 33.6 % (Sokoban).",
+        _turns(6, 7)[:1],
+    ),
+    Claim(
+        "more_actions_at_equal_total",
+        _PAPER,
+        "Table 3, as its reading has it",
+        "Six actions a turn are better than one because of the turn, not because more is done in all: also with ten "
+        "actions in all.",
+        _turns(6, 1, "10 in all"),
+    ),
+    Claim(
+        "fresh_is_better",
+        _PAPER,
+        "Figure 10",
+        "Fresh rollouts end higher than ten updates on one: 0.19 against 0.16 to 0.17 (Sokoban), 0.21 against 0.14 or "
+        "less (FrozenLake, best).",
+        (
+            Pair("PPO", "freshness", "gae_online_1", "gae_online_10", _NO_LAKE_WITHOUT_SLIPS),
+            Pair("GRPO", "freshness", "online_1", "online_10", ("frozenlake", "sokoban", "bandit")),
+        ),
+    ),
+)
+
+BEHAVIOUR = (
+    Claim(
+        "reasoning_helps_the_bandit",
+        _PAPER,
+        "Table 4",
+        "Reasoning before the answer helps on the bandit: 100 against 81.25 %.",
+        _NOTES_ON_THE_BANDIT,
+    ),
+    Claim(
+        "reasoning_helps_the_reversed_bandit",
+        _PAPER,
+        "Table 4",
+        "It helps more where names are reversed after training: 67.58 against 56.25 %.",
+        _NOTES_ON_THE_BANDIT,
+        measure=elsewhere("BanditRev"),
+    ),
+    Claim(
+        "reasoning_does_not_help_elsewhere",
+        _PAPER,
+        "Table 4",
+        "It does not matter on FrozenLake (19.9 against 19.5 %) and in Sokoban (21.5 against 20.7).",
+        (
+            *(
+                Pair(f"{form}, notes", "reasoning", variant, variant, ("with notes",), "without")
+                for form, variant in (("GRPO", "starpo"), ("PPO", "starpo_gae"))
+            ),
+            *(
+                Pair("GRPO, notes", "reasoning", "starpo", "starpo", (f"{game}, with notes",), f"{game}, without")
+                for game in ("sokoban", "frozenlake_slippery")
+            ),
+            Pair("GRPO, free notes", "reasoning", "starpo", "starpo", ("with notes of three lengths",), "without"),
+        ),
+        kind="alike",
+    ),
+    Claim(
+        "thoughts_shrink",
+        _PAPER,
+        "Figure 11",
+        "Training shortens thoughts: 66 to 20 tokens on the bandit, 340 to 104 a trajectory in Sokoban.",
+        (Pair("GRPO, free notes", "reasoning", "starpo", games=("with notes of three lengths",)),),
+        measure=SHORTER,
+        effect=1.25,
+    ),
+    Claim(
+        "bandit_carries_over",
+        _PAPER,
+        "README",
+        "A model trained on one pair of bandit names does well on others: 0.98, where chance has 0.5.",
+        _each_form("random", "bandit"),
+        measure=elsewhere("other pairs"),
+        effect=0.2,
+    ),
+    Claim(
+        "symbols_carry_over",
+        _PAPER,
+        "README",
+        "Trained on Sokoban, better at Sokoban in other symbols: 0.075 to 0.266.",
+        _each_form("warm_start", "sokoban"),
+        measure=elsewhere("other symbols"),
+    ),
+    Claim(
+        "larger_rooms_carry_over",
+        _PAPER,
+        "README",
+        "Trained on Sokoban, better in larger rooms with two boxes: 0.004 to 0.027.",
+        _each_form("warm_start", "sokoban"),
+        measure=elsewhere("SokobanLarge"),
+        effect=0.02,
+    ),
+    Claim(
+        "the_lake_carries_over",
+        _PAPER,
+        "README",
+        "Trained on Sokoban, better on FrozenLake: 0.027 to 0.195.",
+        _each_form("warm_start", "sokoban"),
+        measure=elsewhere("FrozenLake"),
+    ),
+    Claim(
+        "lora_is_as_good",
+        _PAPER,
+        "Appendix D",
+        "LoRA with r = 64 and ten times the rate learns as much as all weights: about 0.2 both.",
+        (Pair("GRPO", "lora", "lora", "full", ("frozenlake",)),),
+        kind="no less",
+    ),
+    Claim(
+        "lora_saves_memory",
+        _PAPER,
+        "Appendix D",
+        "LoRA takes half of the memory: 23 against 48 %.",
+        (Pair("GRPO", "lora", "full", "lora", ("frozenlake",)),),
+        measure=MEMORY,
+        effect=1.5,
+    ),
+)
+
+CLAIMS = (*ROLLOUTS, *BEHAVIOUR)

@@ -1,0 +1,152 @@
+"""RAGEN's Figure 6 over all runs: do spread within groups, entropy, gradient norm and length turn before success falls?
+
+A series *turns* by the rule by which success drops (``drop_step``): at the step from which it stays below a share of
+its highest value so far, or above the inverse share of its lowest, for what rises. That is seen after the run only: it
+says whether a sign is there at all. ``warning_signs.py`` judges the alerts, which see nothing of what comes later.
+
+Two shares are counted: 0.85, as for success, and 0.7, which fewer healthy runs reach.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from statistics import fmean
+from typing import Any
+
+from findings.measures import Measure, Run, Series, logged, one_evaluation, seed_of
+from ragen_envs import wilson_score
+from ragen_trl.monitoring.alerts import drop_step
+
+# Fewer evaluations do not show when something turned.
+FEWEST_EVALUATIONS = 9
+SHARES = (0.85, 0.7)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A series that is said to warn.
+
+    Attributes:
+        says: Its name in tables and figures.
+        keys: Its names in logs; the first one that a run has is read.
+        falls: Whether a fall is a sign.
+        rises: Whether a rise is one.
+    """
+
+    says: str
+    keys: tuple[str, ...]
+    falls: bool = True
+    rises: bool = False
+
+
+SPREAD = Sign("std within groups", ("filter/in_group_std", "in_group_std"))
+ENTROPY = Sign("entropy", ("entropy",), rises=True)
+GRADIENT = Sign("gradient norm", ("grad_norm",), falls=False, rises=True)
+LENGTH = Sign("reply length", ("collapse/reply_tokens", "reply_tokens"), rises=True)
+SIGNS = (SPREAD, ENTROPY, GRADIENT, LENGTH)
+
+
+def series(run: Run, sign: Sign) -> Series:
+    """The points of a sign in a run, none if it was not logged."""
+    found = logged(run)
+    return next((found[key] for key in sign.keys if key in found), [])
+
+
+def turn(run: Run, sign: Sign, share: float = SHARES[0]) -> int | None:
+    """The step at which the sign turns, ``None`` if it never does or was not logged.
+
+    It is looked at between evaluations, as success is: the mean from one to the next, dated at the later one.
+    """
+    edges = [float(row["step"]) for row in run["curve"]]
+    points = series(run, sign)
+    steps, values = [], []
+    for before, after in pairwise(edges):
+        inside = [value for step, value in points if before < step <= after]
+        if inside:
+            steps.append(int(after))
+            values.append(fmean(inside))
+    if not values or min(values) < 0:
+        return None
+    turned = []
+    if sign.falls:
+        turned.append(drop_step(steps, values, share))
+    if sign.rises and min(values) > 0:
+        turned.append(drop_step(steps, [1 / value for value in values], share))
+    return min((step for step in turned if step is not None), default=None)
+
+
+def dropped(run: Run) -> int | None:
+    """The step at which success on held-out start states drops for good."""
+    return drop_step([row["step"] for row in run["curve"]], [row["success"] for row in run["curve"]])
+
+
+def lead(sign: Sign) -> Measure:
+    """How long before the drop the sign turns, as a share of the run; ``None`` for a run that does not drop.
+
+    A sign that never turns counts as one that turns at the end.
+    """
+
+    def of(run: Run) -> float | None:
+        drop, last = dropped(run), run["curve"][-1]["step"]
+        if drop is None or not series(run, sign):
+            return None
+        found = turn(run, sign)
+        return float(drop - (last if found is None else found)) / last
+
+    return Measure(f"time from the turn of the {sign.says} to the drop, share of the run", of, grain=one_evaluation)
+
+
+def every_run(results: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[str, Any], Run]]:
+    """Each run that was evaluated often enough, with what it is called; one that several questions share comes once."""
+    seen = set()
+    for question, content in results.items():
+        for task, found in content["tasks"].items():
+            for variant in found["variants"].values():
+                for run in variant["runs"]:
+                    curve = tuple((row["step"], row["success"], row["cpu_seconds"]) for row in run["curve"])
+                    if len(curve) >= FEWEST_EVALUATIONS and curve not in seen:
+                        seen.add(curve)
+                        yield {"question": question, "task": task, "variant": variant["label"]}, run
+
+
+def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]]:
+    """A row a run: when its success dropped, and when each sign turned (absent if it was not logged)."""
+    return [
+        {
+            **names,
+            "seed": seed_of(run),
+            "steps": run["curve"][-1]["step"],
+            "drop": dropped(run),
+            "turns": {
+                sign.says: [turn(run, sign, share) for share in SHARES] for sign in SIGNS if series(run, sign)
+            },
+        }
+        for names, run in runs
+    ]
+
+
+def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each sign: before how many drops it turned, and in how many runs without one, with Wilson intervals."""
+    found = []
+    for sign, place in product(SIGNS, range(len(SHARES))):
+        known = [row for row in rows if sign.says in row["turns"]]
+        turns = [(row["turns"][sign.says][place], row["drop"]) for row in known]
+        drops = [(step, drop) for step, drop in turns if drop is not None]
+        leads = [drop - step for step, drop in drops if step is not None and step < drop]
+        healthy = [step for step, drop in turns if drop is None]
+        found.append(
+            {
+                "sign": sign.says,
+                "share": SHARES[place],
+                "before": _rate(len(leads), len(drops)),
+                "never": sum(step is None for step, _ in drops),
+                "leads": sorted(leads),
+                "false": _rate(sum(step is not None for step in healthy), len(healthy)),
+            }
+        )
+    return found
+
+
+def _rate(count: int, of: int) -> dict[str, Any]:
+    low, high = wilson_score(count / of, of) if of else (0.0, 1.0)
+    return {"count": count, "of": of, "low": low, "high": high}

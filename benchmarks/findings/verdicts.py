@@ -1,0 +1,154 @@
+"""What the results say of a claim: agrees, disagrees, cannot be told at this scale, or not run yet.
+
+For a claim that something is *more*, by at least the smallest effect that counts:
+
+* disagrees: the interval of the difference lies below that effect. The runs exclude what the paper found.
+* agrees: it does not, and it lies above 0.
+* cannot be told: it contains both 0 and the effect.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+from findings.claims import Claim, Pair
+from findings.intervals import Interval, bootstrap_interval, evaluation_arm, start_state_arm, t_interval
+from findings.measures import SUCCESS, Measure, Run, final_success, seed_of
+
+AGREES, DISAGREES, UNTOLD, NOT_RUN = "agrees", "disagrees", "cannot be told", "not run yet"
+IN_PART = "agrees in part"
+VERDICTS = (AGREES, IN_PART, DISAGREES, UNTOLD, NOT_RUN)
+BASELINES = ("warm_start", "random")
+Results = Mapping[str, Mapping[str, Any]]
+"""By the name of the question: the content of its JSON."""
+
+
+def judge(claim: Claim, found: Interval | None) -> str:
+    """The verdict on a claim from the interval of its difference."""
+    if found is None:
+        return NOT_RUN
+    effect = claim.least
+    higher, lower = found.low > 0 and found.high >= effect, found.high < 0 and found.low <= -effect
+    if claim.kind == "more":
+        return DISAGREES if found.high < effect else AGREES if higher else UNTOLD
+    if claim.kind == "no less":
+        return AGREES if found.low > -effect else DISAGREES if lower else UNTOLD
+    return AGREES if -effect < found.low and found.high < effect else DISAGREES if higher or lower else UNTOLD
+
+
+def overall(verdicts: Sequence[str]) -> str:
+    """One verdict for a claim that is asked in several places; those not run yet are left out."""
+    told = {verdict for verdict in verdicts if verdict != NOT_RUN}
+    if not told:
+        return NOT_RUN
+    if len(told) == 1:
+        return next(iter(told))
+    return IN_PART if AGREES in told else DISAGREES if DISAGREES in told else UNTOLD
+
+
+def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Interval | None:
+    """Ours less theirs, paired by seed (and by start state where every episode is recorded), with a 95 % interval.
+
+    Returns:
+        The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
+        been run on both sides, or have the measure.
+    """
+    ours = runs_of(results, pair.question, game, pair.ours)
+    if pair.theirs in BASELINES and ours:
+        theirs = dict.fromkeys(ours, baseline(results[pair.question]["tasks"][game], pair.theirs))
+    else:
+        theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
+    seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
+    every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
+    pairs = [row for row in every if all(measure.of(run) is not None for run in row)]
+    values = [[measure.of(run) for run in row] for row in pairs]
+    if len(values) < 2:
+        return None
+    episodes = results[pair.question]["tasks"][game]["prepared"]["settings"]["episodes"]
+    differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]  # type: ignore[operator]
+    return t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
+
+
+def baseline(task: Mapping[str, Any], policy: str) -> Run:
+    """A policy that was not trained here, in the form of a run: its success in every evaluation of the task."""
+    found = {name: policies[policy] for name, policies in task["prepared"]["results"].items()}
+    return {"curve": [next(iter(found.values()))], "final": {"evaluations": found}}
+
+
+def _evaluations_leave_open(pairs: Sequence[Sequence[Run]], measure: Measure, episodes: int) -> float:
+    """Half the length of the interval that the evaluations alone give; 0 for what is neither a rate nor a date."""
+    grain = max(measure.grain(run) for row in pairs for run in row)
+    outcomes = [[recorded_outcomes(run) for run in row] for row in pairs]
+    if measure is SUCCESS and all(len(row) == 2 and all(row) for row in outcomes):
+        return start_state_arm([row[0] for row in outcomes], [row[1] for row in outcomes])
+    rates = [list(chain.from_iterable(measure.rates(run) for run in row)) for row in pairs]
+    return evaluation_arm(rates, episodes) if all(rates) else grain
+
+
+def recorded_outcomes(run: Run) -> list[int]:
+    """Success of each held-out episode of the last evaluation, in the order of start states; empty if not recorded."""
+    first = next(iter(run["final"]["evaluations"].values()), {})
+    return [int(outcome) for outcome in first.get("outcomes", "")]
+
+
+def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interval | None, list[str]]:
+    """How much higher the mean success over all games ends, as a share of theirs; and the games, each with its form.
+
+    The bootstrap draws seeds within each game, so that a game counts as much as another.
+    """
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        for game in pair.games:
+            ours, theirs = (runs_of(results, pair.question, game, name) for name in (pair.ours, pair.theirs))
+            seeds = sorted(ours.keys() & theirs.keys())
+            if len(seeds) > 1:
+                name = f"{game} ({pair.form})"
+                rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]
+    return (bootstrap_interval(list(rows.values()), _gain_of_means) if rows else None), list(rows)
+
+
+def _gain_of_means(rows: Sequence[Sequence[tuple[float, float]]]) -> float:
+    """From rows of (ours, theirs), a row a game: mean of ours over mean of theirs, less 1."""
+    ours, theirs = (fmean(fmean(pair[side] for pair in row) for row in rows) for side in (0, 1))
+    return ours / theirs - 1
+
+
+def runs_of(results: Results, question: str, task: str, variant: str) -> dict[int, Run]:
+    """The runs of a variant by seed; empty if there are none."""
+    found = results.get(question, {}).get("tasks", {}).get(task, {}).get("variants", {}).get(variant)
+    return {seed_of(run): run for run in found["runs"]} if found else {}
+
+
+def examined(claim: Claim, results: Results) -> dict[str, Any]:
+    """The claim, its figures in every place, and the verdicts."""
+    if claim.pooled:
+        found, games = relative_difference(claim.pairs, results)
+        places = [_place(claim, "", ", ".join(games) or "all games", found)]
+    else:
+        places = [
+            _place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(pair, game, results))
+            for pair in claim.pairs
+            for game in pair.games
+        ]
+    return {
+        **{name: getattr(claim, name) for name in ("name", "paper", "source", "says", "kind", "refuted", "headline")},
+        "effect": claim.effect,
+        "ratio": claim.measure.ratio,
+        "verdict": overall([place["verdict"] for place in places]),
+        "places": places,
+    }
+
+
+def was_run(pair: Pair, game: str, results: Results) -> bool:
+    """Whether at least two seeds of both sides are there."""
+    ours = runs_of(results, pair.question, game, pair.ours)
+    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
+    return len(ours) > 1 and (pair.theirs in ("", *BASELINES) or len(ours.keys() & theirs.keys()) > 1)
+
+
+def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:
+    """A place's figures and verdict; where runs do not have what is measured, nothing can be told."""
+    figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
+    verdict = UNTOLD if run and found is None else judge(claim, found)
+    return {"form": form, "game": game, "difference": figures, "verdict": verdict}

@@ -1,0 +1,122 @@
+"""The tables of claims and verdicts, of rankings at equal cost, and of aggregates, from ``results/claims.json``."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pages.markdown import commit, head, row, text
+
+Claim = Mapping[str, Any]
+_VERDICTS = ("agrees", "agrees in part", "disagrees", "cannot be told", "not run yet")
+_AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
+
+
+def claims_tables(content: Mapping[str, Any]) -> str:
+    """Counts; a table of verdicts a paper; the figures of every place; rankings; aggregates."""
+    claims: Sequence[Claim] = content["claims"]
+    counts = Counter(claim["verdict"] for claim in claims)
+    said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in _VERDICTS]
+    lines = [f"{len(claims)} claims: {', '.join(said)}."]
+    lines += ["", "### The two that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
+    for paper in dict.fromkeys(claim["paper"] for claim in claims):
+        of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
+        lines += ["", f"### {_escaped(paper)}", "", *_verdicts(of_paper)]
+    lines += ["", "### The figures", "", *_figures(claims)]
+    lines += ["", "### Signs before a drop", "", *_signs(content["signs"])]
+    lines += ["", "### At equal cost", "", *_rankings(content["matched"])]
+    lines += ["", "### All games together", "", *_aggregate(content["aggregate"])]
+    return text([*lines, "", f"Commit {commit(content['commit'])}."])
+
+
+def _verdicts(claims: Sequence[Claim]) -> list[str]:
+    lines = head(["finding", "published in", "refuted if", "verdict", "where"])
+    for claim in claims:
+        cells = (claim["says"], claim["source"], claim["refuted"], f"**{claim['verdict']}**", _where(claim["places"]))
+        lines.append(row([*map(_escaped, cells)]))
+    return lines
+
+
+def _where(places: Sequence[Mapping[str, Any]]) -> str:
+    """The places by verdict; of those not run yet, the number."""
+    named: dict[str, list[str]] = {}
+    for place in places:
+        form = f" ({place['form']})" if place["form"] else ""
+        named.setdefault(place["verdict"], []).append(f"{place['game']}{form}")
+    later = len(named.pop("not run yet", []))
+    found = sorted(named.items(), key=lambda item: _VERDICTS.index(item[0]))
+    said = [f"{verdict}: {', '.join(names)}" for verdict, names in found]
+    return "; ".join([*said, f"not run yet in {later}"] if later else said) or "no question asks it yet"
+
+
+def _figures(claims: Sequence[Claim]) -> list[str]:
+    """A row a place that has been run."""
+    lines = head(["finding", "game", "form", "difference [95 %]", "counts from", "seeds", "verdict"])
+    for claim in claims:
+        for place in claim["places"]:
+            if place["difference"] is not None:
+                least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
+                cells = (place["game"], place["form"], _interval(claim, place["difference"]), least)
+                lines.append(row([f"`{claim['name']}`", *cells, place["difference"]["n"], place["verdict"]]))
+    return lines
+
+
+def _interval(claim: Claim, found: Mapping[str, float]) -> str:
+    """``+0.10 [-0.11, 0.31]``; ratios as ``× 1.63 [1.52, 1.75]``."""
+    if claim["ratio"]:
+        mean, low, high = (f"{math.exp(found[name]):.3g}" for name in ("mean", "low", "high"))
+        return f"× {mean} [{low}, {high}]"
+    mean, low, high = (round(found[name], 3) + 0.0 for name in ("mean", "low", "high"))  # + 0.0: no "-0.000"
+    return f"{mean:+.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _signs(found: Mapping[str, Any]) -> list[str]:
+    """Counts over all runs, the step of every turn in those that dropped, and a picture a game."""
+    lines = head(["sign", "turns at", "turned before the drop [95 %]", "steps before", "turned without a drop [95 %]"])
+    for count in found["counts"]:
+        leads = ", ".join(map(str, count["leads"])) or "–"
+        lines.append(row([count["sign"], count["share"], _rate(count["before"]), leads, _rate(count["false"])]))
+    names = list(dict.fromkeys(count["sign"] for count in found["counts"]))
+    said = f"{found['runs']} runs with nine evaluations or more. Those that dropped, and the step of each turn at 0.85:"
+    lines += ["", said, "", *head(["question, game", "variant", "seed", "updates", "drop", *names])]
+    for each in found["dropped"]:
+        turns = [each["turns"].get(name, ["not logged"])[0] for name in names]
+        cells = (f"{each['question']}, {each['task']}", _escaped(each["variant"]), each["seed"], each["steps"])
+        lines.append(row([*cells, each["drop"], *("–" if step is None else step for step in turns)]))
+    for game in found["games"]:
+        lines += ["", f"![Success and its signs: {game}](../../benchmarks/results/claims_signs_{game}.png)"]
+    return lines
+
+
+def _rate(found: Mapping[str, float]) -> str:
+    """``4 of 11 [0.15, 0.65]``."""
+    return f"{found['count']} of {found['of']} [{found['low']:.2f}, {found['high']:.2f}]"
+
+
+def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row a question and group: the ranking by each cost, those worse than the first in brackets."""
+    lines = head(["question", "compared in", *(f"equal {name}" for name in _AXES.values())])
+    for found in rows:
+        cells = [_ranking(found[axis], name) for axis, name in _AXES.items()]
+        lines.append(row([f"`{found['question']}`", found["group"], *map(_escaped, cells)]))
+    return lines
+
+
+def _ranking(found: Mapping[str, Any], unit: str) -> str:
+    named = [f"{each['label']} {each['success']:.2f}" for each in found["ranking"]]
+    marked = [f"({name})" if each["worse"] else name for name, each in zip(named, found["ranking"], strict=True)]
+    return f"at {found['budget']:,.0f} {unit}: {'; '.join(marked)}"
+
+
+def _aggregate(found: Mapping[str, Any]) -> list[str]:
+    lines = head(["variant", "interquartile mean [95 %]", "runs"])
+    for each in found["variants"]:
+        figures = f"{each['iqm']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+        lines.append(row([_escaped(each["label"]), figures, sum(map(len, each["scores"]))]))
+    said = f"Success at the end in {', '.join(found['games'])}; 0 is random play, 1 the oracle."
+    return [*lines, "", said, "", "![Performance profiles](../../benchmarks/results/claims_profiles.png)"]
+
+
+def _escaped(cell: str) -> str:
+    r"""A*-PO as A\*-PO, so that no asterisk opens emphasis."""
+    return cell.replace("A*-PO", "A\\*-PO")

@@ -1,0 +1,89 @@
+"""Draw any logged measure of finished runs: a panel a measure, a line a run and a mean a variant.
+
+    python benchmarks/plot.py runs/frozenlake-starpo-s-seed* --measure entropy grad_norm     # of `ragen_trl train`
+    python benchmarks/plot.py benchmarks/results/collapse.json --task sokoban --measure in_group_std held_out
+
+A run folder of ``ragen_trl train`` has ``history.json``; a question's JSON has the evaluations and, where they are
+kept, the logs. A name that no run logged is answered with the list of those that were.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from claims import add_logs, is_question
+from findings.measures import Run
+from findings.pictures import UnknownMeasureError, draw_measures
+
+from ragen_trl.errors import UserError
+from ragen_trl.reporting.run_folder import read_run
+
+
+class NoRunsError(UserError):
+    """A path holds no finished runs."""
+
+
+def main() -> int:
+    """Draw; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders, or results of questions")
+    parser.add_argument("--measure", nargs="+", required=True, help="names as logged, with or without their prefix")
+    parser.add_argument("--task", help="of a question with several; without it, all of them")
+    parser.add_argument("--variants", nargs="*", help="of a question; without it, all of them")
+    parser.add_argument("--output", type=Path, help="the PNG; without it, runs/plots/MEASURES.png")
+    options = parser.parse_args()
+    target = options.output or Path("runs") / "plots" / f"{'-'.join(options.measure).replace('/', '_')}.png"
+    try:
+        families = read_families(options.runs, options.task, options.variants)
+        empty = draw_measures(options.measure, families, target)
+    except (UserError, UnknownMeasureError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if empty:
+        print(f"logged none of these: {', '.join(empty)}", file=sys.stderr)
+    print(f"written: {target}")
+    return 0
+
+
+def read_families(paths: Sequence[Path], task: str | None, variants: Sequence[str] | None) -> dict[str, list[Run]]:
+    """The runs by label: a run folder by its name, runs of a question by task and variant.
+
+    Raises:
+        NoRunsError: If a path is neither, or the question has no such runs.
+    """
+    found: dict[str, list[Run]] = {}
+    for path in paths:
+        if path.is_dir():
+            found[path.name] = [{"history": read_run(path).history}]
+        elif path.suffix == ".json" and path.exists():
+            found |= of_question(path, task, variants)
+        else:
+            raise NoRunsError(f"{path} is neither a run folder nor a JSON of results")
+    return found
+
+
+def of_question(path: Path, task: str | None, variants: Sequence[str] | None) -> dict[str, list[Run]]:
+    """The runs in a question's JSON, by task and label of the variant."""
+    content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if not is_question(content):
+        raise NoRunsError(f"{path} holds no runs by task and variant")
+    logs = path.parent / "logged" / path.name
+    if logs.exists():
+        add_logs(content, json.loads(logs.read_text(encoding="utf-8")))
+    chosen = {
+        f"{name}: {variant['label']}": variant["runs"]
+        for name, each in content["tasks"].items()
+        for key, variant in each["variants"].items()
+        if task in (None, name) and (variants is None or key in variants)
+    }
+    if not chosen:
+        names = [f"{name} ({', '.join(each['variants'])})" for name, each in content["tasks"].items()]
+        raise NoRunsError(f"{path} has no such task or variant; it has {'; '.join(names)}")
+    return chosen
+
+
+if __name__ == "__main__":
+    sys.exit(main())

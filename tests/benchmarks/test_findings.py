@@ -1,0 +1,382 @@
+"""Claims and verdicts: intervals by hand, verdicts from made-up runs, claims against the questions they name."""
+
+import importlib
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import claims
+import plot
+import pytest
+from findings import intervals, matched, measures, pictures, published, signs, verdicts
+from findings.claims import GAMES, Claim, Pair
+from findings.intervals import Interval
+from pages.claims import claims_tables
+
+from tests.support.finished_runs import run
+from tests.support.ragen_trl.reports import write_run
+
+ROOT = Path(__file__).parents[2]
+RESULTS = claims.read_results(ROOT / "benchmarks" / "results")
+# Questions whose further games, forms and seeds are being added; a claim may name them before they are there.
+AWAITED = {
+    *("variance_filter", "step_credit", "collapse", "kl_and_clip", "responses_per_prompt", "actions_per_turn"),
+    *("freshness", "reasoning", "generalisation"),
+}
+PLAIN = Claim("it", "Paper", "Figure 1", "It is more.", (Pair("GRPO", "q", "a", "b", ("game",)),))
+
+
+def question(**variants: Any) -> Any:
+    """The JSON of a question with one game, `game`, and these variants' runs."""
+    rates = {"random": {"success": 0.2}, "oracle": {"success": 1.0}, "warm_start": {"success": 0.3}}
+    settings = {"env": "E", "episodes": 256, "evaluations": {"held out": {}}}
+    labelled = {name: {"label": name.upper(), "runs": runs} for name, runs in variants.items()}
+    task = {"prepared": {"settings": settings, "results": {"held out": rates}}, "variants": labelled}
+    return {"question": {"name": "q"}, "tasks": {"game": {**task, "trajectories": 100}}}
+
+
+def ending(*rates: float) -> list[Any]:
+    """Runs that begin at 0.3 and end at these rates, by seed."""
+    return [
+        {**run([0.3, rate], [0, 100], seed=seed, peak_mib=100.0), "final": finals(rate)}
+        for seed, rate in enumerate(rates)
+    ]
+
+
+def finals(rate: float, **figures: Any) -> dict[str, Any]:
+    return {"cpu_seconds": 8.0, "peak_mib": 100.0, "evaluations": {"held out": {"success": rate, **figures}}}
+
+
+def test_quantiles_of_t_are_those_of_the_tables() -> None:
+    known = {1: 12.7062, 2: 4.3027, 3: 3.1824, 4: 2.7764, 5: 2.5706, 9: 2.2622, 19: 2.0930, 120: 1.9799}
+    assert {freedom: round(intervals.t_quantile(freedom), 4) for freedom in known} == known
+
+
+def test_a_t_interval_is_never_shorter_than_the_evaluations_leave_open() -> None:
+    found = intervals.t_interval([0.1, 0.2, 0.3])
+    assert (found.mean, found.n) == (pytest.approx(0.2), 3)
+    assert found.high - found.mean == pytest.approx(4.3027 * 0.1 / 3**0.5, abs=1e-4)
+    alike = intervals.t_interval([0.2, 0.2, 0.2], least=0.05)
+    assert (alike.low, alike.high) == (pytest.approx(0.15), pytest.approx(0.25))
+    with pytest.raises(ValueError, match="1 values have no interval"):
+        intervals.t_interval([0.1])
+
+
+def test_evaluations_leave_less_open_where_start_states_pair() -> None:
+    ours, theirs = [[1, 1, 1, 0, 0, 0, 0, 0]], [[1, 1, 0, 0, 0, 0, 0, 0]]
+    paired = intervals.start_state_arm(ours, theirs)  # one difference of 1 among eight
+    assert paired == pytest.approx(1.96 * (1 / 8) ** 0.5 / 8**0.5, abs=1e-4)
+    assert paired < intervals.evaluation_arm([[3 / 8, 2 / 8]], 8)
+    assert intervals.evaluation_arm([[1.0, 1.0]], 256) > 0
+
+
+def test_the_bootstrap_draws_within_each_group_and_is_the_same_every_time() -> None:
+    rows = [[0.0, 0.0], [1.0, 1.0]]  # runs differ between games only
+    found = intervals.bootstrap_interval(rows, lambda drawn: sum(map(sum, drawn)) / 4)
+    assert (found.low, found.mean, found.high, found.n) == (0.5, 0.5, 0.5, 4)
+    spread = [[0.0, 1.0, 2.0, 5.0]]
+    twice = [intervals.bootstrap_interval(spread, lambda drawn: max(drawn[0])) for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+def test_the_interquartile_mean_drops_a_quarter_at_both_ends() -> None:
+    assert intervals.interquartile_mean([100.0, 1.0, 2.0, -50.0]) == 1.5
+    assert intervals.interquartile_mean([3.0, 4.0, 8.0]) == 5.0  # a quarter of three is none
+    assert intervals.performance_profile([0.2, 0.4], [0.1, 0.2, 0.3, 0.4]) == [1.0, 0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "more", "no_less", "alike"),
+    [
+        (0.1, 0.3, "agrees", "agrees", "disagrees"),
+        (0.01, 0.3, "agrees", "agrees", "disagrees"),
+        (-0.01, 0.3, "cannot be told", "agrees", "cannot be told"),
+        (0.01, 0.04, "disagrees", "agrees", "agrees"),  # a difference, and too small to count
+        (-0.04, 0.04, "disagrees", "agrees", "agrees"),
+        (-0.1, 0.1, "cannot be told", "cannot be told", "cannot be told"),
+        (-0.1, 0.01, "disagrees", "cannot be told", "cannot be told"),
+        (-0.3, -0.01, "disagrees", "disagrees", "disagrees"),
+    ],
+)
+def test_a_verdict_depends_on_where_the_interval_lies(
+    low: float, high: float, more: str, no_less: str, alike: str
+) -> None:
+    found = Interval((low + high) / 2, low, high, 3)
+    kinds = {"more": more, "no less": no_less, "alike": alike}
+    assert {kind: verdicts.judge(replace(PLAIN, kind=kind), found) for kind in kinds} == kinds
+    assert verdicts.judge(PLAIN, None) == "not run yet"
+
+
+def test_one_verdict_of_several_leaves_out_what_was_not_run() -> None:
+    later = "not run yet"
+    assert verdicts.overall([later, "agrees", later]) == "agrees"
+    assert verdicts.overall(["disagrees", "agrees", "cannot be told"]) == "agrees in part"
+    assert verdicts.overall(["cannot be told", "disagrees"]) == "disagrees"
+    assert verdicts.overall([later]) == verdicts.overall([]) == later
+
+
+def test_differences_are_paired_by_seed() -> None:
+    ours, theirs = ending(0.5, 0.6, 0.7), ending(0.4, 0.5, 0.6, 0.9)  # the fourth seed has no partner
+    found = verdicts.difference(PLAIN.pairs[0], "game", measures.SUCCESS, {"q": question(a=ours, b=theirs)})
+    assert found is not None
+    assert (found.mean, found.n) == (pytest.approx(0.1), 3)
+    rates = [[a["curve"][-1]["success"], b["curve"][-1]["success"]] for a, b in zip(ours, theirs[:3], strict=True)]
+    assert found.high - found.mean == pytest.approx(intervals.evaluation_arm(rates, 256))
+    shuffled = question(a=list(reversed(ours)), b=theirs)
+    assert verdicts.difference(PLAIN.pairs[0], "game", measures.SUCCESS, {"q": shuffled}) == found
+
+
+def test_differences_are_paired_by_start_state_where_every_episode_is_recorded() -> None:
+    def recorded(outcomes: str) -> list[Any]:
+        rate = outcomes.count("1") / len(outcomes)
+        return [{**each, "final": finals(rate, outcomes=outcomes)} for each in ending(rate, rate)]
+
+    results = {"q": question(a=recorded("1110" * 64), b=recorded("1100" * 64))}
+    found = verdicts.difference(PLAIN.pairs[0], "game", measures.SUCCESS, results)
+    assert found is not None and found.mean == pytest.approx(0.25)
+    # A quarter of the start states differ by 1, the same in both seeds.
+    assert found.high - found.mean == pytest.approx(1.96 * (0.25 * 0.75 * 256 / 255) ** 0.5 / 16, abs=1e-4)
+
+
+def test_a_variant_can_be_compared_with_its_warm_start_and_with_itself() -> None:
+    results = {"q": question(a=ending(0.5, 0.6))}
+    pair = Pair("GRPO", "q", "a", "warm_start", ("game",))
+    elsewhere = verdicts.difference(pair, "game", measures.elsewhere("held out"), results)
+    gain = verdicts.difference(replace(pair, theirs=""), "game", measures.GAIN, results)
+    assert elsewhere is not None and gain is not None
+    assert elsewhere.mean == pytest.approx(0.25) and gain.mean == pytest.approx(0.25)
+    assert verdicts.difference(pair, "game", measures.elsewhere("nowhere"), results) is None
+    assert verdicts.difference(replace(pair, theirs="b"), "game", measures.SUCCESS, results) is None
+
+
+def test_costs_are_compared_as_ratios() -> None:
+    cheap = [{**each, "final": {**each["final"], "cpu_seconds": 4.0}} for each in ending(0.5, 0.5)]
+    claim = replace(PLAIN, measure=measures.CPU, effect=1.5, pairs=(Pair("GRPO", "q", "b", "a", ("game",)),))
+    found = verdicts.examined(claim, {"q": question(a=cheap, b=ending(0.5, 0.5))})
+    assert found["places"][0]["difference"]["mean"] == pytest.approx(0.6931, abs=1e-4)  # log 2
+    assert found["verdict"] == "agrees"
+
+
+def test_the_mean_over_games_is_relative_and_counts_each_game_once() -> None:
+    both = question(a=ending(0.6, 0.6), b=ending(0.4, 0.4))
+    both["tasks"]["other"] = question(a=ending(0.6, 0.6, 0.6), b=ending(0.6, 0.6, 0.6))["tasks"]["game"]
+    claim = replace(PLAIN, pooled=True, effect=0.2, pairs=(Pair("GRPO", "q", "a", "b", ("game", "other", "none")),))
+    found = verdicts.examined(claim, {"q": both})["places"]
+    assert [place["game"] for place in found] == ["game (GRPO), other (GRPO)"]
+    assert found[0]["difference"]["mean"] == pytest.approx(0.2)  # 0.6 over 0.5
+
+
+def test_a_steady_run_has_no_fall_and_a_collapse_has_one() -> None:
+    steady = run([0.5, 0.53, 0.47, 0.5, 0.52, 0.48, 0.5, 0.51, 0.5], list(range(9)))
+    collapsed = run([0.5, 0.8, 0.8, 0.8, 0.4, 0.1, 0.0, 0.0, 0.0], [100 * place for place in range(9)])
+    assert abs(measures.fall(steady)) < 0.02
+    assert measures.fall(collapsed) == pytest.approx(0.8, abs=0.03)
+    assert measures.lasted(collapsed) == pytest.approx(0.375) and measures.lasted(steady) == 1.0
+
+
+def test_success_is_compared_at_equal_cost() -> None:
+    quick, slow = ending(0.5, 0.5, 0.5), ending(0.7, 0.7, 0.7)
+    for each in slow:
+        each["curve"][-1] |= {"cpu_seconds": 4.0, "step": 2}
+    found = matched.matched({"quick": quick, "slow": slow}, 256)
+    assert [each["label"] for each in found["trajectories"]["ranking"]] == ["slow", "quick"]
+    assert found["trajectories"]["ranking"][1]["worse"]
+    # After a second the slow one has made a quarter of its way, from 0.3 to 0.7.
+    assert found["cpu_seconds"]["budget"] == 1.0
+    rates = {each["label"]: each["success"] for each in found["cpu_seconds"]["ranking"]}
+    assert rates == {"quick": pytest.approx(0.5), "slow": pytest.approx(0.4)}
+    assert {each["label"]: each["success"] for each in found["step"]["ranking"]} == {
+        "slow": pytest.approx(0.5),
+        "quick": pytest.approx(0.5),
+    }
+
+
+def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs() -> None:
+    short = [run([0.3, 0.3], [0, 10])]
+    content = question(a=ending(0.5), b=ending(0.6), c=short)
+    assert {name: list(group) for name, group in matched.groups(content).items()} == {"game": ["A", "B"]}
+    single = question(a=ending(0.5))
+    single["tasks"]["other"] = single["tasks"]["game"]
+    assert {name: list(group) for name, group in matched.groups(single).items()} == {"E": ["game", "other"]}
+
+
+def test_aggregates_are_normalised_by_random_play_and_the_oracle() -> None:
+    (row,) = matched.aggregate(question(a=ending(0.2, 0.6, 0.6, 1.0)), ["game"])
+    assert row["scores"] == [[pytest.approx(0.0), pytest.approx(0.5), pytest.approx(0.5), pytest.approx(1.0)]]
+    assert row["iqm"] == pytest.approx(0.5)
+
+
+def test_claims_have_names_of_their_own_and_name_what_their_question_has() -> None:
+    names = [claim.name for claim in claims.CLAIMS]
+    assert len(set(names)) == len(names) and sum(claim.headline for claim in claims.CLAIMS) == 4
+    asked = {pair.question for claim in claims.CLAIMS for pair in claim.pairs}
+    there = sorted(name for name in asked if (ROOT / "benchmarks" / f"{name}.py").exists())
+    known = {name: importlib.import_module(name).QUESTION for name in there}
+    unknown = set(asked) - set(known) - AWAITED
+    for pair in (pair for claim in claims.CLAIMS for pair in claim.pairs if pair.question in known):
+        variants = {pair.ours, pair.theirs} - {"", *verdicts.BASELINES}
+        tasks = {task for game in pair.games for task in (game, pair.other_task.format(game))}
+        unknown |= {(pair.question, name) for name in variants - known[pair.question].variants.keys()}
+        unknown |= {(pair.question, name) for name in tasks - known[pair.question].tasks.keys() - set(GAMES)}
+    assert {each for each in unknown if each not in AWAITED and each[0] not in AWAITED} == set()
+
+
+def test_every_claim_says_what_would_refute_it() -> None:
+    assert PLAIN.refuted == "success at the end, difference: the 95 % interval lies below 0.05"
+    alone = replace(PLAIN, pairs=(Pair("GRPO", "q", "a"),), measure=measures.FALL)
+    assert alone.refuted.startswith("fall from the best evaluation: ")
+    for claim in claims.CLAIMS:
+        assert "interval" in claim.refuted and re.search(r"\d", claim.says + claim.refuted)
+
+
+def test_the_committed_verdicts_are_those_of_the_committed_results() -> None:
+    committed = json.loads((ROOT / "benchmarks" / "results" / "claims.json").read_text(encoding="utf-8"))
+    fresh = json.loads(json.dumps(claims.judged(RESULTS)))
+    assert {name: committed[name] for name in fresh} == fresh, "run python benchmarks/claims.py"
+    counts = {name: sum(claim["verdict"] == name for claim in fresh["claims"]) for name in verdicts.VERDICTS}
+    said = (
+        "Of {} claims {agrees} agree, {agrees in part} agree in part, {disagrees} disagree, {cannot be told} cannot be "
+        "told; {not run yet} are not run yet"
+    ).format(len(claims.CLAIMS), **counts)
+    assert said in (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
+    results = {"q": question(a=ending(0.7, 0.7, 0.7), b=ending(0.4, 0.4, 0.4))}
+    (ranking,) = claims.at_equal_cost("q", results["q"])
+    page = claims_tables(
+        {
+            "commit": "c" * 40,
+            "claims": [verdicts.examined(PLAIN, results), verdicts.examined(replace(PLAIN, pairs=()), results)],
+            "matched": [ranking],
+            "signs": {"games": ["game"], "runs": 0, "counts": signs.counts([]), "dropped": []},
+            "aggregate": {"games": ["game"], "variants": matched.aggregate(results["q"], ["game"])},
+        }
+    )
+    assert page.startswith("2 claims: 1 agree, 0 agree in part, 0 disagree, 0 cannot be told, 1 not run yet.")
+    assert "| **agrees** | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
+    assert "| `it` | game | GRPO | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
+    assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page
+    assert "| A | 0.625 [0.625, 0.625] | 3 |" in page
+
+
+def falling(success: list[float], spread: list[float], **others: Any) -> Any:
+    """A run with an evaluation every ten steps, and the std within groups between them."""
+    steps = [10 * place for place in range(len(success))]
+    rows = [
+        {**row, "step": step, "in_group_std": std}
+        for row, step, std in zip(run(success, steps)["curve"], steps, spread, strict=True)
+    ]
+    return {**run(success, steps), "curve": rows, **others}
+
+
+def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> None:
+    rows = falling([0.5, 0.5], [2.0, 1.0])
+    history = [{"step": 5, "filter/in_group_std": 3.0, "loss": math.nan}, {"step": 6, "train_runtime": 9.0}]
+    kept = [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]
+    assert measures.logged(rows)["in_group_std"] == [(0.0, 2.0), (10.0, 1.0)]
+    found = measures.logged({**rows, "history": history, "series": kept})
+    assert found["filter/in_group_std"] == [(5.0, 3.0)] and "in_group_std" not in found and "loss" not in found
+    assert found["entropy"] == [(1.0, 0.5), (2.0, 0.25)] and found["held_out"] == [(0.0, 0.5), (10.0, 0.5)]
+    assert pictures.find(found, "in_group_std") == [(5.0, 3.0)]
+
+
+def test_a_sign_that_turns_before_the_drop_leads_it() -> None:
+    early = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
+    late = falling([0.8] * 3 + [0.1] * 7, [2.0] * 6 + [0.5] * 4)
+    never = falling([0.8] * 3 + [0.1] * 7, [2.0] * 10)
+    assert [(signs.turn(one, signs.SPREAD), signs.dropped(one)) for one in (early, late, never)] == [
+        (20, 50),  # both are smoothed over three evaluations
+        (50, 20),
+        (None, 20),
+    ]
+    measure = signs.lead(signs.SPREAD)
+    assert [measure.of(one) for one in (early, late, never)] == pytest.approx([30 / 90, -30 / 90, -70 / 90])
+    assert measure.of(falling([0.8] * 10, [0.5] * 10)) is None
+    rising = signs.Sign("norm", ("in_group_std",), falls=False, rises=True)
+    assert signs.turn(falling([0.5] * 5, [1.0, 1.0, 1.0, 3.0, 3.0]), rising) == 20  # smoothed over three
+
+
+def test_turns_without_a_drop_are_false_and_runs_are_counted_once() -> None:
+    dropping = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
+    healthy = [falling([0.5 + 0.001 * seed] * 10, [2.0] * 5 + [0.2] * 5) for seed in range(3)]
+    content = question(a=[dropping], b=[*healthy, run([0.5, 0.5], [0, 9])])
+    rows = signs.judged(signs.every_run({"q": content, "again": content}))
+    assert len(rows) == 4  # the fifth was evaluated twice only
+    count = next(each for each in signs.counts(rows) if each["sign"] == "std within groups" and each["share"] == 0.85)
+    assert (count["before"]["count"], count["before"]["of"], count["leads"]) == (1, 1, [30])
+    assert (count["false"]["count"], count["false"]["of"]) == (3, 3)
+    assert count["false"]["low"] == pytest.approx(0.438, abs=1e-3)  # Wilson's interval of 3 of 3
+
+
+def test_a_claim_about_a_lead_cannot_be_told_where_nothing_drops() -> None:
+    steady = [{**each, "seed": place} for place, each in enumerate([falling([0.5] * 10, [1.0] * 10)] * 2)]
+    claim = replace(PLAIN, measure=signs.lead(signs.SPREAD), pairs=(Pair("GRPO", "q", "a", games=("game", "other")),))
+    places = verdicts.examined(claim, {"q": question(a=steady)})["places"]
+    assert [place["verdict"] for place in places] == ["cannot be told", "not run yet"]
+
+
+def test_published_values_fit_their_categories_and_claims_their_questions() -> None:
+    for comparison in published.COMPARISONS:
+        rows = [*comparison.published.values(), *comparison.here.values()]
+        assert {len(row) for row in rows} == {len(comparison.categories)}, comparison.question
+
+
+def test_gradients_by_spread_and_information_are_read_from_kept_logs() -> None:
+    values = {"signal/task_1": [0.5, 0.5], "signal/task_4": [2.0, 2.0], "signal/entropy_1": [1.0, 1.0]}
+    run_ = falling([0.1, 0.2, 0.4, 0.3], [1.0] * 4, series=[{"steps": [1, 2], "values": values}])
+    assert measures.TASK_GRADIENT.of(run_) == pytest.approx(math.log(4))
+    assert measures.ENTROPY_GRADIENT.of(run_) is None and measures.INFORMATION.of(run_) is None
+    logs = [{"steps": [0, 10, 20, 30], "values": {"collapse/mi": [1.0, 2.0, 3.0, 4.0]}}]
+    # Ranks 1 to 4 against 1, 2, 4, 3: two of six pairs' ranks differ by one.
+    assert measures.INFORMATION.of({**run_, "series": logs}) == pytest.approx(1 - 6 * 2 / (4 * 15))
+    assert measures.INFORMATION.of({**falling([0.5] * 4, [1.0] * 4), "series": logs}) is None
+
+
+def test_pictures_have_the_values_here_and_are_drawn(tmp_path: Path) -> None:
+    filtering = next(each for each in published.COMPARISONS if each.question == "filtering")
+    found = pictures.measured(filtering, RESULTS)
+    ends = RESULTS["filtering"]["tasks"]["frozenlake"]["variants"]["gae_25"]["summary"]["success"]["mean"]
+    drawn = found["frozenlake (PPO)"][0]
+    assert drawn is not None and drawn.mean == pytest.approx(ends) and drawn.low < ends < drawn.high
+    assert pictures.draw_comparison(filtering, RESULTS, tmp_path / "a.png")
+    assert not pictures.draw_comparison(filtering, {}, tmp_path / "none.png")
+    pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
+    pictures.draw_profiles([{"label": "A", "scores": [[0.1, 0.5]]}], tmp_path / "c.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
+
+
+def test_series_of_one_game_share_a_colour_and_differ_in_line_and_marker() -> None:
+    first, second, third = pictures.looks(["bandit (PPO)", "bandit (GRPO)", "sokoban"], by_game=True).values()
+    assert first.colour == second.colour != third.colour
+    assert len({each.dashes for each in (first, second, third)} | {each.marker for each in (first, second)}) == 5
+
+
+def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = question(a=[falling([0.5, 0.5], [2.0, 1.0])])
+    content["tasks"]["game"]["variants"]["a"]["runs"][0]["digest"] = "d"
+    (tmp_path / "q.json").write_text(json.dumps(content))
+    (tmp_path / "logged").mkdir()
+    logs = {"d": {"series": [{"steps": [1, 2], "values": {"entropy": [0.5, 0.25]}}]}}
+    (tmp_path / "logged" / "q.json").write_text(json.dumps(logs))
+    assert measures.logged(plot.of_question(tmp_path / "q.json", None, None)["game: A"][0])["entropy"][1] == (2.0, 0.25)
+
+    def drawn(*options: str) -> int:
+        monkeypatch.setattr("sys.argv", ["plot.py", str(tmp_path / "q.json"), *options])
+        return plot.main()
+
+    target = tmp_path / "x.png"
+    assert drawn("--measure", "entropy", "in_group_std", "--output", str(target)) == 0 and target.exists()
+    families = plot.read_families([write_run(tmp_path / "lake-seed0")], None, None)
+    assert list(families) == ["lake-seed0"]
+    assert measures.logged(families["lake-seed0"][0])["entropy"]
+    target.unlink()
+    assert drawn("--measure", "entopy", "--output", str(target)) == 1 and not target.exists()
+    assert "no run logged 'entopy'; they logged entropy, held_out, in_group_std, kl" in capsys.readouterr().err
+    assert drawn("--measure", "entropy", "--task", "gone") == 1
+    assert "has no such task or variant; it has game (a)" in capsys.readouterr().err
