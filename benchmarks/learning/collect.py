@@ -26,7 +26,7 @@ def results(question: Question, task: str, found: Finished, seeds: Sequence[int]
     runs = {
         variant: [
             run
-            for seed in sorted({*asked.seeds, *seeds})
+            for seed in sorted({*asked.seeds_of(variant), *seeds})
             if (run := found.run(asked, variant, question.variants[variant], seed)) is not None
         ]
         for variant in asked.variants
@@ -39,9 +39,9 @@ def missing(question: Question, options: argparse.Namespace, found: Finished) ->
     wanted = [
         (place, task, variant, seed)
         for task in options.tasks
-        for place, seed in enumerate(options.seeds or question.tasks[task].seeds)
         for variant in question.tasks[task].variants
         if variant in options.variants
+        for place, seed in enumerate(options.seeds or question.tasks[task].seeds_of(variant))
     ]
     return [
         (task, variant, seed)

@@ -2,6 +2,7 @@
 
     python benchmarks/QUESTION.py                # goes on where it stopped
     python benchmarks/QUESTION.py --tasks frozenlake --variants starpo_s --seeds 0
+    python benchmarks/QUESTION.py --list         # what is there, what is missing, and its minutes
     python benchmarks/QUESTION.py --smoke        # two rollouts of everything, written to runs/ only
     python benchmarks/QUESTION.py --paper --model Qwen/Qwen2.5-0.5B-Instruct      # at the paper's scale, on a GPU
 
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,7 +32,7 @@ from records.committed import LOGGED, as_text, read
 
 from learning.collect import NOTHING, collect, dropped, logged, missing
 from learning.plots import draw_question
-from learning.spec import Question
+from learning.spec import Question, expected_minutes, lesson_minutes
 from learning.store import Finished, baselines_file, finished, model_folder
 from ragen_trl.system.atomic import write_atomically
 
@@ -95,12 +97,15 @@ class Progress:
 def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     """Run what is missing, collect and draw what is there; returns the exit status."""
     options = parse(question, command_line)
-    if options.smoke and options.fresh:
+    if options.smoke and options.fresh and not options.list:
         shutil.rmtree(options.folder, ignore_errors=True)  # a smoke run that does nothing shows nothing
     question = question.scaled(options.smoke, options.model)
     name = f"{question.name}_paper" if options.paper else question.name
     output = options.output / f"{name}.json"
     found = Finished(options.folder, read(options.output))
+    if options.list:
+        print("\n".join(listed(question, options, found)))
+        return 0
     failed = run_all(question, options, found)
     earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else NOTHING
     content = collect(question, options, found, earlier)
@@ -117,6 +122,30 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     return int(bool(failed or (lacking and not options.smoke)))
 
 
+def listed(question: Question, options: argparse.Namespace, found: Finished) -> list[str]:
+    """A line for each task and variant, and the sum of what is missing; see `missing_minutes`."""
+    lacking = Counter((task, variant) for task, variant, _ in missing(question, options, found))
+    lines = []
+    for name in options.tasks:
+        task = question.tasks[name]
+        for variant in (each for each in task.variants if each in options.variants):
+            seeds = len(options.seeds or task.seeds_of(variant))
+            each, there = expected_minutes(task, variant, question.variants[variant]), seeds - lacking[name, variant]
+            lines.append(f"{question.name}: {name}, {variant}: {there} of {seeds} runs, {each:.1f} CPU min each")
+    total = missing_minutes(question, options, found)
+    return [*lines, f"{question.name}: {sum(lacking.values())} runs are missing, about {total:.0f} CPU min in all"]
+
+
+def missing_minutes(question: Question, options: argparse.Namespace, found: Finished) -> float:
+    """Expected CPU minutes of the runs that are missing, and of the warm starts that this machine lacks for them."""
+    runs = missing(question, options, found)
+    tasks = {name: question.tasks[name] for name, _, _ in runs}
+    models = {model_folder(options.folder, task): task for task in tasks.values()}
+    lessons = sum(lesson_minutes(task) for folder, task in models.items() if task.model is None and not folder.exists())
+    each = (expected_minutes(tasks[name], variant, question.variants[variant]) for name, variant, _ in runs)
+    return lessons + sum(each)
+
+
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; a mistake ends the process with status 2."""
     parser = argparse.ArgumentParser(
@@ -126,6 +155,7 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
     parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))
     parser.add_argument("--seeds", type=int, nargs="+", help="of all tasks; three, each task its own")
+    parser.add_argument("--list", action="store_true", help="say what is there and what is missing, and do nothing")
     parser.add_argument("--jobs", type=int, help="processes at a time (default: 2 of one thread each; 1 with --paper)")
     parser.add_argument("--budget-minutes", type=float, help="no run begins after them (default: 90; --paper: none)")
     parser.add_argument("--smoke", action="store_true", help="two rollouts of everything with a seed, in runs/ only")

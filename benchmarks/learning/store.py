@@ -66,8 +66,9 @@ def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> 
     """What a run depends on."""
     fields = {name: value for name, value in asdict(variant).items() if name not in _APART}
     fields |= {name: RECORDED_NAMES.get(fields[name], fields[name]) for name in ("config", "trainer")}
-    if not variant.lora:  # this field did not exist when the first results were made
-        del fields["lora"]
+    for name in ("lora", "signal_every"):  # these fields did not exist when the first results were made
+        if not fields[name]:
+            del fields[name]
     return {
         "prepared": prepare_settings(task),
         "variant": fields,

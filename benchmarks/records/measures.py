@@ -13,7 +13,7 @@ from ragen_trl.monitoring.alerts import LOG_KEYS
 _DIGITS = 4
 # Beside what alerts read: what RAGEN-2's filter depends on, and the critic. Each once a rollout.
 _SHOWN = ("filter/dispersion", "filter/kept_groups", "critic/explained_variance", "turns")
-_SIGNAL = "signal/"  # written by ``learning.signal``
+_SIGNAL = "signal/"  # of ``learning.measure.SpreadGradients``
 
 
 def measures(history: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
