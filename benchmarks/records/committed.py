@@ -54,6 +54,12 @@ def _tasks(path: Path) -> Iterator[Mapping[str, Any]]:
         yield from content["tasks"].values()
 
 
+def logged_elsewhere(folder: Path, name: str) -> set[str]:
+    """The digests of the runs whose measures another question's file has, so that each is kept once."""
+    others = [path for path in (folder / LOGGED).glob("*.json") if path.name != name]
+    return {digest for path in others for digest in json.loads(path.read_text(encoding="utf-8"))}
+
+
 def by_digest(results: Iterable[Run]) -> dict[str, Run]:
     """Results by their digests, those without one left out; of several with the same settings the last one counts."""
     return {result["digest"]: result for result in results if "digest" in result}
@@ -84,7 +90,7 @@ def as_text(content: Any, depth: int = _DEPTH, indent: int = 0) -> str:
         indent: Of the first line.
     """
     if depth == 0 or not isinstance(content, (dict, list)) or not content:
-        return json.dumps(content)
+        return json.dumps(content, separators=(",", ":"))
     inner = "\n" + " " * (indent + 1)
     if isinstance(content, list):
         parts, ends = [as_text(each, depth - 1, indent + 1) for each in content], "[]"

@@ -12,7 +12,7 @@ from ragen_trl.monitoring.alerts import LOG_KEYS
 
 _DIGITS = 4
 # Beside what alerts read: what RAGEN-2's filter depends on, and the critic. Each once a rollout.
-_SHOWN = ("filter/dispersion", "filter/kept_groups", "critic/explained_variance", "turns")
+_SHOWN = ("filter/dispersion", "critic/explained_variance")
 _SIGNAL = "signal/"  # of ``learning.measure.SpreadGradients``
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 from records import committed, measures
@@ -43,7 +44,16 @@ def test_json_is_what_it_was_and_an_evaluation_takes_a_line() -> None:
     content = {"name": "q", "tasks": {"t": task}, "empty": []}
     text = committed.as_text(content)
     assert json.loads(text) == content
-    assert [line.strip() for line in text.splitlines() if "step" in line][0] == '{"step": 0, "success": [0, null]},'
+    assert [line.strip() for line in text.splitlines() if "step" in line][0] == '{"step":0,"success":[0,null]},'
+
+
+def test_measures_of_a_run_that_questions_share_are_kept_in_one_file(tmp_path: Path) -> None:
+    (tmp_path / committed.LOGGED).mkdir()
+    for name, digests in (("a", ["1", "2"]), ("b", ["3"])):
+        (tmp_path / committed.LOGGED / f"{name}.json").write_text(json.dumps(dict.fromkeys(digests, {"series": []})))
+    assert committed.logged_elsewhere(tmp_path, "b.json") == {"1", "2"}
+    assert committed.logged_elsewhere(tmp_path, "a.json") == {"3"}
+    assert set(committed.read(tmp_path).measures) == {"1", "2", "3"}
 
 
 def test_of_results_with_the_same_settings_the_last_one_counts() -> None:
