@@ -1,36 +1,48 @@
 """How many actions a turn: with ten actions in all, and with five turns.
 
-Run it: ``python benchmarks/actions_per_turn.py``; ``--help`` lists the options.
+Run it: ``python benchmarks/actions_per_turn.py``; ``--help`` lists the options. A bandit has one action, so that it is
+not asked there.
 """
 
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from learning.demonstrations import FIVE_TURNS, FIXED_TOTAL
 from learning.runner import ask
 from learning.spec import Evaluation, Question, Task, WarmStart
-from learning.tasks import LAKE, VARIANTS
+from learning.tasks import LAKE, ROOM, VARIANTS
 
-# One warm start for all tasks; an equal part of its demonstrations is of each limit.
-_LESSON = WarmStart(
-    {"demonstrations": 24_000, "noise": 0.3},
-    LAKE,
-    {"hidden_size": 64, "num_layers": 3},
-    lesson="learning.demonstrations:every_limit",
-    play=FIVE_TURNS[5],
-)
+_NAMES = ("starpo_s", "starpo_s_gae")
+_LIMITS = {
+    **{f"10 in all, {each} a turn": limit for each, limit in FIXED_TOTAL.items()},
+    # Two actions a turn are ten in five turns: that task is there already.
+    **{f"5 turns, {each} a turn": limit for each, limit in FIVE_TURNS.items() if limit != FIXED_TOTAL[each]},
+}
+# Of the other games in both forms, which shows whether actions a turn or actions in all matter.
+_FEW = {name: limit for name, limit in _LIMITS.items() if limit["max_actions_per_turn"] in (1, 6)}
 
 
-def _task(limit: Mapping[str, int]) -> Task:
+def _task(
+    limit: Mapping[str, int], env: str, env_kwargs: Mapping[str, Any], demonstrations: int, **options: Any
+) -> Task:
+    # One warm start for all tasks of a game; an equal part of its demonstrations is of each limit.
+    lesson = WarmStart(
+        {"demonstrations": demonstrations, "noise": 0.3},
+        env_kwargs,
+        {"hidden_size": 64, "num_layers": 3},
+        lesson="learning.demonstrations:every_limit",
+        play={**FIVE_TURNS[5], **options},
+    )
     return Task(
-        env="ragen/FrozenLake-v0",
-        env_kwargs=LAKE,
-        evaluations={"held out": Evaluation("ragen/FrozenLake-v0", LAKE)},
-        warm_start=_LESSON,
+        env=env,
+        env_kwargs=env_kwargs,
+        evaluations={"held out": Evaluation(env, env_kwargs)},
+        warm_start=lesson,
         trajectories=128 * 16,
         level=0.5,
-        variants=("starpo_s",),
-        options=limit,
+        variants=_NAMES if options else _NAMES[:1],
+        options={**limit, **options},
         smoke_demonstrations=260,
         evaluations_per_run=1,
         paper={**limit, "max_completion_length": 8192},
@@ -41,11 +53,18 @@ QUESTION = Question(
     name="actions_per_turn",
     title="How many actions a turn: with ten actions in all, and with five turns?",
     tasks={
-        **{f"10 in all, {each} a turn": _task(limit) for each, limit in FIXED_TOTAL.items()},
-        # Two actions a turn are ten in five turns: that task is there already.
-        **{f"5 turns, {each} a turn": _task(limit) for each, limit in FIVE_TURNS.items() if limit != FIXED_TOTAL[each]},
+        **{name: _task(limit, "ragen/FrozenLake-v0", LAKE, 24_000) for name, limit in _LIMITS.items()},
+        # 35 actions in 5 turns, and 10 turns of one, are longer than the recipe's 700 tokens.
+        **{
+            f"sokoban, {name}": _task(limit, "ragen/Sokoban-v0", ROOM, 12_000, max_completion_length=1400)
+            for name, limit in _FEW.items()
+        },
+        **{
+            f"frozenlake_slippery, {name}": _task(limit, "ragen/FrozenLake-v0", {}, 8000, max_completion_length=1400)
+            for name, limit in _FEW.items()
+        },
     },
-    variants={"starpo_s": VARIANTS["starpo_s"]},
+    variants={name: VARIANTS[name] for name in _NAMES},
 )
 
 if __name__ == "__main__":

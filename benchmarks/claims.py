@@ -15,6 +15,7 @@ from findings.matched import aggregate, groups, matched
 from findings.pictures import draw_comparison, draw_profiles, draw_signs
 from findings.published import COMPARISONS
 from findings.verdicts import Results, examined
+from records.committed import every_log
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -41,10 +42,9 @@ def read_results(folder: Path) -> dict[str, Any]:
     """The results of all training questions, by name; runs with what is kept of their logs."""
     contents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
     found = {name: content for name, content in contents.items() if is_question(content)}
-    for name, content in found.items():
-        logs = folder / "logged" / f"{name}.json"
-        if logs.exists():
-            add_logs(content, json.loads(logs.read_text(encoding="utf-8")))
+    logs = every_log(folder)
+    for content in found.values():
+        add_logs(content, logs)
     return found
 
 

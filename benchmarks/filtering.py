@@ -9,7 +9,7 @@ from typing import Any
 
 from learning.runner import ask
 from learning.spec import Question, Variant
-from learning.tasks import CRITIC, STARPO_S, TASKS
+from learning.tasks import GAE, STARPO_S, TASKS
 
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 
@@ -26,12 +26,19 @@ def _variants(label: str, **options: Any) -> dict[str, Variant]:
     }
 
 
-_GROUP, _GAE = _variants("group"), _variants("GAE", advantage="gae", **CRITIC)
+_GROUP, _GAE = _variants("group"), _variants("GAE", **GAE)
 
 QUESTION = Question(
     name="filtering",
     title="What does it change to train only on the groups with the most uncertain outcome?",
-    tasks={"frozenlake": replace(TASKS["frozenlake"], variants=(*_GROUP, *_GAE))},
+    tasks={
+        "frozenlake": replace(TASKS["frozenlake"], variants=(*_GROUP, *_GAE)),
+        "sokoban": replace(TASKS["sokoban"], variants=tuple(_GAE)),
+        "frozenlake_slippery": replace(TASKS["frozenlake_slippery"], variants=tuple(_GAE)),
+        "bandit": replace(
+            TASKS["bandit"], variants=(*_GROUP, *_GAE), changes=dict.fromkeys(_GROUP, {"scale_rewards": "none"})
+        ),
+    },
     variants={**_GROUP, **_GAE},
 )
 

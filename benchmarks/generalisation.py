@@ -14,7 +14,8 @@ from learning.tasks import LAKE, ROOM, TASKS, VARIANTS
 from ragen_envs.sokoban import NEW_VOCABULARY
 
 _SOKOBAN = TASKS["sokoban"]
-_NAMES = ("starpo_s",)
+_NAMES = ("starpo_s", "starpo_s_gae")
+_OTHER_LAKE = {"frozenlake": {}, "frozenlake_slippery": LAKE}
 
 QUESTION = Question(
     name="generalisation",
@@ -39,6 +40,16 @@ QUESTION = Question(
             variants=_NAMES,
         ),
         "bandit": replace(TASKS["bandit"], variants=_NAMES),
+        # From one lake to the other; RAGEN's Table 4 has no such column.
+        **{
+            name: replace(
+                TASKS[name],
+                evaluations={**TASKS[name].evaluations, "the other lake": Evaluation("ragen/FrozenLake-v0", other)},
+                evaluations_per_run=4,
+                variants=_NAMES[:1],
+            )
+            for name, other in _OTHER_LAKE.items()
+        },
     },
     variants={name: VARIANTS[name] for name in _NAMES},
 )

@@ -17,6 +17,7 @@ from typing import Any
 from claims import add_logs, is_question
 from findings.measures import Run
 from findings.pictures import UnknownMeasureError, draw_measures
+from records.committed import every_log
 
 from ragen_trl.errors import UserError
 from ragen_trl.reporting.run_folder import read_run
@@ -70,9 +71,7 @@ def of_question(path: Path, task: str | None, variants: Sequence[str] | None) ->
     content: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if not is_question(content):
         raise NoRunsError(f"{path} holds no runs by task and variant")
-    logs = path.parent / "logged" / path.name
-    if logs.exists():
-        add_logs(content, json.loads(logs.read_text(encoding="utf-8")))
+    add_logs(content, every_log(path.parent))
     chosen = {
         f"{name}: {variant['label']}": variant["runs"]
         for name, each in content["tasks"].items()

@@ -4,12 +4,12 @@
     python benchmarks/warning_signs.py --smoke                  # of the smoke runs
     python benchmarks/warning_signs.py --main_job runs/frozenlake-starpo-s-seed*   # of `make train` as well
 
-Every run in ``runs/experiments`` that logged what the signs read is judged twice: by its evaluations on held-out start
-states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_alerts``). The thresholds were
-chosen on runs with seeds 0 to 2 and 10 of Sokoban and the bandit, and 42 to 44 of ToyShop; the seeds of ``collapse.py``
-are others, and the table counts them apart. Runs of the main job need all their checkpoints, made with ``make train
-ARGS='--save_steps 20 --save_total_limit 40'``; each is played on 256 held-out start states. The window of 20 rollouts
-by which a gain is judged was chosen on its seeds 42 and 0.
+Every run of a question whose log was kept, here or in ``results/logged``, is judged twice: by its evaluations on
+held-out start states (``drop_step``: when did success fall for good?) and by the rows it logged (``find_alerts``). The
+thresholds were chosen on runs with seeds 0 to 2 and 10 of Sokoban and the bandit, and 42 to 44 of ToyShop; the seeds of
+``collapse.py`` are others, and the table counts them apart. Runs of the main job need all their checkpoints, made with
+``make train ARGS='--save_steps 20 --save_total_limit 40'``; each is played on 256 held-out start states. The window of
+20 rollouts by which a gain is judged was chosen on its seeds 42 and 0.
 
 A run that is not here keeps its row of the earlier results, with the commit that judged it.
 """
@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from everything import benchmarks, is_question
-from learning.store import finished, run_file
+from learning.store import Finished, digest, run_settings
+from records.committed import read
+from records.measures import rows as logged_rows
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_trl import StarPOSConfig
@@ -38,7 +40,7 @@ from ragen_trl.system.provenance import provenance
 HERE = Path(__file__).parent
 EPISODES = 256
 # Seeds of collapse.py and of the main job that nobody looked at when thresholds were chosen.
-FRESH = (11, 12, 13)
+FRESH = (11, 12, 13, 14, 15)
 FRESH_MAIN_JOB = (1, 2, 3, 4)
 
 
@@ -51,7 +53,8 @@ def main() -> None:
     folder = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
     target = (folder if options.smoke else HERE / "results") / "warning_signs.json"
     about = provenance()
-    found = [*finished_runs(folder.resolve(), options.smoke), *map(main_job, options.main_job)]
+    there = Finished(folder.resolve(), read(target.parent))
+    found = [*finished_runs(there, options.smoke), *map(main_job, options.main_job)]
     logged = [(names, run) for names, run in found if "history" in run]
     judged_now = [{**names, **judged(run, names), "commit": about["commit"]} for names, run in logged]
     rows, not_judged = judged_now, len(found) - len(judged_now)
@@ -93,7 +96,7 @@ def main_job(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         write_atomically(stored, json.dumps(held_out(folder, summary), indent=1))
     names = {"question": "train", "task": "make train", "variant": "starpo_s", "label": "StarPO-S, group"}
     run = {
-        "settings": {"seed": summary["seed"]},
+        "seed": summary["seed"],
         "curve": json.loads(stored.read_text(encoding="utf-8")),
         "history": json.loads((folder / "history.json").read_text(encoding="utf-8")),
     }
@@ -115,20 +118,26 @@ def held_out(folder: Path, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def finished_runs(folder: Path, smoke: bool) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+def finished_runs(found: Finished, smoke: bool) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     """What each run is called, and the run; one that several questions share comes once."""
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for script in filter(is_question, benchmarks()):
         question = import_module(script.stem).QUESTION.scaled(smoke, None)
         for task_name, task in question.tasks.items():
             for name in task.variants:
-                for seed in task.seeds:
-                    path = run_file(folder, task, name, question.variants[name], seed)
-                    run = finished(path)
-                    if run is not None and path not in seen:
-                        seen.add(path)
+                for seed in task.seeds_of(name):
+                    settings = (task, name, question.variants[name], seed)
+                    run, made_with = found.run(*settings), digest(run_settings(*settings))
+                    if run is not None and made_with not in seen:
+                        seen.add(made_with)
                         names = {"question": question.name, "task": task_name, "variant": name}
-                        yield {**names, "label": question.variants[name].label}, run
+                        yield {**names, "label": question.variants[name].label}, {**run, **log_of(found, *settings)}
+
+
+def log_of(found: Finished, *settings: Any) -> dict[str, Any]:
+    """The run's log, as far as it was kept."""
+    measured = found.measures(*settings)
+    return {} if measured is None else {"history": logged_rows(measured)}
 
 
 def judged(run: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -137,7 +146,7 @@ def judged(run: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     fired = find_alerts(row for row in run["history"] if "train_runtime" not in row)
     drop = drop_step(steps, success)
     early = [sign.step for sign in fired if sign.rule.kind == "early"]
-    seed = run["settings"]["seed"]
+    seed = run["seed"]
     fresh = FRESH_MAIN_JOB if names["question"] == "train" else FRESH
     return {
         "seed": seed,

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 import gymnasium
+from records.committed import by_digest
 
 from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
@@ -198,13 +199,12 @@ def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str
 
     Of several with the same settings the last one counts.
     """
-    wanted = {run.digest: run for run in runs}
-    found = {}
-    for result in results:
-        run = wanted.get(result["digest"])
-        if run is not None:
-            found[run.name] = {**result, "name": run.name, "game": run.game, "stage": run.stage, "seed": run.seed}
-    return found
+    found = by_digest(results)
+    return {
+        run.name: {**found[run.digest], "name": run.name, "game": run.game, "stage": run.stage, "seed": run.seed}
+        for run in runs
+        if run.digest in found
+    }
 
 
 def _read(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""From single results to what a question's JSON holds: pure, except that it reads files."""
+"""From single runs to what a question's JSON holds: pure, except that it reads files."""
 
 import argparse
 import sys
@@ -6,47 +6,61 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning.spec import Question, Task, Variant, training_options
-from learning.store import baselines_file, finished, run_file
+from learning.store import Finished, digest, run_settings
 from learning.summary import Run, equal_success, summary
 from ragen_trl.system.provenance import provenance
 
-_SHOWN = ("seed", "commit", "curve", "final", "signs")
+NOTHING: Mapping[str, Any] = {"tasks": {}}
 
 
-def result(
-    question: Question, task: str, variant: str, seed: int, options: argparse.Namespace
-) -> Run | None:
-    """The finished run with these settings, if there is one."""
-    return finished(run_file(options.folder, question.tasks[task], variant, question.variants[variant], seed))
+def results(question: Question, task: str, found: Finished, seeds: Sequence[int]) -> dict[str, list[Run]]:
+    """All finished runs of a task by variant, in the order of their seeds, for the variants that have any.
 
-
-def results(question: Question, task: str, options: argparse.Namespace) -> dict[str, list[Run]]:
-    """All finished runs of a task by variant, in the order of their seeds, for the variants that have any."""
-    found = {
+    Args:
+        question: What is asked.
+        task: Name of the task.
+        found: Where finished runs are.
+        seeds: Beside those of the task.
+    """
+    asked = question.tasks[task]
+    runs = {
         variant: [
             run
-            for seed in sorted({*question.tasks[task].seeds, *(options.seeds or ())})
-            if (run := result(question, task, variant, seed, options)) is not None
+            for seed in sorted({*asked.seeds_of(variant), *seeds})
+            if (run := found.run(asked, variant, question.variants[variant], seed)) is not None
         ]
-        for variant in question.tasks[task].variants
+        for variant in asked.variants
     }
-    return {variant: runs for variant, runs in found.items() if runs}
+    return {variant: each for variant, each in runs.items() if each}
 
 
-def missing(question: Question, options: argparse.Namespace) -> list[str]:
-    """What the command asked for and is not there."""
-    return [
-        f"{task}/{variant}/seed{seed}"
+def missing(question: Question, options: argparse.Namespace, found: Finished) -> list[tuple[str, str, int]]:
+    """Task, variant and seed of what the command asked for and is not there: the first seed of everything first."""
+    wanted = [
+        (place, task, variant, seed)
         for task in options.tasks
         for variant in question.tasks[task].variants
         if variant in options.variants
-        for seed in options.seeds or question.tasks[task].seeds
-        if result(question, task, variant, seed, options) is None
+        for place, seed in enumerate(options.seeds or question.tasks[task].seeds_of(variant))
+    ]
+    return [
+        (task, variant, seed)
+        for _, task, variant, seed in sorted(wanted, key=lambda each: each[0])
+        if found.run(question.tasks[task], variant, question.variants[variant], seed) is None
     ]
 
 
-def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
-    """The content of the question's JSON."""
+def collect(
+    question: Question, options: argparse.Namespace, found: Finished, earlier: Mapping[str, Any] = NOTHING
+) -> dict[str, Any]:
+    """The content of the question's JSON.
+
+    Args:
+        question: What is asked.
+        options: The command line; seeds that it names are collected, too.
+        found: Where finished runs are.
+        earlier: The JSON as it was; its runs are collected, whichever seeds they have.
+    """
     content: dict[str, Any] = {
         **provenance(),
         "command": " ".join([f"python benchmarks/{question.name}.py", *sys.argv[1:]]),
@@ -54,8 +68,9 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
         "tasks": {},
     }
     for name, task in question.tasks.items():
-        prepared = finished(baselines_file(options.folder, task))
-        runs = results(question, name, options)
+        prepared = found.prepared(task)
+        before = [run["seed"] for run in each_run({"tasks": {name: earlier["tasks"].get(name, {"variants": {}})}})]
+        runs = results(question, name, found, [*(options.seeds or ()), *before])
         if prepared is None or not runs:
             continue
         content["tasks"][name] = {
@@ -63,7 +78,7 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
             "trajectories": task.trajectories,
             "level": task.level,
             "variants": {
-                variant: collected(task, variant, question.variants[variant], found) for variant, found in runs.items()
+                variant: collected(task, variant, question.variants[variant], each) for variant, each in runs.items()
             },
             "astar_po_to_starpo": compared(runs),
         }
@@ -75,16 +90,38 @@ def collect(question: Question, options: argparse.Namespace) -> dict[str, Any]:
     return content
 
 
+def logged(question: Question, content: Mapping[str, Any], found: Finished) -> dict[str, Any]:
+    """What is kept of the logs of the runs in the collected content, by digest; old runs have none."""
+    log = {}
+    for task, asked in content["tasks"].items():
+        for name, variant in asked["variants"].items():
+            for run in variant["runs"]:
+                measured = found.measures(question.tasks[task], name, question.variants[name], run["seed"])
+                if measured is not None:
+                    log[run["digest"]] = measured
+    return log
+
+
+def dropped(question: Question, earlier: Mapping[str, Any]) -> list[str]:
+    """The runs of an earlier JSON whose settings the question does not ask for any more."""
+    names = []
+    for task, content in earlier["tasks"].items():
+        for variant, runs in content["variants"].items():
+            asked = task in question.tasks and variant in question.tasks[task].variants
+            for run in runs["runs"]:
+                settings = (question.tasks[task], variant, question.variants[variant], run["seed"]) if asked else None
+                if settings is None or run.get("digest") != digest(run_settings(*settings)):
+                    names.append(f"{task}/{variant}/seed{run['seed']}")
+    return names
+
+
 def collected(task: Task, name: str, variant: Variant, runs: Sequence[Run]) -> dict[str, Any]:
-    """A variant's runs without what each update logged, and their summary."""
+    """A variant's runs and their summary."""
     return {
         "label": variant.label,
         "options": training_options(task, name, variant),
         "summary": summary(runs, task.level),
-        "runs": [
-            {key: value for key, value in {"seed": run["settings"]["seed"], **run}.items() if key in _SHOWN}
-            for run in runs
-        ],
+        "runs": list(runs),
     }
 
 

@@ -1,4 +1,4 @@
-"""What is measured in one training run: its curve, its distance from the reference, its memory.
+"""What is measured in one training run: its curve, its distance from the reference, its memory, its gradients.
 
 The curve's horizontal axis is the number of sampled trajectories, because variants can be compared at equal
 numbers of them: an update of one variant uses 128, of another 32. Times are without evaluations.
@@ -16,7 +16,13 @@ import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 
+from ragen_trl.algorithms.advantages import group_advantages
+from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.batching.batch import collate
+from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.trainers.observers import RolloutEvent
+from ragen_trl.trainers.trajectory import TrajectoryTrainer
+from ragen_trl.trainers.trl.plain import log_training
 from ragen_trl.trajectory import Trajectory
 
 # Log keys → names in a curve's rows, where they are means over the updates since the row before.
@@ -182,3 +188,61 @@ def reset_peak_memory() -> None:
     """Count the peak from here: evaluations use memory too, and are no part of a method."""
     if _RESET.exists():
         _RESET.write_text("5")
+
+
+class SpreadGradients:
+    """Logs how large the gradient of a group is by the spread of its returns, as RAGEN-2 asks (arXiv 2604.06268).
+
+    Its argument: the gradient of the task is bounded by the standard deviation of a prompt's returns, that of a
+    regulariser is not, so that groups of little spread train the regulariser alone. An observer of rollouts; it logs,
+    for quarters of the groups from the least to the most spread, ``signal/std_1`` to ``_4`` (mean standard deviation of
+    returns), ``signal/task_1`` … (norm of the gradient of Σ A log π) and ``signal/entropy_1`` … (of the mean entropy),
+    both per trajectory. Training takes the same steps as without it. Left out: several processes.
+
+    Args:
+        trainer: Whose rollouts are measured.
+        every: Rollouts from one measurement to the next.
+    """
+
+    def __init__(self, trainer: TrajectoryTrainer, every: int) -> None:
+        self._trainer, self._every, self._seen = trainer, every, 0
+        trainer.observers.append(self)
+
+    def on_rollout(self, event: RolloutEvent) -> None:
+        """Measure this rollout if it is its turn."""
+        if self._seen % self._every == 0:
+            found = gradients_by_spread(self._trainer.model, event.rollout)
+            log_training(self._trainer, {f"signal/{name}": value for name, value in found.items()})
+        self._seen += 1
+
+
+def gradients_by_spread(model: PreTrainedModel, rollout: RolloutBatch, buckets: int = 4) -> dict[str, float]:
+    """Norms of a rollout's gradients, by quarters of its groups.
+
+    Args:
+        model: The policy that played.
+        rollout: At least as many groups as buckets, of two trajectories or more; all on this process.
+        buckets: How many parts, of equal size as far as possible.
+
+    Returns:
+        ``std_i``, ``task_i`` and ``entropy_i``, i = 1 being the part with the least spread.
+    """
+    stds = group_std(rollout.returns, rollout.group_size)
+    advantages = group_advantages(rollout.returns, rollout.group_size, "mean", "none")
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    found: dict[str, float] = {}
+    for number, groups in enumerate(torch.argsort(stds, stable=True).tensor_split(buckets), start=1):
+        rows = [row for row in range(len(rollout.trajectories)) if row // rollout.group_size in groups.tolist()]
+        batch = collate([rollout.trajectories[row] for row in rows], pad_id=0)
+        ids, mask = batch["input_ids"][:, 1:], batch["action_mask"][:, 1:]  # (B, T)
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+        logprobs = torch.log_softmax(logits, dim=-1)  # (B, T, V)
+        sampled = logprobs.gather(-1, ids[..., None]).squeeze(-1)
+        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        task = (advantages[rows][:, None] * sampled * mask).sum() / len(rows)
+        losses = {"task": task, "entropy": (entropy * mask).sum() / mask.sum()}
+        found[f"std_{number}"] = stds[groups].mean().item()
+        for name, loss in losses.items():
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=name == "task")
+            found[f"{name}_{number}"] = math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
+    return found

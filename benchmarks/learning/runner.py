@@ -2,13 +2,15 @@
 
     python benchmarks/QUESTION.py                # goes on where it stopped
     python benchmarks/QUESTION.py --tasks frozenlake --variants starpo_s --seeds 0
+    python benchmarks/QUESTION.py --list         # what is there, what is missing, and its minutes
     python benchmarks/QUESTION.py --smoke        # two rollouts of everything, written to runs/ only
     python benchmarks/QUESTION.py --paper --model Qwen/Qwen2.5-0.5B-Instruct      # at the paper's scale, on a GPU
 
 Every run (task, variant, seed) is a process of its own with one thread. Its result in ``runs/experiments`` is used
 again as long as its settings stay the same; a run that was killed starts again. Options choose what is run.
 ``results/QUESTION.json`` and the pictures are written from all results that are there, each with the commit that it was
-made with.
+made with. What that JSON, or another question's, already holds counts as there, whichever machine made it.
+``results/logged/QUESTION.json`` has what the warning signs read of the logs.
 """
 
 import argparse
@@ -19,16 +21,19 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from learning.collect import collect, each_run, missing, result
+from records.committed import LOGGED, as_text, logged_elsewhere, read
+
+from learning.collect import NOTHING, collect, dropped, logged, missing
 from learning.plots import draw_question
-from learning.spec import Question
-from learning.store import baselines_file, finished, model_folder
+from learning.spec import Question, expected_minutes, lesson_minutes
+from learning.store import Finished, baselines_file, finished, model_folder
 from ragen_trl.system.atomic import write_atomically
 
 HERE = Path(__file__).parent.parent
@@ -92,31 +97,55 @@ class Progress:
 def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     """Run what is missing, collect and draw what is there; returns the exit status."""
     options = parse(question, command_line)
-    if options.smoke and options.fresh:
+    if options.smoke and options.fresh and not options.list:
         shutil.rmtree(options.folder, ignore_errors=True)  # a smoke run that does nothing shows nothing
     question = question.scaled(options.smoke, options.model)
-    failed = run_all(question, options)
-    content = collect(question, options)
     name = f"{question.name}_paper" if options.paper else question.name
-    output = options.output
-    if runs_in(output / f"{name}.json") > len(each_run(content)):
-        output = options.folder
-        print(f"{options.output / name}.json holds more runs than there are here, and stays as it is", file=sys.stderr)
-    write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
-    print(f"written: {output / name}.json")
-    for path in draw_question(content, output, name):
+    output = options.output / f"{name}.json"
+    found = Finished(options.folder, read(options.output))
+    if options.list:
+        print("\n".join(listed(question, options, found)))
+        return 0
+    failed = run_all(question, options, found)
+    earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else NOTHING
+    content = collect(question, options, found, earlier)
+    if changed := dropped(question, earlier):
+        print(f"left out, as their settings have changed: {', '.join(changed)}", file=sys.stderr)
+    write_atomically(output, as_text(content))
+    others = logged_elsewhere(options.output, output.name)
+    log = {digest: each for digest, each in logged(question, content, found).items() if digest not in others}
+    write_atomically(options.output / LOGGED / output.name, as_text(log, depth=1))
+    print(f"written: {output}")
+    for path in draw_question(content, options.output, name):
         print(f"written: {path}")
-    lacking = missing(question, options)
+    lacking = [f"{task}/{variant}/seed{seed}" for task, variant, seed in missing(question, options, found)]
     if lacking:
         print(f"missing: {', '.join(lacking)}; the same command goes on with them", file=sys.stderr)
     return int(bool(failed or (lacking and not options.smoke)))
 
 
-def runs_in(path: Path) -> int:
-    """How many runs a question's JSON is made from; 0 if there is none."""
-    if not path.exists():
-        return 0
-    return len(each_run(json.loads(path.read_text(encoding="utf-8"))))
+def listed(question: Question, options: argparse.Namespace, found: Finished) -> list[str]:
+    """A line for each task and variant, and the sum of what is missing; see `missing_minutes`."""
+    lacking = Counter((task, variant) for task, variant, _ in missing(question, options, found))
+    lines = []
+    for name in options.tasks:
+        task = question.tasks[name]
+        for variant in (each for each in task.variants if each in options.variants):
+            seeds = len(options.seeds or task.seeds_of(variant))
+            each, there = expected_minutes(task, variant, question.variants[variant]), seeds - lacking[name, variant]
+            lines.append(f"{question.name}: {name}, {variant}: {there} of {seeds} runs, {each:.1f} CPU min each")
+    total = missing_minutes(question, options, found)
+    return [*lines, f"{question.name}: {sum(lacking.values())} runs are missing, about {total:.0f} CPU min in all"]
+
+
+def missing_minutes(question: Question, options: argparse.Namespace, found: Finished) -> float:
+    """Expected CPU minutes of the runs that are missing, and of the warm starts that this machine lacks for them."""
+    runs = missing(question, options, found)
+    tasks = {name: question.tasks[name] for name, _, _ in runs}
+    models = {model_folder(options.folder, task): task for task in tasks.values()}
+    lessons = sum(lesson_minutes(task) for folder, task in models.items() if task.model is None and not folder.exists())
+    each = (expected_minutes(tasks[name], variant, question.variants[variant]) for name, variant, _ in runs)
+    return lessons + sum(each)
 
 
 def parse(question: Question, command_line: Sequence[str] | None = None) -> argparse.Namespace:
@@ -128,6 +157,7 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     parser.add_argument("--tasks", nargs="+", choices=question.tasks, default=list(question.tasks))
     parser.add_argument("--variants", nargs="+", choices=question.variants, default=list(question.variants))
     parser.add_argument("--seeds", type=int, nargs="+", help="of all tasks; three, each task its own")
+    parser.add_argument("--list", action="store_true", help="say what is there and what is missing, and do nothing")
     parser.add_argument("--jobs", type=int, help="processes at a time (default: 2 of one thread each; 1 with --paper)")
     parser.add_argument("--budget-minutes", type=float, help="no run begins after them (default: 90; --paper: none)")
     parser.add_argument("--smoke", action="store_true", help="two rollouts of everything with a seed, in runs/ only")
@@ -150,31 +180,23 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     return options
 
 
-def run_all(question: Question, options: argparse.Namespace) -> list[str]:
+def run_all(question: Question, options: argparse.Namespace, found: Finished) -> list[str]:
     """Carry out what has no result yet: warm starts first, then runs, the first seed of everything before the second.
 
     Returns:
         Names of the jobs that failed.
     """
+    runs = [Job((task,), (variant,), seed) for task, variant, seed in missing(question, options, found)]
     unprepared = [
-        name for name in options.tasks if finished(baselines_file(options.folder, question.tasks[name])) is None
+        name
+        for name in dict.fromkeys(job.tasks[0] for job in runs)
+        if finished(baselines_file(options.folder, question.tasks[name])) is None
     ]
     # Tasks may share a model: the first of them teaches it, and the others wait.
     folders = {model_folder(options.folder, question.tasks[name]): name for name in reversed(unprepared)}
     teachers = list(folders.values())
     first = [Job((name,)) for name in teachers]
     second = [Job((name,)) for name in unprepared if name not in teachers]
-    seeds = [
-        (at, name, seed)
-        for name in options.tasks
-        for at, seed in enumerate(options.seeds or question.tasks[name].seeds)
-    ]
-    runs = [
-        Job((name,), (variant,), seed)
-        for _, name, seed in sorted(seeds, key=lambda each: each[0])  # one seed of everything before the next one
-        for variant in question.tasks[name].variants
-        if variant in options.variants and result(question, name, variant, seed, options) is None
-    ]
     if options.smoke:  # most of so short a run is its process's start, so that few share many
         names = list(dict.fromkeys(job.tasks[0] for job in runs))
         shares = [tuple(names[start :: options.jobs]) for start in range(options.jobs)]
@@ -187,7 +209,8 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
     for jobs in (first, second, runs):
         with ThreadPoolExecutor(options.jobs) as pool:
             try:
-                outcomes = list(pool.map(lambda job: carry_out(question, job, options, deadline, progress), jobs))
+                carried = pool.map(lambda job: carry_out(question, job, options, found, deadline, progress), jobs)
+                outcomes = list(carried)
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -196,7 +219,12 @@ def run_all(question: Question, options: argparse.Namespace) -> list[str]:
 
 
 def carry_out(
-    question: Question, job: Job, options: argparse.Namespace, deadline: float, progress: Progress
+    question: Question,
+    job: Job,
+    options: argparse.Namespace,
+    found: Finished,
+    deadline: float,
+    progress: Progress,
 ) -> bool:
     """Run a process and wait for it, unless time is up. Whether nothing went wrong."""
     if time.monotonic() > deadline:
@@ -213,16 +241,17 @@ def carry_out(
         offline = {} if options.paper else {"HF_HUB_OFFLINE": "1"}
         surroundings = {**os.environ, **SURROUNDINGS, **offline, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
-    outcome = f"failed, see {log}" if done.returncode else success_of(question, job, options)
+    outcome = f"failed, see {log}" if done.returncode else success_of(question, job, found)
     progress.report(job, time.monotonic() - began, outcome)
     return done.returncode == 0
 
 
-def success_of(question: Question, job: Job, options: argparse.Namespace) -> str:
+def success_of(question: Question, job: Job, found: Finished) -> str:
     """A run's success before and after, for the progress line."""
     if len(job.variants) != 1:
         return "done"
-    run = result(question, job.tasks[0], job.variants[0], job.seed, options)
+    task, variant = question.tasks[job.tasks[0]], job.variants[0]
+    run = found.run(task, variant, question.variants[variant], job.seed)
     if run is None:
         return "no result"
     return f"success {run['curve'][0]['success']:.2f} -> {run['curve'][-1]['success']:.2f}"

@@ -14,6 +14,7 @@ import numpy as np
 
 from learning.demonstrations import Lesson, Reply, played
 from ragen_envs import AgentTurns, NoOracleError, TextEnv, demonstration, plan
+from ragen_envs.bandit import Bandit
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake.maps import GOAL
 from ragen_envs.sokoban import Sokoban
@@ -29,6 +30,8 @@ LONGEST_REPLY = 40
 @functools.singledispatch
 def place_note(env: TextEnv) -> str:
     """Row and column of what matters, counted from 0 at the top left, each after its symbol on the map.
+
+    A bandit has no map; its note repeats the names, in the order of the message, and does not say which one is better.
 
     Raises:
         NoOracleError: If there is no note for this type of environment.
@@ -47,6 +50,11 @@ def _(env: Sokoban) -> str:
     room = env.room
     places = (("P", [room.player]), ("X", sorted(room.boxes)), ("O", sorted(room.board.targets)))
     return " ".join(_noted(symbol, squares, room.board.width) for symbol, squares in places)
+
+
+@place_note.register
+def _(env: Bandit) -> str:
+    return " ".join(env.actions)
 
 
 def _noted(symbol: str, squares: Sequence[int], width: int) -> str:

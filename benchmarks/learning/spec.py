@@ -82,6 +82,7 @@ class Task:
         smoke_demonstrations: Of the smoke run's warm start; few where none would make its episodes succeed.
         evaluations_per_run: Evaluations after the one before training, equally spaced in sampled trajectories.
         seeds: Of the runs, where the command line names none.
+        more_seeds: Further ones of single variants, those that a headline claim depends on.
         model: Folder or hub id of a pretrained model, instead of the embedded one and its warm start.
         temperature: Of the evaluations.
         paper: Options at the paper's scale, over those of ``PAPER``.
@@ -101,10 +102,15 @@ class Task:
     smoke_demonstrations: int = 64
     evaluations_per_run: int = 8
     seeds: tuple[int, ...] = (0, 1, 2)
+    more_seeds: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     model: str | None = None
     temperature: float = 1.0
     paper: Mapping[str, Any] = field(default_factory=dict)
     paper_env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def seeds_of(self, variant: str) -> tuple[int, ...]:
+        """The seeds of a variant's runs."""
+        return (*self.seeds, *self.more_seeds.get(variant, ()))
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class Variant:
         lora: Arguments of ``LoraConfig``; without any, all weights are trained.
         smoke: Options of a smoke run, over all others.
         paper: Options at the paper's scale, instead of ``options``; unset: the same.
+        signal_every: The gradient by the spread of groups is measured every so many rollouts; 0: never.
     """
 
     label: str
@@ -132,6 +139,7 @@ class Variant:
     lora: Mapping[str, Any] = field(default_factory=dict)
     smoke: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] | None = None
+    signal_every: int = 0
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,7 @@ class Question:
         tasks: dict[str, Task] = {}
         for name, task in self.tasks.items():
             scaled = at_paper_scale(task, model)
-            if scaled not in tasks.values():  # some differ only in their warm start
+            if not any(_covers(other, scaled) for other in tasks.values()):  # some differ only in their warm start
                 tasks[name] = scaled
         return replace(self, tasks=tasks, variants=variants)
 
@@ -219,6 +227,12 @@ def play_options(task: Task) -> dict[str, Any]:
 def run_trajectories(task: Task, variant: Variant) -> int:
     """How many trajectories a run samples, rounded up to whole rollouts."""
     return min(task.trajectories, variant.trajectories or task.trajectories)
+
+
+def _covers(task: Task, other: Task) -> bool:
+    """Whether a task is played as another one is, with all its variants and perhaps more."""
+    names = {name: getattr(task, name) for name in ("variants", "level", "smoke_demonstrations")}
+    return set(other.variants) <= set(task.variants) and replace(other, **names) == task
 
 
 def _without_tiny_rates(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,3 +285,39 @@ def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
         episodes=16,
         evaluations_per_run=2,
     )
+
+
+# CPU seconds of the embedded model for 128 trajectories on one thread: to play, to learn from all of them once, and for
+# a critic to do so; and for 1000 demonstrations of the warm start. Each at the given number of turns. Between what the
+# first and the latest committed runs took.
+_SECONDS: Mapping[str, tuple[float, float, float, float, int]] = {
+    "ragen/Bandit-v0": (0.1, 0.16, 0.1, 8.0, 1),
+    "ragen/FrozenLake-v0": (0.2, 0.65, 0.5, 6.6, 3),
+    "ragen/Sokoban-v0": (0.5, 1.8, 1.3, 14.0, 5),
+    "ragen/ToyShop-v0": (0.4, 3.2, 2.2, 42.0, 5),
+}
+_START = 9.0  # of a process
+_THOUGHTS = 1.4  # times as long with thoughts
+
+
+def expected_minutes(task: Task, variant_name: str, variant: Variant) -> float:
+    """CPU minutes that a run will take, evaluations included: a rough estimate; other games count as Sokoban."""
+    options = training_options(task, variant_name, variant)
+    play, learn, critic, _, turns = _SECONDS.get(task.env, _SECONDS["ragen/Sokoban-v0"])
+    length = options.get("max_turns", turns) / turns * (_THOUGHTS if options.get("think") else 1.0)
+    passes = options.get("num_iterations", 1) * (1 + critic / learn * ("gae" in options.get("advantage", "")))
+    kept = options.get("filter_ratio", 0.25 if variant.config.endswith(":StarPOSConfig") else 1.0)
+    measured = 0.5 / variant.signal_every if variant.signal_every else 0.0
+    training = run_trajectories(task, variant) / 128 * (play + learn * (passes * kept + measured))
+    evaluations = task.evaluations_per_run + 1 + len(task.evaluations)
+    return (_START + length * (training + evaluations * task.episodes / 128 * (play + learn / 3))) / 60
+
+
+def lesson_minutes(task: Task) -> float:
+    """CPU minutes of the task's warm start and baselines, as roughly."""
+    play, _, _, thousand, turns = _SECONDS.get(task.env, _SECONDS["ragen/Sokoban-v0"])
+    options = play_options(task)
+    length = options.get("max_turns", turns) / turns * (_THOUGHTS if options.get("think") else 1.0)
+    episodes = 2 * len(task.evaluations) * task.episodes / 128
+    teaching = thousand * task.warm_start.options.get("demonstrations", 0) / 1000
+    return (_START + length * (teaching + play * episodes)) / 60

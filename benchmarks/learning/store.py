@@ -1,15 +1,19 @@
 """Where results are: by what they depend on, so that a run that two questions share is made once.
 
 A result's file is named after a digest of its settings. Nothing is overwritten: changed settings have another name, and
-what was made with the old settings stays until the user deletes the folder.
+what was made with the old settings stays until the user deletes the folder. What an earlier machine made is in the
+committed JSON, under the same digests; `Finished` looks in both.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from records.committed import Committed, Run, kept
+from records.measures import measures
 
 from learning.spec import Task, Variant, play_options, run_trajectories, training_options
 
@@ -62,8 +66,9 @@ def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> 
     """What a run depends on."""
     fields = {name: value for name, value in asdict(variant).items() if name not in _APART}
     fields |= {name: RECORDED_NAMES.get(fields[name], fields[name]) for name in ("config", "trainer")}
-    if not variant.lora:  # this field did not exist when the first results were made
-        del fields["lora"]
+    for name in ("lora", "signal_every"):  # these fields did not exist when the first results were made
+        if not fields[name]:
+            del fields[name]
     return {
         "prepared": prepare_settings(task),
         "variant": fields,
@@ -101,3 +106,38 @@ def finished(path: Path) -> dict[str, Any] | None:
         return None
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The finished runs: those in a folder of this machine, and those of the committed JSON.
+
+    Attributes:
+        folder: Of the single results.
+        committed: What the JSON of all questions holds.
+    """
+
+    folder: Path
+    committed: Committed
+
+    def run(self, task: Task, variant_name: str, variant: Variant, seed: int) -> Run | None:
+        """The run with these settings, as a question's JSON holds it; that of this machine, if both have one."""
+        path = run_file(self.folder, task, variant_name, variant, seed)
+        here = finished(path)
+        return self.committed.runs.get(path.stem) if here is None else kept(here, path.stem)
+
+    def measures(self, task: Task, variant_name: str, variant: Variant, seed: int) -> Mapping[str, Any] | None:
+        """What is kept of that run's log; ``None`` where it was made before anything was."""
+        path = run_file(self.folder, task, variant_name, variant, seed)
+        here = finished(path)
+        if here is None or "history" not in here:
+            return self.committed.measures.get(path.stem)
+        return measures(here["history"])
+
+    def prepared(self, task: Task) -> Mapping[str, Any] | None:
+        """The warm start's success and the baselines; those of the JSON, as its runs were compared with them."""
+        path = baselines_file(self.folder, task)
+        if path.stem in self.committed.prepared:
+            return self.committed.prepared[path.stem]
+        here = finished(path)
+        return None if here is None else {**here, "digest": path.stem, "model": model_folder(self.folder, task).name}

@@ -27,7 +27,7 @@ def summary(runs: Sequence[Run], level: float) -> dict[str, Any]:
     finals = [run["curve"][-1] for run in runs]
     peaks = [max(row["success"] for row in run["curve"]) for run in runs]
     return {
-        "seeds": [run["settings"]["seed"] for run in runs],
+        "seeds": [run["seed"] for run in runs],
         "success": spread([row["success"] for row in finals]),
         "peak": spread(peaks),
         "kept": [row["success"] / peak if peak else 1.0 for row, peak in zip(finals, peaks, strict=True)],

@@ -22,6 +22,9 @@ def words_of_the_page(trajectory: Sequence[Trajectory], **_: Any) -> list[float]
 
 STARPO_S = "ragen_trl:StarPOSConfig"
 CRITIC = {"critic_learning_rate": 1e-3}
+GAE = {"advantage": "gae", **CRITIC}
+SYMMETRIC = {"epsilon": 0.2, "epsilon_high": 0.2}
+HIGHER = {"epsilon": 0.2, "epsilon_high": 0.28}
 # Four passes over a rollout in four mini-batches each: what PPO codes do by default, under the symmetric clip of 0.2.
 _VANILLA = {"per_device_train_batch_size": 32, "steps_per_generation": 4, "num_iterations": 4, "delta": None}
 _REPORTS = "learning.student_reports"
@@ -35,9 +38,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     "starpo": Variant("StarPO, group"),
     "starpo_std": Variant("StarPO, group / std", options={"scale_rewards": "group"}),
-    "starpo_gae": Variant("StarPO, GAE", options={"advantage": "gae", **CRITIC}),
+    "starpo_gae": Variant("StarPO, GAE", options=GAE),
     "starpo_s": Variant("StarPO-S, group", STARPO_S),
-    "starpo_s_gae": Variant("StarPO-S, GAE", STARPO_S, options={"advantage": "gae", **CRITIC}),
+    "starpo_s_gae": Variant("StarPO-S, GAE", STARPO_S, options=GAE),
     "bi_level": Variant("bi-level GAE", options={"advantage": "bi_level_gae", **CRITIC}),
     "gigpo": Variant("GiGPO", options={"advantage": "gigpo"}),
     "astar_po": Variant(
@@ -122,6 +125,18 @@ TASKS: dict[str, Task] = {
         level=0.5,
         variants=_ALL,
         smoke_demonstrations=256,
+    ),
+    # RAGEN's lake: a third of the moves go where they should, and the oracle reaches the goal in half of the episodes.
+    "frozenlake_slippery": Task(
+        env="ragen/FrozenLake-v0",
+        env_kwargs={},
+        evaluations={"held out": Evaluation("ragen/FrozenLake-v0")},
+        warm_start=WarmStart({"demonstrations": 8_000, "noise": 0.5}, {}, {"hidden_size": 64, "num_layers": 3}),
+        trajectories=128 * 20,
+        level=0.3,
+        variants=_ALL,
+        smoke_demonstrations=256,
+        options={"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10},
     ),
     "sokoban": Task(
         env="ragen/Sokoban-v0",

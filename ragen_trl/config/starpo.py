@@ -122,12 +122,13 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     turn_lambda: float = option(1.0, "λ of generalised advantage estimation over turns ('turn_gae').")
     step_weight: float = option(1.0, "Weight of the turn's part ('gigpo'), or of the last turn's reward ('mt_grpo').")
     filter_ratio: float = option(
-        1.0, "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."
+        1.0, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all."
     )
     filter_strategy: str = option(
         "top_k",
         "'top_k': that share of the groups, those with the largest std of raw returns (StarPO-S); "
-        "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2).",
+        "'top_p': the fewest groups that hold that share of the sum of the stds (RAGEN-2's code); "
+        "'top_p_variance': of the sum of the variances (its paper).",
     )
     max_refills: int = option(0, "Most extra rollouts, from new start states, to complete the groups to train on.")
     env_weights: list[float] | None = option(
@@ -239,7 +240,7 @@ class StarPOSConfig(StarPOConfig):
     """
 
     filter_ratio: float = option(
-        0.25, "Share to train on, of the groups ('top_k') or of the spread ('top_p'); 1 keeps all."
+        0.25, "Share to train on, of the groups ('top_k') or of the spread (the others); 1 keeps all."
     )
     beta: float = option(0.0, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
     epsilon_high: float | None = option(0.28, "Upper clip range (clip-higher).")

@@ -16,7 +16,7 @@ Options: TypeAlias = Any
 CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
 ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
 BASELINES = ("mean", "leave_one_out")
-FILTERS = ("top_k", "top_p")
+FILTERS = ("top_k", "top_p", "top_p_variance")
 BOOTSTRAPS = ("unseen", "all", "none")
 # TRL looks at the last three only when it needs them, which may be hours later.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -278,12 +278,15 @@ def _check_filter(args: Options) -> None:
             f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
             "groups; raise the first, or leave the others unset"
         )
-    if args.filter_strategy == "top_p" and args.filter_ratio == 1:
-        raise ValueError("filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2")
-    if args.max_refills and args.filter_strategy == "top_p":
+    strategy = args.filter_strategy
+    if strategy != "top_k" and args.filter_ratio == 1:
         raise ValueError(
-            f"max_refills is {args.max_refills}, but filter_strategy 'top_p' has no number of groups to fill up to; "
-            "use 'top_k'"
+            f"filter_strategy is {strategy!r} and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2"
+        )
+    if strategy != "top_k" and args.max_refills:
+        raise ValueError(
+            f"max_refills is {args.max_refills}, but filter_strategy {strategy!r} has no number of groups to fill up "
+            "to; use 'top_k'"
         )
 
 

@@ -31,7 +31,8 @@ def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
 
 
 def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
-    if args.filter_strategy == "top_p" and args.filter_ratio < 1:
-        return top_mass_groups(stds, args.filter_ratio)
+    if args.filter_strategy != "top_k" and args.filter_ratio < 1:
+        by_variance = args.filter_strategy == "top_p_variance"
+        return top_mass_groups(stds.square() if by_variance else stds, args.filter_ratio)
     chosen = most_uncertain_groups(stds, min(1.0, places / len(stds)))
     return [group for group in chosen if stds[group] > 0] if args.max_refills else chosen

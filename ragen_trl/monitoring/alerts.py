@@ -221,12 +221,17 @@ ALERT_RULES = (
 NARROWED = 0.8
 """At this share of its first values or less, the spread within groups counts as narrowed."""
 
-# Log keys of a measure: of our trainers, of the monitor, of a plain GRPOTrainer. The first one that was logged counts.
-_KEYS = {
+_OWN_KEYS = {
     "in_group_std": ("filter/in_group_std", "collapse/in_group_std"),
     "success": ("success",),
     "return": ("return", "reward"),
 }
+LOG_KEYS: Mapping[str, tuple[str, ...]] = {
+    **{rule.metric: (rule.metric,) for rule in ALERT_RULES},
+    **_OWN_KEYS,
+}
+"""All that alerts read: metric → its log keys, of our trainers, of the monitor, of a plain ``GRPOTrainer``. The first
+one that was logged counts."""
 
 
 @dataclass(frozen=True)
@@ -282,8 +287,8 @@ class AlertWatch:
     def _read(self, row: Mapping[str, Any]) -> set[str]:
         """Append the row's values to their series; returns their names. Only a gradient norm may be infinite."""
         read = set()
-        for metric in {*_KEYS, *(rule.metric for rule in ALERT_RULES)}:
-            value = next((row[key] for key in _KEYS.get(metric, (metric,)) if row.get(key) is not None), None)
+        for metric, keys in LOG_KEYS.items():
+            value = next((row[key] for key in keys if row.get(key) is not None), None)
             if value is not None and (metric == "grad_norm" or math.isfinite(value)):
                 self._values.setdefault(metric, []).append(float(value))
                 read.add(metric)

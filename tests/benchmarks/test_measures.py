@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from learning.measure import Curve, distance
+from learning.measure import Curve, distance, gradients_by_spread
 from learning.summary import equal_success, mean_curve, summary
 from pages.learning import curve_tables
 from transformers import TrainerControl, TrainerState
@@ -12,6 +12,7 @@ from transformers import TrainerControl, TrainerState
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.finished_runs import run
+from tests.support.ragen_trl.trainers import rollout_of
 
 
 def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_the_level() -> None:
@@ -109,6 +110,31 @@ def test_the_distance_is_the_mean_over_trajectories_of_the_summed_log_ratio() ->
     mean, stderr = distance(trajectories, model)
     assert mean == pytest.approx(sum(ratios) / 2, abs=1e-4)
     assert stderr == pytest.approx(abs(ratios[0] - ratios[1]) / 2, abs=1e-4)  # |a - b| / √2 / √2
+
+
+def test_the_gradient_of_the_task_grows_with_the_spread_and_that_of_the_entropy_does_not() -> None:
+    """The groups play the same two episodes; only what these pay differs."""
+    model = build_tiny_model(build_tiny_tokenizer(), seed=3, hidden_size=32, num_layers=2)
+
+    def episode(reply: tuple[int, ...], pays: float) -> Trajectory:
+        return Trajectory((Turn((5, 6), reply, (-1.0,) * len(reply), "?", "!", pays),), seed=0)
+
+    spreads = [2.0, 0.0, 4.0, 1.0]
+    played = [each for spread in spreads for each in (episode((8, 9), 0.0), episode((7,), spread))]
+    found = gradients_by_spread(model, rollout_of(played, 2))
+    assert [found[f"std_{part}"] for part in (1, 2, 3, 4)] == pytest.approx([s / 2**0.5 for s in (0, 1, 2, 4)])
+    assert found["task_1"] == 0.0
+    assert [found[f"task_{part}"] / found["task_2"] for part in (3, 4)] == pytest.approx([2.0, 4.0], rel=1e-4)
+    assert all(found[f"entropy_{part}"] == pytest.approx(found["entropy_1"], rel=1e-4) for part in (2, 3, 4))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+    def likelihood(ids: list[int]) -> torch.Tensor:
+        logprobs = torch.log_softmax(model(torch.tensor([ids])).logits[0], -1)
+        return sum((logprobs[place - 1, ids[place]] for place in range(2, len(ids))), torch.tensor(0.0))
+
+    ((likelihood([5, 6, 7]) - likelihood([5, 6, 8, 9])) * 0.5 / 2).backward()  # advantages ± 0.5 of two
+    norm = sum(float(p.grad.square().sum()) for p in model.parameters() if p.grad is not None) ** 0.5
+    assert found["task_2"] == pytest.approx(norm, rel=1e-4)
 
 
 def test_the_table_has_the_baselines_first_and_says_how_many_seeds_reached_the_level() -> None:

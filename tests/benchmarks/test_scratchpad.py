@@ -35,9 +35,17 @@ def test_a_note_says_where_the_map_has_its_symbols(env: str, named: str) -> None
         }
 
 
-def test_there_is_no_note_for_a_bandit() -> None:
-    with pytest.raises(NoOracleError, match="place_note knows no Bandit"):
-        scratchpad.place_note(gymnasium.make("ragen/Bandit-v0").unwrapped)
+def test_the_note_of_a_bandit_repeats_its_names_and_tells_no_role() -> None:
+    env = gymnasium.make("ragen/Bandit-v0", disable_env_checker=True)
+    messages = [env.reset(seed=seed)[0] for seed in range(8)]
+    notes = [(env.reset(seed=seed), scratchpad.place_note(env.unwrapped))[1] for seed in range(8)]
+    assert [f"Machines: {note.replace(' ', ', ')}" for note in notes] == messages
+    assert len(set(notes)) == 2
+
+
+def test_there_is_no_note_for_other_games() -> None:
+    with pytest.raises(NoOracleError, match="place_note knows no Countdown"):
+        scratchpad.place_note(gymnasium.make("ragen/Countdown-v0").unwrapped)
 
 
 def test_the_thoughts_are_all_that_differs_from_plain_demonstrations(tmp_path: Path) -> None:

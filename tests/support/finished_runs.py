@@ -18,4 +18,4 @@ def run(success: list[float], trajectories: list[int], reference: int = 0, seed:
         for number, (rate, sampled) in enumerate(zip(success, trajectories, strict=True))
     ]
     figures = {"seconds": 9.0, "cpu_seconds": 8.0, "peak_mib": 600.0, "loss_min": 0.25, **final}
-    return {"settings": {"seed": seed}, "curve": rows, "final": figures}
+    return {"seed": seed, "settings": {"seed": seed}, "curve": rows, "final": figures}

@@ -134,6 +134,8 @@ def test_fp16_is_refused_where_an_update_may_be_left_out(changes: dict[str, Any]
 def test_a_share_of_the_spread_that_is_all_of_it_is_refused() -> None:
     with pytest.raises(ValueError, match="filter_strategy is 'top_p' and filter_ratio 1.0, which keeps all; lower it"):
         config(filter_strategy="top_p")
+    with pytest.raises(ValueError, match="max_refills is 1, but filter_strategy 'top_p_variance' has no number"):
+        config(filter_strategy="top_p_variance", filter_ratio=0.9, max_refills=1)
     assert config(filter_strategy="top_p", filter_ratio=0.9).filter_ratio == 0.9
 
 

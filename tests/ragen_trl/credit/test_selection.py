@@ -45,6 +45,14 @@ def test_the_share_of_the_spread_by_hand() -> None:
     assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.5)) == [2]
 
 
+def test_the_share_of_the_variance_by_hand() -> None:
+    """4 of 6 is 0.67 of the spread, 16 of 18 is 0.89 of the variance: the same share takes fewer groups."""
+    rollout = groups_of([1.0, 4.0, 0.0, 1.0])
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.8)) == [0, 1]
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p_variance", filter_ratio=0.8)) == [1]
+    assert uncertain_groups(rollout, config(4, filter_strategy="top_p_variance", filter_ratio=0.93)) == [0, 1]
+
+
 def test_environments_are_filtered_apart() -> None:
     """What pays a hundred times as much would otherwise be all that is trained on."""
     rollout = groups_of([1.0, 300.0, 2.0, 100.0, 3.0, 200.0], "abaaab")

@@ -1,0 +1,61 @@
+"""What is kept of runs in committed JSON: the log's measures, and JSON that stays small."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from records import committed, measures
+
+from ragen_trl.monitoring.alerts import find_alerts
+
+
+def log(steps: int, updates: int = 4) -> list[dict[str, Any]]:
+    """A run of so many rollouts whose spread and entropy fall; what a rollout says is logged at its first update."""
+    rows = []
+    for step in range(1, steps * updates + 1):
+        fallen = 1.0 if step < 20 * updates else 0.123456789
+        row = {"step": step, "entropy": fallen, "grad_norm": math.inf if step == 7 else 1.0, "loss": 0.1, "kl": 0.2}
+        if step % updates == 1:
+            row |= {"success": 0.4, "return": 0.4, "filter/in_group_std": fallen, "collapse/in_group_std": fallen}
+        rows.append(row)
+    return [*rows, {"step": steps * updates, "train_runtime": 3.0}]
+
+
+def test_the_alerts_of_a_run_are_those_of_what_is_kept_of_it() -> None:
+    history = log(60)
+    kept = json.loads(json.dumps(measures.measures(history)))
+    fired = [(alert.rule.name, alert.step) for alert in find_alerts(history[:-1])]
+    assert {name for name, _ in fired} == {"spread_falls", "entropy_drops"}
+    assert [(alert.rule.name, alert.step) for alert in find_alerts(measures.rows(kept))] == fired
+
+
+def test_columns_are_kept_once_with_their_own_steps_and_four_digits() -> None:
+    rollouts, updates = measures.measures(log(30))["series"]
+    assert updates["steps"] == list(range(1, 121)) and rollouts["steps"] == list(range(1, 121, 4))
+    assert set(updates["values"]) == {"entropy", "grad_norm"}
+    assert set(rollouts["values"]) == {"success", "return", "filter/in_group_std"}
+    assert updates["values"]["entropy"][-1] == 0.1235 and updates["values"]["grad_norm"][6] == math.inf
+
+
+def test_json_is_what_it_was_and_an_evaluation_takes_a_line() -> None:
+    rows = [{"step": step, "success": [step, None]} for step in range(3)]
+    task = {"prepared": {}, "variants": {"a": {"label": "ä", "runs": [{"seed": 0, "curve": rows, "final": {"x": 1}}]}}}
+    content = {"name": "q", "tasks": {"t": task}, "empty": []}
+    text = committed.as_text(content)
+    assert json.loads(text) == content
+    assert [line.strip() for line in text.splitlines() if "step" in line][0] == '{"step":0,"success":[0,null]},'
+
+
+def test_measures_of_a_run_that_questions_share_are_kept_in_one_file(tmp_path: Path) -> None:
+    (tmp_path / committed.LOGGED).mkdir()
+    for name, digests in (("a", ["1", "2"]), ("b", ["3"])):
+        (tmp_path / committed.LOGGED / f"{name}.json").write_text(json.dumps(dict.fromkeys(digests, {"series": []})))
+    assert committed.logged_elsewhere(tmp_path, "b.json") == {"1", "2"}
+    assert committed.logged_elsewhere(tmp_path, "a.json") == {"3"}
+    assert set(committed.read(tmp_path).measures) == {"1", "2", "3"}
+
+
+def test_of_results_with_the_same_settings_the_last_one_counts() -> None:
+    old, new = {"digest": "a", "seed": 0}, {"digest": "a", "seed": 1}
+    assert committed.by_digest([old, {"seed": 2}, new]) == {"a": new}
