@@ -1,6 +1,6 @@
 """What does it save, while tokens are sampled, to compute equal contexts of a group's trajectories once?
 
-    python benchmarks/shared_contexts.py            # ten minutes on one core; wants `make smollm2`
+    python benchmarks/shared_contexts.py            # some minutes on one core; wants `make smollm2`
     python benchmarks/shared_contexts.py --smoke    # the embedded model, some seconds, written to runs/ only
 
 SmolLM2 as downloaded plays groups of trajectories, at temperatures below 1 as well: a model that has learnt samples
@@ -60,9 +60,8 @@ class Case:
 
 
 CASES = [
-    Case(env, groups, size, temperature)
-    for env, groups, size in ((GAMES[0], 2, 32), (GAMES[1], 4, 8))
-    for temperature in (1.0, 0.5, 0.2)
+    *(Case(GAMES[0], 2, 32, temperature) for temperature in (1.0, 0.5, 0.2)),
+    *(Case(GAMES[1], 2, 8, temperature) for temperature in (1.0, 0.5, 0.2)),
 ]
 
 
