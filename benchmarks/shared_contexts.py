@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -99,14 +99,15 @@ def compared(case: Case, model: PreTrainedModel, folder: str, rounds: int) -> di
     """
     seconds: dict[str, list[float]] = {"apart": [], "shared": []}
     computed: dict[str, int] = {}
-    for _ in range(rounds):
+    played(replace(case, groups=1, size=2), model, folder, shares=True)  # warms up
+    for number in range(rounds):
         tokens = {}
-        for name in seconds:
+        for name in ("apart", "shared") if number % 2 else ("shared", "apart"):
             spent, computed[name], episodes = played(case, model, folder, shares=name == "shared")
             seconds[name].append(spent)
             tokens[name] = [episode.token_ids for episode in episodes]
-    logprobs = [logprob for episode in episodes for turn in episode.turns for logprob in turn.logprobs]
     ratios = [shared / apart for apart, shared in zip(*seconds.values(), strict=True)]
+    logprobs = [logprob for episode in episodes for turn in episode.turns for logprob in turn.logprobs]
     return {
         "different": len(set(tokens["shared"])),
         "equal": sum(one == other for one, other in zip(*tokens.values(), strict=True)),

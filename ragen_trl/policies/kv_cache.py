@@ -35,7 +35,7 @@ class SlotCache(Cache):
         super().__init__(layers=[])
         self.num_rows = num_rows
         self._most_rows = most_rows
-        self._room = num_rows  # for rows; those that are not in use hold zeros
+        self._room = num_rows  # rows that there is memory for
         self.capacity = 0
         self._keys: list[torch.Tensor] = []  # a layer each: (num_rows, heads, capacity, dim)
         self._values: list[torch.Tensor] = []
@@ -61,32 +61,39 @@ class SlotCache(Cache):
         self._replace(self._enlarged)
 
     def add_rows(self, count: int) -> None:
-        """Append empty rows. Room for rows grows by at least an eighth, as contexts that branch add a few at a time."""
+        """Append empty rows. Room for rows doubles, as contexts that branch add a few at a time."""
+        before = self.num_rows
         self.num_rows += count
         if self.num_rows > self._room:
-            self._room = max(self.num_rows, min(self._room * 9 // 8, self._most_rows))
+            self._room = max(self.num_rows, min(2 * self._room, self._most_rows))
             self._replace(self._enlarged)
+        for tensor in (*self._keys, *self._values):
+            tensor[before : self.num_rows] = 0  # former rows may have been there
 
     def select(self, rows: Sequence[int]) -> None:
         """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots.
 
-        As many rows as before stay in their memory, where only those that change are written.
+        Rows stay in their memory, where only those that change are written, until less than half of it is in use.
         """
         if not rows:
             self._keys, self._values, self.capacity = [], [], 0
         changed = [row for row, former in enumerate(rows) if row != former]
-        if len(rows) == self.num_rows:
+        if self._room // 2 < len(rows) <= self._room:
             self.copy([rows[row] for row in changed], changed, slice(None))
+            self.num_rows = len(rows)
             return
         self.num_rows = self._room = len(rows)
-        self._replace(lambda tensor: tensor.index_select(0, torch.tensor(rows, dtype=torch.long, device=tensor.device)))
+        if self._keys:
+            chosen = torch.tensor(rows, dtype=torch.long, device=self._keys[0].device)
+            self._replace(lambda tensor: tensor.index_select(0, chosen))
 
     def copy(self, sources: Sequence[int], targets: Sequence[int], slots: slice) -> None:
         """Give each target row what its source row holds, or held if it is a target itself, in these slots."""
         if not targets:
             return
-        for tensor in (*self._keys, *self._values):
-            read, written = (torch.tensor(rows, device=tensor.device) for rows in (sources, targets))
+        stores = (*self._keys, *self._values)
+        read, written = (torch.tensor(rows, device=stores[0].device) if stores else None for rows in (sources, targets))
+        for tensor in stores:
             part = tensor[:, :, slots]
             part.index_copy_(0, written, part.index_select(0, read))
 

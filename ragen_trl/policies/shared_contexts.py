@@ -55,8 +55,9 @@ class Row:
 
     Attributes:
         random: Draws its tokens.
-        context: Begins with its tokens; ``None`` until its first request.
-        length: How many of the context's tokens are its own. The others are of rows that went on after it had closed.
+        context: Begins with its tokens; ``None`` at the beginning of an episode and of a context that is built again.
+        length: How many of the context's tokens are its own, with those that the model has yet to read there. The
+            others are of rows that went on after it had closed.
         unfed: Its tokens after those.
         ids: The reply.
         logprobs: Of the reply.
@@ -88,7 +89,7 @@ class Row:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """All of them, with those that the model has not read yet."""
+        """All of them, with those that the model has not read yet. Asked between replies."""
         read = [] if self.context is None else self.context.read[: self.length]
         return (*read, *self.unfed)
 
@@ -159,6 +160,7 @@ class SharedContexts:
         Args:
             contexts: The last ones of the cache.
         """
+        assert self.contexts[-len(contexts) :] == list(contexts), "copies must follow the contexts that they are of"
         branches: list[tuple[Context, list[Row]]] = []
         for context in contexts:
             by_token: dict[int, list[Row]] = {}

@@ -117,13 +117,16 @@ class TransformersPolicy(Policy):
 
     def _sample(self, contexts: Sequence[Context], logits: torch.Tensor) -> None:
         """Draw the next token of every row from the logits of its context, (c, vocabulary)."""
-        draws = [[row.draws[len(row.ids)] for row in context.rows] for context in contexts]
-        most = max(map(len, draws))
-        uniforms = float64_tensor(np.array([each + [0.0] * (most - len(each)) for each in draws]), self.model.device)
-        tokens, logprobs = (drawn.tolist() for drawn in sample_tokens(logits, uniforms, self.sampling))  # (c, most)
-        for context, *drawn in zip(contexts, tokens, logprobs, strict=True):
-            for row, token, logprob in zip(context.rows, *drawn, strict=False):
-                row.take(token, logprob, self._end)
+        draws = np.zeros((len(contexts), max(len(context.rows) for context in contexts)))
+        used = np.zeros(draws.shape, dtype=bool)
+        for place, context in enumerate(contexts):
+            draws[place, : len(context.rows)] = [row.draws[len(row.ids)] for row in context.rows]
+            used[place, : len(context.rows)] = True
+        drawn = sample_tokens(logits, float64_tensor(draws, self.model.device), self.sampling)  # (c, most) each
+        tokens, logprobs = (each[torch.from_numpy(used).to(each.device)].tolist() for each in drawn)
+        rows = (row for context in contexts for row in context.rows)
+        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+            row.take(token, logprob, self._end)
 
     def _read(self, rows: Sequence[Row]) -> tuple[list[Context], torch.Tensor]:
         """Feed each row's unfed tokens; returns the different contexts in the cache's order, and their next logits."""

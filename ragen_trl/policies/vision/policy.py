@@ -117,9 +117,10 @@ class VisionPolicy(TransformersPolicy):
         return looks
 
     def _inputs(self, first: int, ids: torch.Tensor, slots: list[list[int]], position: torch.Tensor) -> dict[str, Any]:
-        place_of = {number: row.context.index for number, row in self._shared.rows.items() if row.open and row.context}
-        numbers = {place: number for number, place in place_of.items()}  # any of the rows that read on in a place
-        contexts = [self._seen[numbers[first + place]] for place in range(len(slots))]
+        seen_of = {id(row): self._seen[number] for number, row in self._shared.rows.items()}
+        read = self._shared.contexts[first : first + len(slots)]
+        # One whose rows have all closed gets padding, which is nowhere.
+        contexts = [seen_of[id(context.rows[0])] if context.rows else SeenContext() for context in read]
         spare = self._shared.cache.spare_slot
         places = [
             [(0, 0, 0) if slot == spare else seen.place(slot) for slot in of_row]

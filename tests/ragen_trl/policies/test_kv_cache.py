@@ -154,9 +154,9 @@ LAYERS, ROWS, KIB = 16, 8, 2**10
     "change",
     [
         lambda cache: cache.reserve(600),
-        lambda cache: cache.select(range(ROWS - 1)),
+        lambda cache: cache.select(range(ROWS // 2)),
         lambda cache: cache.select([0, 0, *range(ROWS)]),
-        lambda cache: cache.add_rows(3),
+        lambda cache: cache.add_rows(ROWS),
         lambda cache: cache.select(range(ROWS)[::-1]),
         lambda cache: cache.copy([0] * (ROWS - 1), range(1, ROWS), slice(0, 400)),
     ],
@@ -201,7 +201,7 @@ def test_rows_that_are_added_one_by_one_are_seldom_given_new_memory() -> None:
         places.add(write(cache, [[1]], [0]).data_ptr())
     found = write(cache, [[2]] * 200, list(range(200)))
     assert all(holds(found[row], row, range(1)) for row in range(200))
-    assert len(places) <= 8 + 27  # one by one up to 8 rows, then 8 · 1.125²⁷ > 200
+    assert len(places) <= 9  # 2⁸ > 200
 
 
 def test_there_is_no_room_for_more_rows_than_there_will_be() -> None:
@@ -210,7 +210,22 @@ def test_there_is_no_room_for_more_rows_than_there_will_be() -> None:
         write(cache, [[0]] * 64, list(range(64)))
         before, row = live.now, 2 * HEADS * cache.capacity * DIM * 4
         cache.add_rows(1)
-        assert live.now - before == row  # an eighth would be eight rows
+        assert live.now - before == row  # twice the room would be 64 rows
+
+
+def test_rows_that_leave_give_back_their_memory_once_they_are_half_and_leave_nothing_behind() -> None:
+    cache = SlotCache(8)
+    place = write(cache, [[0, 1]] * 8, list(range(8))).data_ptr()
+    cache.select([0, 7, 2, 3, 4])
+    cache.add_rows(1)
+    found = write(cache, [[2]] * 6, [0, 7, 2, 3, 4, 9], length=cache.capacity)
+    assert found.data_ptr() == place
+    assert all(holds(found[row], name, range(3)) for row, name in enumerate((0, 7, 2, 3, 4)))
+    assert holds(found[5], 9, range(2, 3)) and not found[5, :, :2].any()
+    cache.select([1, 5, 0, 2])
+    found = write(cache, [[3]] * 4, [7, 9, 0, 2])
+    assert found.data_ptr() != place and found.untyped_storage().nbytes() == 4 * HEADS * cache.capacity * DIM * 4
+    assert holds(found[0], 7, range(4)) and holds(found[1], 9, range(2, 4)) and holds(found[3], 2, range(4))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -1,8 +1,12 @@
 """Episodes with equal contexts: computed once, apart from where they differ on, and as if each were alone."""
 
+import random
+
 import pytest
 import torch
+from transformers import PreTrainedModel
 
+from ragen_trl.policies import transformers as passes
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.shared_contexts import SharedContexts
 from ragen_trl.policies.transformers import TransformersPolicy
@@ -141,3 +145,40 @@ def test_a_greedy_group_is_one_episode_for_the_model() -> None:
         episodes = play([Quiz(3) for _ in range(8)], policy, [Start(0, sampling_seed=seed) for seed in range(8)])
     assert {shape[0] for shape in shapes} == {1}
     assert len({episode.token_ids for episode in episodes}) == 1
+
+
+def whole_pass(model: PreTrainedModel, ids: list[int], count: int) -> list[float]:
+    """Log-probabilities of the last tokens, so many of them, by one pass over all."""
+    with torch.no_grad():
+        logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return [logprobs[place - 1, ids[place]].item() for place in range(len(ids) - count, len(ids))]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_rows_do_they_are_sampled_from_their_own_tokens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows join, wait, leave, have a context built again or room for a token, in passes of any size."""
+    chance = random.Random(seed)
+    model = model_of(chance.choice(["qwen2", "llama", "gpt2"]))
+    policy = TransformersPolicy(model, CHAT, Sampling(chance.choice([1, 2, 5, 9]), top_k=chance.choice([1, 2, 3])))
+    monkeypatch.setattr(policy, "_pass_tokens", chance.choice([0, 1, 3, 32, 512]))
+    monkeypatch.setattr(passes, "MOST_TOKENS", chance.choice([3, 8, 4096]))
+    count, begin = chance.randint(2, 10), [chance.randrange(3, 60) for _ in range(chance.choice([1, 6, 20]))]
+    policy.begin([chance.randint(0, 3) for _ in range(count)])
+    contexts: dict[int, list[int]] = {}
+    playing = set(range(count))
+    for _ in range(5):
+        requests = []
+        for row in (row for row in chance.sample(sorted(playing), len(playing)) if chance.random() < 0.75):
+            again = tuple(begin[: chance.randint(1, len(begin))]) if chance.random() < 0.2 else None
+            new = [chance.choice([1, 2]) for _ in range(chance.choice([1, 1, 2, 4]))]
+            new = new if row in contexts else begin + new
+            contexts[row] = [*(contexts.get(row, []) if again is None else again), *new]
+            room = chance.choice([None, None, 1, 7])
+            requests.append(Request(row, "", tuple(new), Quiz(1), room, again))
+        for request, reply in zip(requests, policy.reply(requests), strict=True):
+            ids = contexts[request.row]
+            ids += reply.ids
+            assert reply.logprobs == pytest.approx(whole_pass(model, ids, len(reply.ids)), abs=1e-4)
+        gone = [row for row in sorted(playing) if chance.random() < 0.15]
+        policy.end(gone)
+        playing -= set(gone)

@@ -32,6 +32,17 @@ def test_an_episode_of_several_frames_equals_one_full_pass(tmp_path: Path, famil
         torch.testing.assert_close(sampled(episode), full_pass(model, episode), rtol=0, atol=2e-5)
 
 
+@pytest.mark.parametrize("family", ["2.5", "3"])
+def test_episodes_whose_replies_end_sooner_than_others_equal_full_passes(tmp_path: Path, family: str) -> None:
+    """A context whose rows have closed is padding in the passes of the others."""
+    model = vision_model(family=family)
+    model.generation_config.eos_token_id = list(range(3, len(TOKENIZER), 12))
+    episodes = play_seeing(model, tmp_path, [3, 4, 3, 4, 5, 6, 3, 7], max_turns=3)
+    assert len({len(turn.reply_ids) for episode in episodes for turn in episode.turns}) > 3
+    for episode in episodes:
+        torch.testing.assert_close(sampled(episode), full_pass(model, episode), rtol=0, atol=2e-5)
+
+
 def test_pieces_of_passes_and_of_pictures_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes of at most 7 tokens: every picture, of 4 tokens, is cut somewhere; so are those that rows share."""
     whole = play_seeing(vision_model(), tmp_path, [3, 3, 4], max_turns=2)
