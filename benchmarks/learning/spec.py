@@ -265,8 +265,15 @@ def _evaluation_at_paper_scale(task: Task, evaluation: Evaluation) -> Evaluation
     return replace(evaluation, env_kwargs={**(task.paper_env_kwargs if trained_on else {}), **own})
 
 
+_SMOKE_TURNS = 5
+
+
 def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
-    """The task for a smoke run: two rollouts of 16 trajectories, after a warm start in which a few episodes succeed."""
+    """The task for a smoke run: two rollouts of 16 trajectories, after a warm start in which a few episodes succeed.
+
+    Longer episodes than five turns would take most of the time and show nothing more.
+    """
+    turns = play_options(task).get("max_turns", _SMOKE_TURNS)
     return replace(
         task,
         warm_start=replace(
@@ -280,6 +287,7 @@ def small(task: Task, changes: Mapping[str, Mapping[str, Any]]) -> Task:
             "per_device_train_batch_size": 16,
             "gradient_accumulation_steps": 1,
             "num_generations": 4,
+            **({"max_turns": _SMOKE_TURNS} if turns > _SMOKE_TURNS else {}),
         },
         changes=changes,
         episodes=16,
