@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import matplotlib
+from learning import plots
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
@@ -25,17 +26,7 @@ from findings.published import Comparison, Ours
 from findings.signs import GRADIENT, SIGNS, dropped, series, turn
 from findings.verdicts import BASELINES, Results, baseline, difference, runs_of
 
-SETTINGS = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#888888",
-    "axes.grid": True,
-    "grid.color": "#eeeeee",
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "text.parse_math": False,
-}
+SETTINGS = {**plots.SETTINGS, "legend.frameon": False}
 # Okabe and Ito's palette without its yellow, which is too light for a line; then black and grey.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#777777")
 _DASHES = ((1, 0), (5, 2), (1, 1.2), (6, 1.5, 1, 1.5), (3, 1), (8, 3), (2, 4), (1, 3))

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from learning.summary import Run, mean_curve
 
 _COLOUR, _OTHERS, _RANDOM, _ORACLE = "#0072b2", "#c4c4c4", "#777777", "#2b8a3e"
-_SETTINGS = {
+SETTINGS = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -59,7 +59,7 @@ def draw_ends(title: str, tasks: Mapping[str, Any], path: Path) -> None:
     """Success at the end of every variant with the range of its seeds, a panel a task, with a line where it began."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+        matplotlib.rcParams.update(SETTINGS)
         heights = [len(task["variants"]) for task in tasks.values()]
         size = (7.2, 0.85 + 0.24 * sum(heights) + 0.42 * len(tasks))
         figure = Figure(figsize=size, layout="constrained", dpi=130)
@@ -123,7 +123,7 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
     """
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
+        matplotlib.rcParams.update(SETTINGS)
         columns = min(_COLUMNS, len(variants))
         rows = -(-len(variants) // columns)
         figure = Figure(figsize=(2.75 * columns + 0.6, 2.3 * rows + 0.75), layout="constrained", dpi=130)

@@ -62,13 +62,13 @@ class SlotCache(Cache):
 
     def add_rows(self, count: int) -> None:
         """Append empty rows. Room for rows doubles, as contexts that branch add a few at a time."""
-        before = self.num_rows
+        stale = slice(self.num_rows, min(self.num_rows + count, self._room))  # former rows may have been there
         self.num_rows += count
         if self.num_rows > self._room:
             self._room = max(self.num_rows, min(2 * self._room, self._most_rows))
             self._replace(self._enlarged)
         for tensor in (*self._keys, *self._values):
-            tensor[before : self.num_rows] = 0  # former rows may have been there
+            tensor[stale] = 0
 
     def select(self, rows: Sequence[int]) -> None:
         """Replace row ``i`` by the former row ``rows[i]``: drops, reorders and repeats rows. No row leaves no slots.
