@@ -62,15 +62,18 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         wanted = chosen(runs, options.only) if options.only else runs
     except ValueError as error:
         return fail(str(error))
-    if options.list:
-        print(listed(script, wanted, folder, options))
-        return 0
-    if not options.collect and (missing := missing_model(model)):
-        return fail(missing)
-    failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
     name = f"{script.name}_paper" if options.paper else script.name
     if not options.smoke and options.model != MODEL:  # another model's results are not these
         name = f"{name}_{Path(options.model).name}"
+    written = known(runs, earlier(output / f"{name}.json"))
+    if options.list:
+        print(listed(script, wanted, folder, options, written))
+        return 0
+    if not options.collect and (missing := missing_model(model)):
+        return fail(missing)
+    if not options.only:  # what was asked for by name is done whatever the JSON holds
+        wanted = [run for run in wanted if run.name not in written]
+    failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
     content = collected(script, runs, folder, output / f"{name}.json", model)
     write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
     print(f"written: {output / name}.json: {len(content['runs'])} runs, {len(content['unfinished'])} unfinished")
@@ -116,16 +119,20 @@ def missing_model(model: str) -> str | None:
     return f"{model} holds no config.json; give the folder or the hub id of a causal LM" if looks_local else None
 
 
-def listed(script: Script, runs: Sequence[Run], folder: Path, options: argparse.Namespace) -> str:
-    """Every run as a command, with its expected minutes and its state."""
+def listed(
+    script: Script, runs: Sequence[Run], folder: Path, options: argparse.Namespace, written: Mapping[str, Any]
+) -> str:
+    """Every run as a command, with its expected minutes and its state; ``written`` are the names that the JSON has."""
     model = "" if options.model == MODEL else f" --model {options.model}"
     model += "" if options.folder is None else f" --folder {options.folder}"
     scale = " --paper" if options.paper else " --smoke --keep" if options.smoke else ""
     lines = []
     for run in runs:
         command = f"nice -n 19 python benchmarks/{script.name}.py{scale}{model} --only {run.name}"
-        lines.append(f"{command}  # {run.minutes:.0f} min, {state(run, folder)}")
-    left = sum(run.minutes for run in runs if not result_file(run, folder).exists())
+        now = "in the JSON" if run.name in written else state(run, folder)
+        lines.append(f"{command}  # {run.minutes:.0f} min, {now}")
+    missing = {run.digest: run for run in runs if run.name not in written and not result_file(run, folder).exists()}
+    left = sum(run.minutes for run in missing.values())
     return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on two cores for what is not finished"])
 
 
@@ -155,10 +162,14 @@ def outcome(result: dict[str, Any]) -> str:
 
 def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, model: str) -> dict[str, Any]:
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
-    earlier = json.loads(path.read_text(encoding="utf-8"))["runs"].values() if path.exists() else []
     here = [json.loads(file.read_text(encoding="utf-8")) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
-    return collect(runs, known(runs, [*earlier, *here]), command, Path(model).name, script.games, script.name)
+    return collect(runs, known(runs, [*earlier(path), *here]), command, Path(model).name, script.games, script.name)
+
+
+def earlier(path: Path) -> list[dict[str, Any]]:
+    """The runs of a JSON that was written before; none where there is none."""
+    return list(json.loads(path.read_text(encoding="utf-8"))["runs"].values()) if path.exists() else []
 
 
 def in_this_process(words: Sequence[str], log: IO[str]) -> int:

@@ -98,6 +98,17 @@ def test_a_changed_number_moves_the_runs_that_depend_on_it_and_no_other() -> Non
     assert {run.digest for run in runs.all_runs("another/model")}.isdisjoint(run.digest for run in BY_NAME.values())
 
 
+def test_the_list_counts_what_the_json_holds_as_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs_there = ["--list", "--only", "countdown", "--folder", str(tmp_path), "--output", str(tmp_path)]
+    assert pretrained.main(runs_there) == 0
+    (tmp_path / "pretrained.json").write_text(json.dumps({"runs": {"x": finished("countdown/downloaded", 0.3)}}))
+    assert pretrained.main(runs_there) == 0
+    before, after = capsys.readouterr().out.split("for what is not finished\n")[:2]
+    assert "in the JSON" not in before
+    (line,) = (line for line in after.splitlines() if line.endswith("in the JSON"))
+    assert "--only countdown/downloaded  #" in line
+
+
 def test_names_choose_runs() -> None:
     every = list(BY_NAME.values())
     names = [run.name for run in runs.chosen(every, ["bandit/starpo_s", "frozenlake/warm_start"])]
@@ -264,15 +275,17 @@ def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
-    warm = finished("frozenlake/warm_start", 0.3)
-    text, content = page(warm, finished("frozenlake/starpo_s-seed1", 0.6, **TRAINED))
-    assert "| frozenlake | held out | 0.20 [0.15, 0.25] |  | 0.30 [0.25, 0.35] |  | 0.60 [0.55, 0.65] |" in text
-    row = "| frozenlake/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
+    warm = finished("frozenlake_256/warm_start", 0.3)
+    text, content = page(warm, finished("frozenlake_256/starpo_s-seed1", 0.6, **TRAINED))
+    assert "| frozenlake_256 | held out | 0.20 [0.15, 0.25] |  | 0.30 [0.25, 0.35] |  | 0.60 [0.55, 0.65] |" in text
+    row = (
+        "| frozenlake_256/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
+    )
     assert row in text
     assert "> <answer>Right</answer>" in text
     left = text.partition("Not finished")[2].partition("\n")[0]
-    assert "`frozenlake/starpo_s-seed0`" in left and "`frozenlake/starpo_s-seed1`" not in left
-    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake/warm_start", "frozenlake/starpo_s-seed1"}
+    assert "`frozenlake_256/starpo_s-seed0`" in left and "`frozenlake_256/starpo_s-seed1`" not in left
+    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake_256/warm_start", "frozenlake_256/starpo_s-seed1"}
     assert "n = 256" in text and "sokoban |" not in text
 
 
