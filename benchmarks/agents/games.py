@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agents.names import DEMONSTRATED
+from agents.names import DEMONSTRATED, OTHER_PAIRS
 from ragen_envs.bandit.env import TRAIN_PAIRS
 from ragen_trl.config.recipes import ENVIRONMENTS, LIMITS, PRETRAINED_WARM_START
 
@@ -29,6 +29,7 @@ class Game:
         algorithms: Options by algorithm, over all others; an algorithm that is not here is not run.
         seeds: Of the training runs.
         seeds_of: Of those of an algorithm that has others.
+        trained_in: The game whose models play here; nothing is trained then.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
     """
 
@@ -41,6 +42,7 @@ class Game:
     algorithms: Mapping[str, Options] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
     seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    trained_in: str = ""
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
 
@@ -221,6 +223,17 @@ GAMES: dict[str, Game] = {
         algorithms={"starpo_s": {**HALF, **_LARGE_GROUPS, "filter_ratio": 1.0}, "astar_po": {**HALF, "max_steps": 60}},
         seeds=(0, 1, 2),
         minutes=(5, 6, 0.6),
+    ),
+    "bandit_other_pairs": Game(
+        env="ragen/Bandit-v0",
+        env_kwargs={"names": OTHER_PAIRS},
+        play={**_SHORT, **_ONCE},
+        evaluations={"64 other pairs": ("ragen/Bandit-v0", {"names": OTHER_PAIRS})},
+        warm_start={},
+        algorithms={"starpo_s": {}},
+        seeds=(0, 1, 2),
+        trained_in="bandit",
+        minutes=(1, 0, 0),
     ),
     "bandit_other_names": Game(  # whose warm start has none of the names that are trained on
         env="ragen/Bandit-v0",

@@ -1,7 +1,8 @@
-"""Names of arms for demonstrations on the bandits: none of them is one of `ragen_envs.bandit`'s.
+"""Names of arms for the bandits, beside those of `ragen_envs.bandit`: none is among both.
 
 Demonstrations of the twelve pairs that are trained on teach the model to recite these 24 names, and it says them at
-other bandits as well. With many names, and made-up ones among them, it learns to read them from the prompt.
+other bandits as well. With the many names of `DEMONSTRATED`, made-up ones among them, it learns to read them from the
+prompt. `OTHER_PAIRS` ask whether what it has learnt holds for names in general.
 """
 
 _PROFESSIONS = """
@@ -27,3 +28,29 @@ DEMONSTRATED = [
     *([_made_up(at, at + 17), _made_up(at + 50, at + 90)] for at in range(len(_WORDS))),
 ]
 """Pairs for ``names=``. Which of a pair is the better arm means nothing: demonstrations pull both equally often."""
+
+_STEADY = """
+Proofreader PayrollClerk TaxInspector SchoolPrincipal Dietitian Radiographer LabAssistant Surveyor Auditor MailSorter
+TollCollector CourtReporter SecurityGuard Midwife Actuary CrossingGuard Seamstress Groundskeeper Housekeeper Lecturer
+MuseumGuide OfficeManager Orthodontist Paralegal ParkAttendant Physiotherapist PolicyAdviser Podiatrist Professor
+QualityInspector Sexton SpeechTherapist StockKeeper StreetSweeper Bookbinder TicketInspector Toolmaker TramDriver
+Upholsterer WaterEngineer WindowCleaner Zoologist Botanist Bailiff CensusTaker Chaplain ClaimsAdjuster CustomsOfficer
+Dispatcher Draughtsman Electrician Estimator FileClerk RefuseCollector HealthInspector Indexer InsuranceClerk Labourer
+PatentExaminer Organist MeterReader HallPorter SchoolNurse Archaeologist
+""".split()
+_DARING = """
+Novelist RockStar FilmDirector Comedian FashionDesigner WildcatDriller TreasureHunter DayTrader HedgeFundManager
+CryptoTrader PokerPlayer Footballer TennisPro Golfer RapArtist Influencer Podcaster Streamer AppDeveloper GameInventor
+AngelInvestor Speculator CommoditiesTrader ArtDealer GoldDigger DiamondHunter Matador BullRider RodeoRider RallyDriver
+MotorRacer TestPilot BountyHunter Mercenary WarReporter Mountaineer PearlDiver StuntPilot Daredevil TrapezeArtist
+FireEater SwordSwallower LionTamer SnakeCharmer StormChaser Restaurateur NightclubOwner FilmProducer PropertyDeveloper
+Playwright OperaSinger PopSinger FashionModel TalentScout ToyInventor BiotechFounder RocketBuilder Auctioneer
+CasinoOwner RacehorseOwner LotteryPlayer Whaler CrabFisher TruffleHunter
+""".split()
+OTHER_PAIRS = [[low, high] for low, high in zip(_STEADY, _DARING, strict=True)]
+"""64 pairs for ``names=``, (low, high): a steady profession and a daring one, as in RAGEN-2's sets.
+
+RAGEN-2 tests on eight pairs. Of so few a model that prefers one name of each pair at random has 0.64 right, or more, in
+one case out of four; what it knows of names in general shows in more of them. The list was written before any model
+had played it.
+"""

@@ -1,17 +1,17 @@
 """What is kept of a run, and of all runs together: from the files that the commands wrote to JSON."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 from records.committed import by_digest
 
 from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
-from ragen_envs import NoOracleError, difficulty
+from ragen_envs import Bandit, NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
 from ragen_trl.system.provenance import provenance
 
@@ -21,6 +21,7 @@ _KEPT = (
 )
 _OF_TRAINING = ("parameters", "seconds", "trajectories", "monitor")
 _LOGGED = ("step", "loss", "success", "return", "entropy", "grad_norm", "filter/in_group_std", "step_time")
+Key = TypeVar("Key")
 _OF_A_TURN = ("observation", "reply", "reward", "actions", "invalid_actions")
 
 
@@ -34,8 +35,8 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
 
     Returns:
         ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; ``by_difficulty`` the sampled ones of the
-        model; with training also ``curve`` (success on the way), ``training`` (what an update logged, and times) and
-        ``examples`` (trajectories before and after).
+        model, and ``by_arms`` those of bandits; with training also ``curve`` (success on the way), ``training`` (what
+        an update logged, and times) and ``examples`` (trajectories before and after).
     """
     folder = run.folder(root)
     found = provenance()
@@ -55,6 +56,7 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
             content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
             if step.name == "sampled":
                 content["by_difficulty"] = by_difficulty(step, folder / step.name)
+                content["by_arms"] = by_arms(step, folder / step.name)
         elif step.command == "warm-start":
             content["warm_start"] = _read(folder / step.name / "warm_start.json")
         else:
@@ -77,18 +79,39 @@ def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]
     """Of each evaluation with difficulties, by difficulty: the model's share of successes, and how many were played."""
     found = {}
     for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
-        env_id, _, kwargs = described.partition(":")
-        env = gymnasium.make(env_id, disable_env_checker=True, **json.loads(kwargs or "{}"))
-        played: dict[float, list[float]] = {}
         try:
-            for row in _episodes(folder, env_id):
-                env.reset(seed=row["seed"])
-                played.setdefault(difficulty(env), []).append(row["success"])
+            played = _grouped(described, folder, difficulty)
         except NoOracleError:
             continue
         if played:
             found[name] = {f"{hard:g}": [fmean(rows), len(rows)] for hard, rows in sorted(played.items())}
     return found
+
+
+def by_arms(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Of each evaluation of bandits, by their arms, the high one last: the share of successes, and how many played."""
+    found = {}
+    for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
+        if described.startswith("ragen/Bandit-") and (played := _grouped(described, folder, _arms)):
+            found[name] = {arms: [fmean(rows), len(rows)] for arms, rows in sorted(played.items())}
+    return found
+
+
+def _arms(env: gymnasium.Env[Any, Any]) -> str:
+    bandit = env.unwrapped
+    assert isinstance(bandit, Bandit)
+    return ", ".join([*sorted(set(bandit.actions) - {bandit.high_name}), bandit.high_name])
+
+
+def _grouped(described: str, folder: Path, key: Callable[[gymnasium.Env[Any, Any]], Key]) -> dict[Key, list[float]]:
+    """The successes of the model's episodes by what is found out of their start states."""
+    env_id, _, kwargs = described.partition(":")
+    env = gymnasium.make(env_id, disable_env_checker=True, **json.loads(kwargs or "{}"))
+    played: dict[Key, list[float]] = {}
+    for row in _episodes(folder, env_id):
+        env.reset(seed=row["seed"])
+        played.setdefault(key(env), []).append(row["success"])
+    return played
 
 
 def _episodes(folder: Path, env_id: str) -> Iterator[dict[str, Any]]:

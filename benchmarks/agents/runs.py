@@ -119,6 +119,9 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
     name = name_of(model)
     runs: list[Run] = []
     for game_name, game in games.items():
+        if game.trained_in:
+            runs += _played_elsewhere(game_name, game, games[game.trained_in], name)
+            continue
         warm = warm_start_run(game_name, game, name)
         downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.minutes[0], name)
         runs += [warm, *_trained(game_name, game, "starpo_s", warm), downloaded]
@@ -126,7 +129,7 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
         run
         for game_name, game in games.items()
         for algorithm in game.algorithms
-        if algorithm != "starpo_s"
+        if algorithm != "starpo_s" and not game.trained_in
         for run in _trained(game_name, game, algorithm, warm_start_run(game_name, game, name))
     ]
     return [*runs, *others]
@@ -141,6 +144,17 @@ def warm_start_run(game_name: str, game: Game, model: str) -> Run:
         _evaluation(game, f"{HERE}/model", temperature=0.0),
     )
     return Run(game_name, "warm_start", None, steps, game.minutes[1] + 2 * game.minutes[0], model)
+
+
+def _played_elsewhere(game_name: str, game: Game, trained: Game, model: str) -> list[Run]:
+    """The models of another game in this one: the warm start, and each seed of each algorithm."""
+    warm = warm_start_run(game.trained_in, trained, model)
+    runs = [Run(game_name, "warm_start", None, (_evaluation(game, f"{NEEDED}/model"),), game.minutes[0], model, warm)]
+    for algorithm in game.algorithms:
+        for run in _trained(game.trained_in, trained, algorithm, warm):
+            steps = (_evaluation(game, f"{NEEDED}/train/model"),)
+            runs.append(replace(run, game=game_name, steps=steps, minutes=game.minutes[0], needs=run))
+    return runs
 
 
 def _trained(game_name: str, game: Game, algorithm: str, warm: Run) -> list[Run]:

@@ -10,6 +10,7 @@ from typing import Any
 from agents.games import LABELS
 
 from pages.markdown import commit, head, row, success, text
+from ragen_trl.evaluation.intervals import rate_interval
 
 _BEFORE = (("downloaded", "sampled"), ("warm_start", "sampled"), ("warm_start", "greedy"))
 _LENGTH = "collapse/thought_tokens"
@@ -24,13 +25,15 @@ _OF_THOUGHTS = {
 }
 _UPDATES = 5
 _MOST_TURNS = 3  # of an example
+_FEWEST_BANDITS = 8  # whose names say something of names in general
 
 
 def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
-    lines += [*_faults(content, games), *_by_difficulty(content, games), *_thoughts(content), *_memory(content)]
+    lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
+    lines += [*_thoughts(content), *_memory(content)]
     lines += [*_unfinished(content), "", *_examples(content, games)]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
@@ -145,6 +148,25 @@ def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str
             lines += [row([name, *(f"{share:.2f}" for share, _ in each.values())]) for name, each in found.items()]
             lines.append("")
     return lines
+
+
+def _by_arms(content: Mapping[str, Any]) -> list[str]:
+    """Success over the bandits of a set as draws of names: the interval is over bandits, not over episodes."""
+    rows = []
+    for run in content["runs"].values():
+        for name, played in run.get("by_arms", {}).items():
+            if len(played) < _FEWEST_BANDITS:
+                continue
+            right = [round(share * count) for share, count in played.values()]
+            counts = [count for _, count in played.values()]
+            low, high = rate_interval(right, counts)
+            cells = [f"{sum(right) / sum(counts):.2f} [{low:.2f}, {high:.2f}]"]
+            cells.append(f"{sum(share > 0.5 for share, _ in played.values())} of {len(played)}")
+            rows.append(row([run["name"], name, *cells]))
+    if not rows:
+        return []
+    columns = ["bandits as draws of names", "evaluated on", "right [95 % over bandits]", "mostly right at"]
+    return [*head(columns), *rows, ""]
 
 
 def _thoughts(content: Mapping[str, Any]) -> list[str]:

@@ -19,8 +19,10 @@ import pytest
 from agents import carry_out as carrying
 from agents import command, results, runs
 from agents.games import GAMES
+from agents.names import DEMONSTRATED, OTHER_PAIRS
 from pages.pretrained import pretrained_tables
 
+from ragen_envs.bandit.env import NAME_SETS
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
 from ragen_trl.cli.training_run import ModelArguments, RunArguments, check
@@ -69,8 +71,43 @@ def test_a_game_plays_the_same_in_all_stages() -> None:
 def test_seeds_are_three_for_bandits_and_lakes() -> None:
     seeds = {name: len(game.seeds) for name, game in GAMES.items()}
     of_three = {name for name, count in seeds.items() if count == 3}
-    assert of_three == {*("bandit", "bandit_thoughts"), *(name for name in seeds if name.startswith("frozenlake"))}
+    bandits = ("bandit", "bandit_other_pairs", "bandit_thoughts")
+    assert of_three == {*bandits, *(name for name in seeds if name.startswith("frozenlake"))}
     assert {name for name, count in seeds.items() if count == 1} >= {"toyshop", "countdown", "sokoban"}
+
+
+def test_other_pairs_are_played_by_the_models_that_the_bandit_trained() -> None:
+    played = [run for run in BY_NAME.values() if run.game == "bandit_other_pairs"]
+    trained = [f"starpo_s-seed{seed}" for seed in range(3)]
+    assert [run.name.partition("/")[2] for run in played] == ["warm_start", *trained]
+    for run in played:
+        assert run.needs is not None and run.needs == BY_NAME[run.name.replace("_other_pairs", "")]
+        (step,) = run.steps
+        assert step.options["model"] == f"{runs.NEEDED}/{'model' if run.seed is None else 'train/model'}"
+    names = [name for pair in OTHER_PAIRS for name in pair]
+    known = [name for pairs in (*NAME_SETS.values(), DEMONSTRATED) for pair in pairs for name in pair]
+    assert len(OTHER_PAIRS) == 64 and len(set(names)) == 128 and not {*names} & {*known}
+
+
+def test_what_bandits_played_is_told_by_arms(tmp_path: Path) -> None:
+    names = [["Nurse", "Poet"], ["Clerk", "Pirate"]]
+    described = f"ragen/Bandit-v0:{json.dumps({'names': names})}"
+    (tmp_path / "episodes").mkdir()
+    rows = [{"seed": seed, "success": float(seed < 20)} for seed in range(40)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "episodes" / "model-on-Bandit-v0-names-1.jsonl").write_text(text)
+    step = runs.Step("sampled", "eval", {"env": [described]}, evaluations=("two",))
+    found = results.by_arms(step, tmp_path)["two"]
+    assert found.keys() == {"Nurse, Poet", "Clerk, Pirate"}
+    assert sum(count for _, count in found.values()) == 40
+    assert sum(share * count for share, count in found.values()) == pytest.approx(20)
+    assert results.by_arms(replace(step, options={"env": ["ragen/BanditRev-v0:{}"]}), tmp_path) == {}
+
+
+def test_success_at_many_bandits_has_an_interval_over_bandits() -> None:
+    played = {f"low {at}, high {at}": [float(at % 2), 4] for at in range(8)}  # each is always right or always wrong
+    text, _ = page(finished("bandit_other_pairs/warm_start", 0.5, by_arms={"64 other pairs": played}))
+    assert "| bandit_other_pairs/warm_start | 64 other pairs | 0.50 [0.22, 0.78] | 4 of 8 |" in text
 
 
 def test_paper_runs_have_the_papers_scale() -> None:
