@@ -84,16 +84,21 @@ def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]
         except NoOracleError:
             continue
         if played:
-            found[name] = {f"{hard:g}": [fmean(rows), len(rows)] for hard, rows in sorted(played.items())}
+            shares = {hard: fmean(row["success"] for row in rows) for hard, rows in sorted(played.items())}
+            found[name] = {f"{hard:g}": [share, len(played[hard])] for hard, share in shares.items()}
     return found
 
 
 def by_arms(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
-    """Of each evaluation of bandits, by their arms, the high one last: the share of successes, and how many played."""
+    """Of each evaluation of bandits, by their arms, the high one last: successes, choices of an arm, and episodes."""
     found = {}
     for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
         if described.startswith("ragen/Bandit-") and (played := _grouped(described, folder, _arms)):
-            found[name] = {arms: [fmean(rows), len(rows)] for arms, rows in sorted(played.items())}
+            counted = ("success", "action_valid")
+            found[name] = {
+                arms: [*(sum(row[key] for row in rows) for key in counted), len(rows)]
+                for arms, rows in sorted(played.items())
+            }
     return found
 
 
@@ -103,14 +108,16 @@ def _arms(env: gymnasium.Env[Any, Any]) -> str:
     return ", ".join([*sorted(set(bandit.actions) - {bandit.high_name}), bandit.high_name])
 
 
-def _grouped(described: str, folder: Path, key: Callable[[gymnasium.Env[Any, Any]], Key]) -> dict[Key, list[float]]:
-    """The successes of the model's episodes by what is found out of their start states."""
+def _grouped(
+    described: str, folder: Path, key: Callable[[gymnasium.Env[Any, Any]], Key]
+) -> dict[Key, list[dict[str, Any]]]:
+    """The model's episodes by what is found out of their start states."""
     env_id, _, kwargs = described.partition(":")
     env = gymnasium.make(env_id, disable_env_checker=True, **json.loads(kwargs or "{}"))
-    played: dict[Key, list[float]] = {}
+    played: dict[Key, list[dict[str, Any]]] = {}
     for row in _episodes(folder, env_id):
         env.reset(seed=row["seed"])
-        played.setdefault(key(env), []).append(row["success"])
+        played.setdefault(key(env), []).append(row)
     return played
 
 

@@ -157,16 +157,21 @@ def _by_arms(content: Mapping[str, Any]) -> list[str]:
         for name, played in run.get("by_arms", {}).items():
             if len(played) < _FEWEST_BANDITS:
                 continue
-            right = [round(share * count) for share, count in played.values()]
-            counts = [count for _, count in played.values()]
-            low, high = rate_interval(right, counts)
-            cells = [f"{sum(right) / sum(counts):.2f} [{low:.2f}, {high:.2f}]"]
-            cells.append(f"{sum(share > 0.5 for share, _ in played.values())} of {len(played)}")
+            right, valid, count = ([int(each[at]) for each in played.values()] for at in range(3))
+            better = sum(2 * one > of for one, of in zip(right, valid, strict=True))
+            cells = [_over_bandits(right, count), _over_bandits(right, valid), f"{better} of {len(played)}"]
             rows.append(row([run["name"], name, *cells]))
     if not rows:
         return []
-    columns = ["bandits as draws of names", "evaluated on", "right [95 % over bandits]", "mostly right at"]
-    return [*head(columns), *rows, ""]
+    columns = ["bandits as draws of names", "evaluated on", "right", "right of the replies that name an arm"]
+    return [*head([*columns, "mostly right at"]), *rows, "", "Intervals are over bandits, not over episodes.", ""]
+
+
+def _over_bandits(right: Sequence[int], count: Sequence[int]) -> str:
+    """The share of right replies with an interval over bandits; those without a reply that counts are left out."""
+    played = [(one, of) for one, of in zip(right, count, strict=True) if of]
+    low, high = rate_interval([one for one, _ in played], [of for _, of in played])
+    return f"{sum(right) / sum(count):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _thoughts(content: Mapping[str, Any]) -> list[str]:

@@ -93,21 +93,21 @@ def test_what_bandits_played_is_told_by_arms(tmp_path: Path) -> None:
     names = [["Nurse", "Poet"], ["Clerk", "Pirate"]]
     described = f"ragen/Bandit-v0:{json.dumps({'names': names})}"
     (tmp_path / "episodes").mkdir()
-    rows = [{"seed": seed, "success": float(seed < 20)} for seed in range(40)]
+    rows = [{"seed": seed, "success": float(seed < 20), "action_valid": float(seed < 30)} for seed in range(40)]
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (tmp_path / "episodes" / "model-on-Bandit-v0-names-1.jsonl").write_text(text)
     step = runs.Step("sampled", "eval", {"env": [described]}, evaluations=("two",))
     found = results.by_arms(step, tmp_path)["two"]
     assert found.keys() == {"Nurse, Poet", "Clerk, Pirate"}
-    assert sum(count for _, count in found.values()) == 40
-    assert sum(share * count for share, count in found.values()) == pytest.approx(20)
+    assert [sum(each) for each in zip(*found.values(), strict=True)] == [20, 30, 40]
     assert results.by_arms(replace(step, options={"env": ["ragen/BanditRev-v0:{}"]}), tmp_path) == {}
 
 
 def test_success_at_many_bandits_has_an_interval_over_bandits() -> None:
-    played = {f"low {at}, high {at}": [float(at % 2), 4] for at in range(8)}  # each is always right or always wrong
+    # Each is always right or always wrong; of the wrong ones one never names an arm.
+    played = {f"low {at}, high {at}": [4 * (at % 2), 4 * (at > 0), 4] for at in range(8)}
     text, _ = page(finished("bandit_other_pairs/warm_start", 0.5, by_arms={"64 other pairs": played}))
-    assert "| bandit_other_pairs/warm_start | 64 other pairs | 0.50 [0.22, 0.78] | 4 of 8 |" in text
+    assert "| bandit_other_pairs/warm_start | 64 other pairs | 0.50 [0.22, 0.78] | 0.57 [0.25, 0.84] | 4 of 8 |" in text
 
 
 def test_paper_runs_have_the_papers_scale() -> None:
