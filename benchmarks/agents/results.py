@@ -78,9 +78,9 @@ def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
 def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
     """Of each evaluation with difficulties, by difficulty: the model's share of successes, and how many were played."""
     found = {}
-    for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
+    for name, described, episodes in _played(step, folder):
         try:
-            played = _grouped(described, folder, difficulty)
+            played = _grouped(described, episodes, difficulty)
         except NoOracleError:
             continue
         if played:
@@ -92,8 +92,8 @@ def by_difficulty(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]
 def by_arms(step: Step, folder: Path) -> dict[str, dict[str, list[float]]]:
     """Of each evaluation of bandits, by their arms, the high one last: successes, choices of an arm, and episodes."""
     found = {}
-    for name, described in zip(step.evaluations, step.options.get("env", ()), strict=True):
-        if described.startswith("ragen/Bandit-") and (played := _grouped(described, folder, _arms)):
+    for name, described, episodes in _played(step, folder):
+        if described.startswith("ragen/Bandit") and (played := _grouped(described, episodes, _arms)):
             counted = ("success", "action_valid")
             found[name] = {
                 arms: [*(sum(row[key] for row in rows) for key in counted), len(rows)]
@@ -109,24 +109,28 @@ def _arms(env: gymnasium.Env[Any, Any]) -> str:
 
 
 def _grouped(
-    described: str, folder: Path, key: Callable[[gymnasium.Env[Any, Any]], Key]
+    described: str, episodes: Iterable[dict[str, Any]], key: Callable[[gymnasium.Env[Any, Any]], Key]
 ) -> dict[Key, list[dict[str, Any]]]:
-    """The model's episodes by what is found out of their start states."""
+    """Episodes by what is found out of their start states."""
     env_id, _, kwargs = described.partition(":")
     env = gymnasium.make(env_id, disable_env_checker=True, **json.loads(kwargs or "{}"))
     played: dict[Key, list[dict[str, Any]]] = {}
-    for row in _episodes(folder, env_id):
+    for row in episodes:
         env.reset(seed=row["seed"])
         played.setdefault(key(env), []).append(row)
     return played
 
 
-def _episodes(folder: Path, env_id: str) -> Iterator[dict[str, Any]]:
-    """The model's episodes in an environment of an evaluation; none where two evaluations have the same one."""
-    paths = [path for path in (folder / "episodes").glob("*.jsonl") if f"on-{env_id.partition('/')[2]}" in path.name]
-    mine = [path for path in paths if not path.name.startswith(("random-", "oracle-"))]
-    for line in mine[0].read_text(encoding="utf-8").splitlines() if len(mine) == 1 else ():
-        yield json.loads(line)
+def _played(step: Step, folder: Path) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """Of each evaluation its name, its environment as options describe it, and the model's episodes."""
+    described = step.options.get("env", ())
+    labels = _read(folder / "summary.json")["environments"]
+    rows: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
+    for path in sorted((folder / "episodes").glob("*.jsonl")):
+        for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+            if row["policy"] not in ("random", "oracle"):
+                rows[row["env"]].append(row)
+    yield from zip(step.evaluations, described, rows.values(), strict=True)
 
 
 def _training(folder: Path, step: Step) -> dict[str, Any]:

@@ -92,15 +92,23 @@ def test_other_pairs_are_played_by_the_models_that_the_bandit_trained() -> None:
 def test_what_bandits_played_is_told_by_arms(tmp_path: Path) -> None:
     names = [["Nurse", "Poet"], ["Clerk", "Pirate"]]
     described = f"ragen/Bandit-v0:{json.dumps({'names': names})}"
-    (tmp_path / "episodes").mkdir()
     rows = [{"seed": seed, "success": float(seed < 20), "action_valid": float(seed < 30)} for seed in range(40)]
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "episodes" / "model-on-Bandit-v0-names-1.jsonl").write_text(text)
-    step = runs.Step("sampled", "eval", {"env": [described]}, evaluations=("two",))
-    found = results.by_arms(step, tmp_path)["two"]
+    (tmp_path / "summary.json").write_text(json.dumps({"environments": {"Bandit-v0": {}, "Bandit-v0(names)": {}}}))
+    stored(tmp_path, "model", "Bandit-v0", rows[:4])
+    stored(tmp_path, "model", "Bandit-v0(names)", rows)
+    stored(tmp_path, "oracle", "Bandit-v0(names)", rows)
+    step = runs.Step("sampled", "eval", {"env": ["ragen/Bandit-v0:{}", described]}, evaluations=("one", "two"))
+    one, found = results.by_arms(step, tmp_path).values()
+    assert one == {"Phoenix, Dragon": [4, 4, 4]}
     assert found.keys() == {"Nurse, Poet", "Clerk, Pirate"}
     assert [sum(each) for each in zip(*found.values(), strict=True)] == [20, 30, 40]
-    assert results.by_arms(replace(step, options={"env": ["ragen/BanditRev-v0:{}"]}), tmp_path) == {}
+
+
+def stored(folder: Path, policy: str, env: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Episodes as an evaluation stores them."""
+    (folder / "episodes").mkdir(exist_ok=True)
+    lines = [json.dumps({"policy": policy, "env": env, **row}) for row in rows]
+    (folder / "episodes" / f"{policy}-on-{env}.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def test_success_at_many_bandits_has_an_interval_over_bandits() -> None:
@@ -423,10 +431,11 @@ def test_the_sizes_are_those_of_the_models() -> None:
 def test_success_is_told_by_difficulty(tmp_path: Path) -> None:
     env = 'ragen/FrozenLake-v0:{"is_slippery": false, "frozen_prob": 0.9}'
     step = runs.Step("sampled", "eval", {"env": [env, "ragen/Bandit-v0:{}"]}, evaluations=("held out", "Bandit"))
-    (tmp_path / "episodes").mkdir()
+    (tmp_path / "summary.json").write_text(json.dumps({"environments": {"Lake": {}, "Bandit-v0": {}}}))
     for policy, success in (("model", 1.0), ("random", 0.0), ("oracle", 0.0)):
-        lines = [json.dumps({"seed": seed, "success": success * (seed % 2)}) for seed in range(8)]
-        (tmp_path / "episodes" / f"{policy}-on-FrozenLake-v0-abc.jsonl").write_text("\n".join(lines))
+        played = [{"seed": seed, "success": success * (seed % 2)} for seed in range(8)]
+        stored(tmp_path, policy, "Lake", played)
+        stored(tmp_path, policy, "Bandit-v0", played)
     found = results.by_difficulty(step, tmp_path)
     assert list(found) == ["held out"]  # all bandits are equally hard
     assert sum(n for _, n in found["held out"].values()) == 8
