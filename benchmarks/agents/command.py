@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from records.committed import as_text
+
 from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, result_file, state
 from agents.games import Game
 from agents.pictures import draw
@@ -23,6 +25,7 @@ from ragen_trl.system.atomic import write_atomically
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 MODEL = "models/SmolLM2-135M-Instruct"
+_DEPTH = 4  # of the JSON: runs, a run, its parts, a part; what is deeper shares a line
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         wanted = [run for run in wanted if run.name not in written]
     failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
     content = collected(script, runs, folder, output / f"{name}.json", model)
-    write_atomically(output / f"{name}.json", json.dumps(content, indent=1))
+    write_atomically(output / f"{name}.json", as_text(content, _DEPTH))
     print(f"written: {output / name}.json: {len(content['runs'])} runs, {len(content['unfinished'])} unfinished")
     for path in draw(content, output, name):
         print(f"written: {path}")

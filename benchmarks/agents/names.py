@@ -50,7 +50,7 @@ CasinoOwner RacehorseOwner LotteryPlayer Whaler CrabFisher TruffleHunter
 OTHER_PAIRS = [[low, high] for low, high in zip(_STEADY, _DARING, strict=True)]
 """64 pairs for ``names=``, (low, high): a steady profession and a daring one, as in RAGEN-2's sets.
 
-RAGEN-2 tests on eight pairs. Of so few a model that prefers one name of each pair at random has 0.64 right, or more, in
-one case out of four; what it knows of names in general shows in more of them. The list was written before any model
-had played it.
+RAGEN-2 tests on eight pairs. A model that always takes one name of each pair, for no reason, has five or more of eight
+right in one case out of three; what it knows of names in general shows in more of them. The list was written before any
+model had played it.
 """
