@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from agents.games import BF16
 from agents.results import result_of
 from agents.runs import DATA, HERE, MODEL, NEEDED, Run, Step, arguments
 from ragen_trl.system.atomic import write_atomically
@@ -102,7 +103,7 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
-    folders[DATA] = os.environ.get("RAGEN_WEBSHOP_DATA", "")
+    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", ""), BF16: json.dumps(_has_fast_bf16())}
     words = [step.command, *arguments(step.options, folders)]
     path = run.folder(root) / "log.txt"
     began = time.perf_counter()
@@ -113,6 +114,13 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
     _add_time(run, root, step.name, time.perf_counter() - began)
     if status or not _written(step, run, root).exists():
         raise StepFailed(f"{run.name}: {step.command} ended with status {status}; see {path}")
+
+
+def _has_fast_bf16() -> bool:
+    """Whether bfloat16 is the faster precision: on a GPU, and on a CPU with AMX."""
+    import torch
+
+    return torch.accelerator.is_available() or bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
 def _written(step: Step, run: Run, root: Path) -> Path:

@@ -135,11 +135,12 @@ def _played(step: Step, folder: Path) -> Iterator[tuple[str, str, list[dict[str,
 
 def _training(folder: Path, step: Step) -> dict[str, Any]:
     summary, history = _read(folder / "summary.json"), _read(folder / "history.json")
+    config = summary["config"]
     memory = {"memory": _read(folder / "memory.json")} if step.command == "memory" else {}
     return {
         "curve": curve(summary, history),
-        "training": {name: summary[name] for name in _OF_TRAINING if name in summary},
-        "updates": [_update(row, summary["config"]["think"]) for row in history if "loss" in row and "success" in row],
+        "training": {**{name: summary[name] for name in _OF_TRAINING if name in summary}, "bf16": config["bf16"]},
+        "updates": [_update(row, config["think"]) for row in history if "loss" in row and "success" in row],
         "examples": examples(folder),
         **memory,
     }

@@ -26,7 +26,7 @@ from agents.games import (
     Options,
 )
 
-# Names of folders that commands take; they are known when a run is carried out.
+# Names of folders that commands take; they are known when a run is carried out, and so is BF16: what is faster there.
 MODEL, HERE, NEEDED = "{model}", "{here}", "{needed}"
 # Of the official products of WebShop, which are no part of the project: the folder in RAGEN_WEBSHOP_DATA.
 DATA = "{data}"

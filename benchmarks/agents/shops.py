@@ -8,7 +8,7 @@ bought, which the bonus does not read.
 from collections.abc import Mapping
 from typing import Any
 
-from agents.games import HALF, WARM_START, Game, Options
+from agents.games import FASTER, WARM_START, Game, Options
 from agents.runs import DATA
 from ragen_trl.config.recipes import LIMITS
 
@@ -18,7 +18,7 @@ _PLAY: dict[str, Any] = {
     **{"max_reply_length": 48, "max_completion_length": 3072},
 }
 _TRAINING: dict[str, Any] = {
-    **HALF,
+    **FASTER,
     "learning_rate": 2e-4,
     "lr_scheduler_type": "linear",
     "max_steps": 40,
@@ -30,7 +30,7 @@ _TRAINING: dict[str, Any] = {
 # 32 trajectories an update, as in the other games.
 _ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 8}
 # Four such episodes at a time took 10 GiB.
-_SHOPPER: dict[str, Any] = {**WARM_START, **HALF, "demonstrations": 384, "noise": 0.25, "demo_batch_size": 2}
+_SHOPPER: dict[str, Any] = {**WARM_START, **FASTER, "demonstrations": 384, "noise": 0.25, "demo_batch_size": 2}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
 
@@ -67,7 +67,7 @@ SHOPS: dict[str, Game] = {
         env_kwargs={"split": "train"},
         play={**LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
-        warm_start={**WARM_START, **HALF, "demonstrations": 384},
+        warm_start={**WARM_START, **FASTER, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
         minutes=(12, 40, 3.0),

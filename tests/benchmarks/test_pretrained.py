@@ -18,7 +18,7 @@ import pretrained
 import pytest
 from agents import carry_out as carrying
 from agents import command, results, runs
-from agents.games import GAMES
+from agents.games import BF16, GAMES
 from agents.names import DEMONSTRATED, OTHER_PAIRS
 from pages.pretrained import pretrained_tables
 
@@ -40,7 +40,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_every_command_is_one_that_the_package_takes(tiny: str, tmp_path: Path) -> None:
     first = [run for run in EVERY if run.seed in (None, 0)]
-    folders = {runs.MODEL: tiny, runs.HERE: str(tmp_path), runs.NEEDED: str(tmp_path)}
+    folders = {runs.MODEL: tiny, runs.HERE: str(tmp_path), runs.NEEDED: str(tmp_path), BF16: "false"}
     for run in first:
         for step in run.steps:
             asked = {**step.options, "model": tiny}
