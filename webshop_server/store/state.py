@@ -124,7 +124,7 @@ class Store:
         """
         self.catalog = catalog
         self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
-        self._index = index
+        self.index = index
         self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
         self._remembered_lists = lru_cache(maxsize=_REMEMBERED_LISTS)(self._found)
 
@@ -137,9 +137,9 @@ class Store:
 
     def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> Sequence[str]:
         if not filters:
-            found = self._index.search(keywords, limit=RESULTS_LIMIT)
+            found = self.index.search(keywords, limit=RESULTS_LIMIT)
             return found if is_special(keywords) else tuple(found)  # a list of a category reads what is looked at
-        deep = self._index.search(keywords, limit=SEARCH_DEPTH)
+        deep = self.index.search(keywords, limit=SEARCH_DEPTH)
         products = ((asin, self.catalog.product(asin)) for asin in deep)
         passed = (asin for asin, product in products if all(one.accepts(product) for one in filters))
         return tuple(islice(passed, RESULTS_LIMIT))
