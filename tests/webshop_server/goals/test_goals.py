@@ -88,7 +88,7 @@ def test_synthetic_goals_are_all_choices_of_sorted_options() -> None:
     ]
     assert made[3].options == {"color": "navy | red", "size": "large"}
     assert list(made[3].options) == ["color", "size"]
-    assert (made[0].asin, made[0].name, made[0].nouns, made[0].winnable) == ("LAMP", "Title LAMP", ("lamp",), None)
+    assert (made[0].asin, made[0].name, made[0].nouns) == ("LAMP", "Title LAMP", ("lamp",))
     assert (made[0].price_upper, made[6].price_upper) == (NO_PRICE_BOUND, 990.0)
     # "dimmable" is in 6 goals, "wood" in 7.
     assert made[0].weight == (1 / 6 + 1 / 7) / 2
@@ -177,12 +177,6 @@ def test_a_bound_is_above_the_price_of_the_options_asked_for() -> None:
     bounds = {values_of(goal)[0]: goal.price_upper for goal in make_goals(Shelf(lamp), human=False)}
     assert 40.0 <= bounds["red"] <= 60.0
     assert 110.0 <= bounds["gold"] <= 130.0
-
-
-def test_winnable_is_asked_for_each_goal() -> None:
-    goals = make_goals(Shelf(LAMP), human=False, is_winnable=lambda product, goal: "small" in values_of(goal))
-    answers = sorted((values_of(goal)[1], goal.winnable) for goal in goals)
-    assert answers == [("large", False)] * 3 + [("small", True)] * 3
 
 
 @pytest.mark.parametrize("number", [-1, 7, 10**9])
