@@ -75,7 +75,10 @@ class Goal:
 
 
 def price_with(product: Product, values: Iterable[str]) -> float:
-    """What a product costs with these option values: the dearest of their prices, or its own if they have none.
+    """What a product costs with these option values: the dearest of their prices.
+
+    Without a value that has a price, it is the listed price, of a range the lower end: what the original draws from the
+    range is on no page.
 
     Args:
         product: What is bought.
@@ -84,7 +87,13 @@ def price_with(product: Product, values: Iterable[str]) -> float:
     Returns:
         Dollars.
     """
-    return max((product.option_prices[v] for v in values if v in product.option_prices), default=product.price)
+    chosen = [product.option_prices[value] for value in values if value in product.option_prices]
+    return max(chosen, default=min(product.pricing) if len(product.pricing) > 1 else product.price)
+
+
+def prices(product: Product) -> tuple[float, ...]:
+    """What a product may cost, in dollars: the prices of its options, or where they have none its own."""
+    return tuple(product.option_prices.values()) or (price_with(product, ()),)
 
 
 def price_bound(price: float, *key: object) -> float:

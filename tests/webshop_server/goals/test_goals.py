@@ -4,6 +4,7 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from webshop_server.goals.goals import (
     make_goals,
     price_bound,
     price_with,
+    prices,
 )
 
 
@@ -167,6 +169,15 @@ def test_the_dearest_option_makes_the_price() -> None:
     assert price_with(lamp, ["red"]) == 20.0
     assert price_with(lamp, ["red", "s"]) == 25.0
     assert price_with(lamp, ["gold", "s"]) == 90.0
+    assert (prices(lamp), prices(item("B", price=20.0))) == ((90.0, 25.0), (20.0,))
+
+
+def test_without_a_priced_option_a_range_costs_its_lower_end_and_bounds_stay() -> None:
+    """Regression: it cost a number drawn from the range, which is on no page."""
+    ranged: dict[str, Any] = {"price": 57.0, "pricing": (90.0, 20.0), "instruction": "x"}
+    lamp = item("B", **ranged, instruction_attributes=("y",), options={"n": ("a",)})
+    assert price_with(lamp, ["a"]) == 20.0 and prices(lamp) == (20.0,)
+    assert {goal.price_upper for goal in make_goals(Shelf(lamp), human=False)} <= {70.0, 80.0, 90.0}
 
 
 def test_a_bound_is_above_the_price_of_the_options_asked_for() -> None:
