@@ -31,7 +31,7 @@ from webshop_server.search.build import document_text
 from webshop_server.search.index import SearchIndex
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import START, ProductSource, Store
-from webshop_server.store.winnable import winnable_check
+from webshop_server.store.winnable import is_winnable
 from webshop_server.text.analyzer import tokens
 
 HERE = Path(__file__).parent
@@ -229,8 +229,8 @@ def compare_goals(catalog: Catalog) -> Counts:
     modes: tuple[tuple[RewardMode, int], ...] = (("webshop", WINNABLE), ("fixed", GOALS))
     for mode, winnable in modes:
         for nouns in (EveryWord(), RuleNouns()):
-            goals = make_goals(catalog, human=False, is_winnable=winnable_check(nouns, mode))
-            won = sum(goal.winnable is True for goal in goals)
+            goals = make_goals(catalog, human=False)
+            won = sum(is_winnable(catalog.product(goal.asin), goal, nouns, mode) for goal in goals)
             counts[f"goals: winnable in {mode}, nouns by {nouns.name}"] = [won, winnable]
     return counts
 

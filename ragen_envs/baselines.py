@@ -24,6 +24,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.oracles import TextGym, best_action, random_action
+from ragen_envs.sokoban.env import LEVEL_STEPS
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 _PACKAGES = ("ragen-trl", "gymnasium", "numpy")
@@ -42,8 +43,6 @@ HORIZONS = {
 }
 """Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops and tools, their
 defaults; of TextWorld, our own."""
-
-LEVEL_HORIZON = 200
 
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action from the environment, the number of actions left and the episode's random generator."""
@@ -142,13 +141,13 @@ def episode_seeds(seed: int) -> tuple[int, int]:
 def default_horizon(spec: EnvSpec) -> int:
     """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
 
-    RAGEN's number is for RAGEN's rooms: levels from a file get 200.
+    RAGEN's number is for RAGEN's rooms: levels from a file get as many as Sokoban allows them.
 
     Raises:
         ValueError: If neither exists.
     """
     if spec.kwargs.get("levels") is not None:
-        return LEVEL_HORIZON
+        return LEVEL_STEPS
     horizon = HORIZONS.get(spec.id, spec.max_episode_steps)
     if horizon is None:
         raise ValueError(f"{spec.id} has no time limit; say how many actions an episode may take (max_actions)")

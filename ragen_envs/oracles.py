@@ -288,7 +288,8 @@ def _planned(
     actions: list[str] = []
     for done in range(min(length, actions_left)):
         actions.append(choose(imagined, actions_left - done, rng, noise))
-        if imagined.step(actions[-1])[2]:
+        _, _, terminated, truncated, _ = imagined.step(actions[-1])
+        if terminated or truncated:
             break
     return actions
 

@@ -22,6 +22,8 @@ from ragen_envs.bridges.making import Maker, horizon, make
 from ragen_envs.text_env import TextEnv
 from ragen_envs.turns import AgentTurns
 
+OVER = "The game is over. Call no more tools."
+
 
 class ToolEnvironment:
     """An environment that TRL plays: `act` is the tool, the trainer calls the rest.
@@ -84,17 +86,20 @@ class ToolEnvironment:
             The reward and the new state, or what was wrong.
         """
         if self._over:
-            return "The game is over. Call no more tools."
+            return OVER
+        names = self._game.actions or ()
+        if names and str(action).strip().casefold() not in map(str.casefold, names):
+            # It is not passed on, so that it costs no step of a `TimeLimit`.
+            return f"Unknown action ignored. Use: {', '.join(names)}"
         observation, reward, terminated, truncated, info = self._env.step(str(action))
-        if not info["action_is_valid"]:
-            names = self._game.actions
-            return f"Unknown action ignored. Use: {', '.join(names)}" if names else "Unknown action ignored."
-        self.actions_left -= 1
+        self.actions_left -= bool(info["action_is_valid"])
         self.episode_return += float(reward)
         self.success = bool(info["success"])
         self._over = terminated or truncated or self.actions_left == 0
-        ending = ["The game is over. Call no more tools."] if self._over else [f"Actions left: {self.actions_left}"]
-        return "\n".join([f"Reward: {reward:g}", "State:", observation, *ending])
+        ending = OVER if self._over else f"Actions left: {self.actions_left}"
+        if not info["action_is_valid"]:
+            return f"Unknown action ignored. {ending}" if self._over else "Unknown action ignored."
+        return f"Reward: {reward:g}\nState:\n{observation}\n{ending}"
 
     def get_reward(self) -> float:
         """The return of the episode."""

@@ -6,7 +6,7 @@ played. Left out: gym-sokoban's own pull and no-op actions and its tiny-world pi
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ _TASK = (
 )
 
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
+ROOM_STEPS, LEVEL_STEPS = 100, 200  # levels of a file are made for people, and longer than RAGEN's rooms
 
 
 class Sokoban(TextEnv):
@@ -82,7 +83,7 @@ class Sokoban(TextEnv):
         self,
         dim_room: Sequence[int] = (6, 6),
         num_boxes: int = 1,
-        max_steps: int | None = 100,
+        max_steps: int | Literal["auto"] | None = "auto",
         search_depth: int = 300,
         symbols: str = DEFAULT_SYMBOLS,
         coordinates: bool = False,
@@ -94,7 +95,8 @@ class Sokoban(TextEnv):
         Args:
             dim_room: Rows and columns, walls included; each at least 3, one of them at least 5.
             num_boxes: Number of boxes, at least 1.
-            max_steps: Valid actions after which an episode is truncated; None for no limit.
+            max_steps: Valid actions after which an episode is truncated; "auto" for 100, or 200 with `levels`; None
+                for no limit.
             search_depth: How far the room generator plays backwards, see `rooms.draw_room`.
             symbols: Seven different characters for wall, floor, target, box on a target, box, player and player on
                 a target; ``"W.GCBA@"`` is RAGEN's other vocabulary.
@@ -111,7 +113,7 @@ class Sokoban(TextEnv):
         check_integer("num_boxes", num_boxes, 1, "leaves nothing to push")
         if num_boxes + 2 > (rows - 2) * (columns - 2):
             raise ValueError(f"num_boxes={num_boxes} do not fit into dim_room={dim_room!r}; use fewer or a larger room")
-        check_limit("max_steps", max_steps)
+        self._max_steps = _limit(max_steps, levels is not None)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
         _check_symbols(symbols)
         if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
@@ -123,7 +125,6 @@ class Sokoban(TextEnv):
         super().__init__(render_mode=render_mode, max_observation_length=longest)
         self._dim_room = rows, columns
         self._num_boxes = num_boxes
-        self._max_steps = max_steps
         self._search_depth = search_depth
         self._symbols = symbols
         self._coordinates = coordinates
@@ -238,6 +239,14 @@ def _sides(dim_room: Sequence[int]) -> tuple[int, int]:
     if min(sides) < 3 or max(sides) < 5:
         raise ValueError(f"dim_room={dim_room!r} leaves no room to push; use at least 3 and 5, walls included")
     return int(sides[0]), int(sides[1])
+
+
+def _limit(max_steps: int | Literal["auto"] | None, has_levels: bool) -> int | None:
+    """The valid actions of an episode; raises `ValueError` for what is no limit."""
+    if max_steps == "auto":
+        return LEVEL_STEPS if has_levels else ROOM_STEPS
+    check_limit("max_steps", max_steps)
+    return max_steps
 
 
 def _check_symbols(symbols: str) -> None:

@@ -1,6 +1,7 @@
 """The orders of a shop: customers, products, and what was ordered."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -184,6 +185,12 @@ class Orders(Domain):
             text = f"{name} has moved to {new_city} and does not want the {product}. Change the city, cancel the order."
             return Task(text, (find, listing, cancel, move))
         if length == 5:
+            # What the customer has bought is listed with its number, and needs no look at the product.
+            bought = [each for _, each, _ in self._orders_of(customer)]
+            if wanted in bought:
+                wanted = one(rng, [each for each in self._products() if each not in bought])
+                look = call("find_product", name=wanted)
+                place = replace(place, arguments={**place.arguments, "product_id": self._products()[wanted]})
             text = f"{name} wants {pieces} x {wanted} instead of the {product}. Cancel the order and place a new one."
             return Task(text, (find, listing, look, cancel, place))
         (second,) = self._only("SELECT id FROM customers WHERE name = ?", other, what="customer")

@@ -39,7 +39,7 @@ DEFAULT_CATALOG = "synthetic"
 PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
-_ACTION = re.compile(r"(?:search|click|filter|buy)\[[^\x00-\x1f\x7f\ud800-\udfff]+\]")
+_ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
 
@@ -69,13 +69,13 @@ class WebShop(TextEnv):
 
     ## Action Space
     AnyText: `search[words]` on any page, and `click[label]` for anything that the page offers: a button, a product's
-    id, an option. Case and surrounding blanks do not matter. On a page of results also `filter[price<50]`,
-    `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove all filters.
-    `buy[id]` buys a product that the page shows: among results without options, on its own pages with those chosen so
-    far, as `click[buy now]` does there. `available_actions` in the information lists what can be clicked and bought. In
-    parity mode these two verbs do not exist, and the store gets an action exactly as it is written, blanks included.
-    There are two limits that the original does not have: an action's length, and that lone surrogates and control
-    characters cannot be searched for.
+    id, an option. Case and blanks around an action or its argument do not matter. On a page of results also
+    `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove
+    all filters. `buy[id]` buys a product that the page shows: among results without options, on its own pages with
+    those chosen so far, as `click[buy now]` does there. `available_actions` in the information lists what can be
+    clicked and bought. In parity mode these two verbs do not exist, and the store gets an action exactly as it is
+    written, blanks included. There are two limits that the original does not have: an action's length, and that lone
+    surrogates and control characters cannot be searched for.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
@@ -295,7 +295,10 @@ class WebShop(TextEnv):
         action = text if self.parity else text.strip()
         if len(action) > MAX_ACTION_LENGTH or _UNSENDABLE.search(action):
             return None
-        return action if self.parity or _ACTION.match(action) else None
+        if self.parity:
+            return action
+        match = _ACTION.match(action)
+        return f"{match[1].lower()}[{match[2].strip()}]" if match and match[2].strip() else None
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         answer = self.session.step(action)

@@ -82,6 +82,16 @@ class LocalStore:
             state, _ = store.act(state, action if parity else with_identifier(store, state, action), parity=parity)
         return state
 
+    def rank(self, query: str, asin: str) -> int:
+        """Rank of a product among the hits of a search, from 0, also beyond those that are shown; for oracles.
+
+        A product that is not among the first `filters.SEARCH_DEPTH` hits has that number.
+        """
+        from webshop_server.store.filters import SEARCH_DEPTH
+
+        hits = list(self.shop().store.index.search(query.lower().split(), limit=SEARCH_DEPTH))
+        return hits.index(asin) if asin in hits else SEARCH_DEPTH
+
     def options_for(self, goal: Any) -> Mapping[str, str]:
         """The options to choose for a `webshop_server.goals.goals.Goal`, values by name; for oracles."""
         from webshop_server.store.winnable import own_options

@@ -1,9 +1,10 @@
 """A shopper for demonstrations: it finds what is wanted in the way that a customer could, and makes their mistakes.
 
 It knows the goal, as the oracle does, so that its episodes succeed. But it searches with words of the request only,
-because nobody who reads the request could know the title, on which the oracle's search depends. Its mistakes are those
-of people: a word is left out of a search, another result is opened and left again, an option is forgotten. All but
-the last can be made good, and cost actions; they are made only while enough actions are left.
+because nobody who reads the request could know the title, on which the oracle's search depends; a few goals cannot be
+found by any of them. Its mistakes are those of people: a word is left out of a search, another result is opened and
+left again, an option is forgotten. All but the last can be made good, and cost actions; those among results are made
+only while enough actions are left.
 Left out: reading descriptions, comparing products, filters.
 """
 
@@ -62,7 +63,7 @@ def careless_shop_action(env: WebShop, actions_left: int, rng: np.random.Generat
         return "click[buy now]" if errs or not missing else f"click[{missing[0]}]"
     if state.kind == "results" and goal.asin in local.shop().store.results(state):
         return _from_results(env, local, goal, state, errs and actions_left > _needed(local, goal) + 2)
-    return _search(env, state.keywords, rng, errs)
+    return _search(env, local, goal, state, rng, errs)
 
 
 def _needed(local: LocalStore, goal: Any) -> int:
@@ -77,13 +78,29 @@ def _from_results(env: WebShop, local: LocalStore, goal: Any, state: Any, errs: 
     return way_to(env, store, state, others[0] if errs and others else goal.asin)
 
 
-def _search(env: WebShop, keywords: Sequence[str], rng: np.random.Generator, errs: bool) -> str:
-    """The words of the request. After a search that did not find the product, the whole request; then fewer words."""
+def _search(env: WebShop, local: LocalStore, goal: Any, state: Any, rng: np.random.Generator, errs: bool) -> str:
+    """The words of the request; after a search that did not find the product the whole request, once; then fewer words.
+
+    One more word is left out after each failure: that without which the product ranks best, or by mistake any one.
+    Where none is left to leave out, the shopper begins again with all.
+    """
     request = env.session.instruction
-    whole = search_for(request)
-    if keywords and search_for(" ".join(keywords)) != whole.lower():
+    whole, words = search_for(request), query_of(request)
+    if not state.keywords:
+        fewer = _without_one(words, rng)
+        return search_for(" ".join(fewer[0] if errs else words))
+    if whole.lower() not in map(str.lower, env.session.played):
         return whole
-    words = query_of(request)
-    if (errs or keywords) and len(words) > 1:
-        del words[int(rng.integers(len(words)))]
-    return search_for(" ".join(words))
+    if search_for(" ".join(state.keywords)) != whole.lower():
+        tried = [word for word in words if word.lower() in state.keywords]
+        words = tried if len(tried) > 1 else words
+    fewer = _without_one(words, rng)
+    best = fewer[0] if errs else min(fewer, key=lambda kept: local.rank(" ".join(kept), goal.asin))
+    return search_for(" ".join(best))
+
+
+def _without_one(words: Sequence[str], rng: np.random.Generator) -> list[list[str]]:
+    """The words without one of them, for each of them, in random order; a single word stays."""
+    if len(words) < 2:
+        return [list(words)]
+    return [[*words[:place], *words[place + 1 :]] for place in rng.permutation(len(words))]

@@ -98,9 +98,10 @@ def shop_thought(env: WebShop, actions: Sequence[str], rng: np.random.Generator)
         return f"The request does not name {label}. {pick(rng, 'I try', 'Let me try')} {action}."
     product = next((one for one in products(env) if one.label == label), None)
     if product is not None:
-        return f"{_about(product, request, rng)} {action}."
+        return f"{_about(product, request, verb, rng)} {action}."
     goes = {"next >": "see more with", "< prev": "go back with", "back to search": "go back with"}
-    return f"{_left(env, request)}. I {goes.get(label, 'look with')} {action}."
+    does = "end with" if verb == "buy" else goes.get(label, "look with")
+    return f"{_left(env, request)}. I {does} {action}."
 
 
 def _left(env: WebShop, request: str) -> str:
@@ -142,17 +143,20 @@ def _options(env: WebShop, request: str, rng: np.random.Generator) -> str:
     return f"The request names none of the options of this page. {pick(rng, 'So', 'I do')}"
 
 
-def _about(product: ShownProduct, request: str, rng: np.random.Generator) -> str:
-    """What a result has of the request."""
+def _about(product: ShownProduct, request: str, verb: str, rng: np.random.Generator) -> str:
+    """What a result has of the request; it is opened with the verb "click", or bought at once with "buy"."""
     name, title, price = product.name, product.title, product.price
     asin = f"Number {name}" if name.isdecimal() else name
-    words = [word for word in dict.fromkeys(re.findall(r"\w+", title.lower())) if len(word) > 2 and word not in _PLAIN]
+    whole = re.findall(r"[\w.-]*\w", title.lower())  # "t-shirt" is read as one word, and as two
+    parts = dict.fromkeys(part for word in whole for part in (word, *re.findall(r"\w+", word)))
+    words = [word for word in parts if len(word) > 2 and word not in _PLAIN]
     asked = _split(words, request)[0][:_MOST_WORDS]
     has = f"has {listed(asked)} in its title" if asked else "has nothing of the request in its title"
     if not _is_cheap(price, request):
         return f"{asin} {has}, but {price} is too much. {pick(rng, 'I try', 'Let me try')}"
     told = pick(rng, f"{asin} {has} and costs {price}", f"{asin} costs {price} and {has}", f"{asin} {has}")
-    return f"{told}{pick(rng, '. So', ', so I do', '. I look at it with')}" if asked else f"{told}. I try"
+    last = ". I end with" if verb == "buy" else ". I look at it with"
+    return f"{told}{pick(rng, '. So', ', so I do', last)}" if asked else f"{told}. I try"
 
 
 def _words(request: str) -> set[str]:
@@ -161,13 +165,20 @@ def _words(request: str) -> set[str]:
 
 
 def _split(words: Iterable[str], request: str) -> tuple[list[str], list[str]]:
-    """The words that a request has, also in the plural, and the others."""
+    """The words that a request has, in the singular or the plural, and the others."""
     wanted = _words(request)
     asked: list[str] = []
     added: list[str] = []
     for word in words:
-        (asked if word in wanted or f"{word}s" in wanted else added).append(word)
+        (added if wanted.isdisjoint(_numbers(word)) else asked).append(word)
     return asked, added
+
+
+def _numbers(word: str) -> set[str]:
+    """A word, and what its singular or its plural may be; some of these are no words, and harmless."""
+    found = {word, f"{word}s", f"{word}es"}
+    endings = (("y", "ies"), ("ies", "y"), ("es", ""), ("s", ""))
+    return found | {word.removesuffix(end) + other for end, other in endings if word.endswith(end)}
 
 
 def _names(request: str, value: str) -> bool:

@@ -89,6 +89,19 @@ def test_horizons_are_those_of_ragen(tmp_path: Path) -> None:
     assert default_horizon(gymnasium.make("ragen/Sokoban-v0", levels=str(levels)).spec) == 200
 
 
+def test_a_level_of_a_file_may_take_200_actions(tmp_path: Path) -> None:
+    """Regression: Sokoban ended after 100 of the 200 actions. Here a box is pushed down a corridor."""
+    levels, squares = tmp_path / "levels.txt", 147
+    wall = "#" * (squares + 5)
+    levels.write_text(f"{wall}\n#@${' ' * squares}.#\n{wall}\n")
+    row = measure("ragen/Sokoban-v0", "oracle", episodes=1, env_kwargs={"levels": str(levels)})
+    assert (row.horizon, row.successes, row.mean_length) == (200, 1, squares + 1)
+    env = gymnasium.make("ragen/Sokoban-v0", levels=str(levels))
+    env.reset(seed=0)
+    ended = [any(env.step("Up")[2:4]) for _ in range(200)]
+    assert ended.index(True) == 199
+
+
 def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
     """Regression: a rename over ``/dev/stdout`` replaced the link by a file."""
     fifo, link, target = tmp_path / "fifo", tmp_path / "link", tmp_path / "target.json"

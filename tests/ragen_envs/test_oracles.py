@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import Bandit, FrozenLake, ToyShop, best_action, demonstration, plan
+from ragen_envs import Bandit, FrozenLake, Sokoban, ToyShop, best_action, demonstration, plan
 from ragen_envs.frozen_lake.maps import ACTIONS
 from ragen_envs.oracles import NoOracleError, random_action
 
@@ -87,6 +87,16 @@ def test_plan_length() -> None:
     env.reset(seed=0)
     rng = np.random.default_rng(0)
     assert [len(plan(env, left, length, rng)) for left, length in ((20, 3), (2, 5), (20, 20), (0, 5))] == [3, 2, 10, 0]
+
+
+def test_plans_end_where_the_environment_truncates() -> None:
+    """Regression: they went on with actions that would do nothing."""
+    env, longer = Sokoban(max_steps=2), Sokoban()
+    env.reset(seed=4)
+    longer.reset(seed=4)
+    whole = plan(longer, 10, 5, np.random.default_rng(0))
+    for planned in (plan, demonstration):
+        assert planned(env, 10, 5, np.random.default_rng(0)) == whole[:2] and len(whole) > 2
 
 
 def test_noise_is_the_share_of_random_actions() -> None:

@@ -12,8 +12,8 @@ import hashlib
 import itertools
 import operator
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -57,7 +57,6 @@ class Goal:
         price_upper: Highest price in dollars, or `NO_PRICE_BOUND`.
         options: Value by option name (synthetic), or values alone (human).
         weight: How often it is drawn, relative to the others.
-        winnable: Whether its own product, bought with its own options, solves it; None if nobody checked.
         nouns: Nouns of `name`, or None if the catalogue does not know.
     """
 
@@ -72,15 +71,14 @@ class Goal:
     price_upper: float
     options: Mapping[str, str] | tuple[str, ...]
     weight: float
-    winnable: bool | None = None
     nouns: tuple[str, ...] | None = None
 
 
-WinnableCheck = Callable[[Product, Goal], bool]
-
-
 def price_with(product: Product, values: Iterable[str]) -> float:
-    """What a product costs with these option values: the dearest of their prices, or its own if they have none.
+    """What a product costs with these option values: the dearest of their prices.
+
+    Without a value that has a price, it is the listed price, of a range the lower end: what the original draws from the
+    range is on no page.
 
     Args:
         product: What is bought.
@@ -89,7 +87,13 @@ def price_with(product: Product, values: Iterable[str]) -> float:
     Returns:
         Dollars.
     """
-    return max((product.option_prices[v] for v in values if v in product.option_prices), default=product.price)
+    chosen = [product.option_prices[value] for value in values if value in product.option_prices]
+    return max(chosen, default=min(product.pricing) if len(product.pricing) > 1 else product.price)
+
+
+def prices(product: Product) -> tuple[float, ...]:
+    """What a product may cost, in dollars: the prices of its options, or where they have none its own."""
+    return tuple(product.option_prices.values()) or (price_with(product, ()),)
 
 
 def price_bound(price: float, *key: object) -> float:
@@ -111,16 +115,13 @@ def price_bound(price: float, *key: object) -> float:
     return pairs[int.from_bytes(digest[:8], "big") % len(pairs)][1]
 
 
-def make_goals(
-    catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED, is_winnable: WinnableCheck | None = None
-) -> "Goals":
+def make_goals(catalog: Catalog, *, human: bool, seed: int = SHUFFLE_SEED) -> "Goals":
     """Makes the goals of a catalogue.
 
     Args:
         catalog: The products.
         human: The requests that people wrote, instead of the generated ones.
         seed: Of the shuffle; the default gives the published order.
-        is_winnable: Asked for each goal that is looked at, to fill in `Goal.winnable`; see `winnable.winnable_check`.
 
     Returns:
         The goals.
@@ -128,7 +129,7 @@ def make_goals(
     Raises:
         GoalError: If there are none, or a generated request names no attributes.
     """
-    return Goals(catalog, human, open_tables(catalog, human, seed), is_winnable)
+    return Goals(catalog, human, open_tables(catalog, human, seed))
 
 
 def _choice(options: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
@@ -147,11 +148,10 @@ class Goals:
         human: Whether people wrote them.
     """
 
-    def __init__(self, catalog: Catalog, human: bool, tables: Tables, is_winnable: WinnableCheck | None) -> None:
+    def __init__(self, catalog: Catalog, human: bool, tables: Tables) -> None:
         self.human = human
         self._catalog = catalog
         self._tables = tables
-        self._is_winnable = is_winnable
         # Their elements are plain numbers, and they find them faster than arrays do.
         self._order = tables["order"].data
         self._rows, self._parts, self._ends = (tables[name].data for name in ("rows", "parts", "ends"))
@@ -179,8 +179,7 @@ class Goals:
             raise UnknownGoalError(f"there is no goal {number}; the goals are 0 to {len(self) - 1}")
         source = bisect_right(self._ends, self._order[number])
         product = self._catalog.product(self._catalog.asins[self._rows[source]])
-        goal = self._made(number, source, product)
-        return goal if self._is_winnable is None else replace(goal, winnable=self._is_winnable(product, goal))
+        return self._made(number, source, product)
 
     def _made(self, number: int, source: int, product: Product) -> Goal:
         part = self._parts[source]

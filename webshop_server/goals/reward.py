@@ -12,6 +12,7 @@ these points and no others:
 | a colour word is looked for anywhere in a value ("ash" in "fashion"), only on one side | as whole words, on both |
 | any chosen option may meet any wanted one | only the one of that name, if there is one |
 | the price ignores options | it is that of the dearest chosen option, where the catalogue has prices for them |
+| of a range it is drawn, and on no page | without a priced option it is the lower end |
 | attributes in capitals are never found in the texts | they are |
 | a noun twice in the wanted title must be met twice, which cannot be | it counts once |
 

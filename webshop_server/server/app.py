@@ -22,7 +22,6 @@ from webshop_server.server.session_log import SessionLog
 from webshop_server.server.sessions import Sessions, SessionStore, Tokens
 from webshop_server.server.validation import MAX_BODY, RequestError
 from webshop_server.store.shop import Shop
-from webshop_server.store.winnable import winnable_check
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -122,7 +121,7 @@ def open_shop(
     products = catalog if isinstance(catalog, Catalog) else open_catalog(catalog, seed=seed, cache_dir=cache_dir)
     known = next(products.products()).nouns is not None
     tagger = noun_tagger(nouns or ("precomputed" if known else "rules"))
-    goals = make_goals(products, human=human_goals, is_winnable=winnable_check(tagger, "fixed"))
+    goals = make_goals(products, human=human_goals)
     return Shop(products, SearchIndex.open(products), goals, tagger, show_attributes=show_attributes)
 
 

@@ -104,7 +104,7 @@ def is_searchable(action: str) -> bool:
     A model may write any search. One that is too long or unprintable is therefore invalid, but no error.
     """
     name, query = parse_action(action)
-    return name != "search" or (len(query) <= MAX_QUERY and _CONTROL.search(query) is None)
+    return name.strip().lower() != "search" or (len(query) <= MAX_QUERY and _CONTROL.search(query) is None)
 
 
 def page_number(text: str) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from webshop_server.catalog.product import Product
+from webshop_server.goals.goals import prices
 
 SEARCH_DEPTH = 500
 MAX_FILTERS = 8
@@ -51,11 +52,12 @@ class Filter:
     def accepts(self, product: Product) -> bool:
         """Whether `product` passes.
 
-        Prices are those a purchase costs. The words of any other filter must all occur in one value of the option of
-        that name or, where a product has no such option, in its title: much is sold in one colour only.
+        Prices are those that a purchase may cost (`goals.prices`): where options have prices of their own, "<" looks
+        for the cheapest and ">" for the dearest. The words of any other filter must all occur in one value of the
+        option of that name or, where a product has no such option, in its title: much is sold in one colour only.
         """
         if self.name == "price":
-            return _compares(product.price, self.comparison, float(self.value))
+            return any(_compares(price, self.comparison, float(self.value)) for price in prices(product))
         if self.name == "category":
             return any(self.value == part for part in categories(product))
         wanted = set(_WORD.findall(self.value))

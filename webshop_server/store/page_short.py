@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from webshop_server.catalog.pricing import dollars
 from webshop_server.catalog.product import Product
 from webshop_server.store.page_text import PageText, chosen_price, filters_line, sub_page_texts
-from webshop_server.store.state import BUY_NOW, PAGE_SIZE, PageState, Store, parse_action
+from webshop_server.store.state import BUY_NOW, PAGE_SIZE, PageState, Store, read_action
 
 LONGEST_TITLE = 80  # characters, on a page of results
 _CUT = "…"
@@ -122,10 +122,10 @@ def short_actions(store: Store, state: PageState) -> str:
 
 def with_identifier(store: Store, state: PageState, action: str) -> str:
     """An action with the identifier of a product instead of its number; other actions as they are."""
-    verb, argument = parse_action(action)
+    verb, argument = read_action(action)
     if verb in ("click", "buy"):
         for asin, number in _numbers(store, state).items():
-            if argument.strip() == number:
+            if argument == number:
                 return f"{verb}[{asin}]"
     return action
 

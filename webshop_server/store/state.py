@@ -111,6 +111,20 @@ def parse_action(action: str) -> tuple[str, str]:
     return ("", "") if start < 0 else (line[:start], line[start + 1 : end])
 
 
+def read_action(action: str, *, parity: bool = False) -> tuple[str, str]:
+    """What an action says: name and argument, or ("", "").
+
+    Args:
+        action: Any text.
+        parity: Whether the name must be in lower case, and blanks around the argument belong to it, as in the original.
+
+    >>> read_action(" Click[ Next > ]")
+    ('click', 'next >')
+    """
+    name, argument = parse_action(action)
+    return (name, argument.lower()) if parity else (name.strip().lower(), argument.strip().lower())
+
+
 class Store:
     """The pages over one catalogue and its index."""
 
@@ -124,7 +138,7 @@ class Store:
         """
         self.catalog = catalog
         self.sub_pages = SUB_PAGES if show_attributes else SUB_PAGES[:3]
-        self._index = index
+        self.index = index
         self._remembered = lru_cache(maxsize=_REMEMBERED_SEARCHES)(self._found)
         self._remembered_lists = lru_cache(maxsize=_REMEMBERED_LISTS)(self._found)
 
@@ -137,9 +151,9 @@ class Store:
 
     def _found(self, keywords: tuple[str, ...], filters: tuple[Filter, ...]) -> Sequence[str]:
         if not filters:
-            found = self._index.search(keywords, limit=RESULTS_LIMIT)
+            found = self.index.search(keywords, limit=RESULTS_LIMIT)
             return found if is_special(keywords) else tuple(found)  # a list of a category reads what is looked at
-        deep = self._index.search(keywords, limit=SEARCH_DEPTH)
+        deep = self.index.search(keywords, limit=SEARCH_DEPTH)
         products = ((asin, self.catalog.product(asin)) for asin in deep)
         passed = (asin for asin, product in products if all(one.accepts(product) for one in filters))
         return tuple(islice(passed, RESULTS_LIMIT))
@@ -182,14 +196,13 @@ class Store:
         Args:
             state: Where the shopper is.
             action: Any text. `search[words]`, `click[button, link or option]`; beyond parity also `filter[condition]`
-                and `buy[id]`.
+                and `buy[id]`, in any case, with or without surrounding blanks.
             parity: Whether to behave as the original.
 
         Returns:
             The next state, the same one if the action is invalid, and what happened.
         """
-        name, argument = parse_action(action)
-        argument = argument.lower()
+        name, argument = read_action(action, parity=parity)
         if state.kind == "done":
             return state, INVALID
         if name == "search" and argument:
@@ -198,7 +211,7 @@ class Store:
         if name == "filter" and self.can_filter(state) and not parity:
             return self._filter(state, argument)
         if name == "buy" and not parity:
-            return self._buy(state, argument.strip())
+            return self._buy(state, argument)
         if name == "click" and argument != SEARCH and argument in self.clickables(state, parity=parity):
             return self._click(state, argument)
         return state, INVALID
@@ -225,7 +238,7 @@ class Store:
         return self._click(state, BUY)
 
     def _filter(self, state: PageState, argument: str) -> tuple[PageState, Event]:
-        if argument.strip() == ALL_FILTERS_OFF:
+        if argument == ALL_FILTERS_OFF:
             return self._event(state, replace(state, page=1, filters=()), "filtered")
         added = parse_filter(argument)
         if added is None:

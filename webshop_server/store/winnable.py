@@ -1,15 +1,15 @@
 """What a shopper who knows the goal buys, and whether that solves it.
 
 The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
-scores below 1 for 458 of 6910. `make_goals` takes the check made here and flags such goals. It also flags those whose
-options cannot be clicked: a value that has a button's name, two options that share a value, or a bracket that ends the
-action early. The public set has none of these.
+scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those whose options cannot be clicked: a
+value that has a button's name, two options that share a value, or a bracket that ends the action early. The public set
+has none of these.
 """
 
 from collections.abc import Mapping
 
 from webshop_server.catalog.product import Product
-from webshop_server.goals.goals import Goal, WinnableCheck
+from webshop_server.goals.goals import Goal
 from webshop_server.goals.matching import FUZZY_THRESHOLD, token_set_ratio
 from webshop_server.goals.nouns import NounTagger
 from webshop_server.goals.reward import RewardMode, option_closeness, purchase_price, score
@@ -40,24 +40,18 @@ def own_options(product: Product, goal: Goal) -> dict[str, str]:
     return chosen
 
 
-def winnable_check(nouns: NounTagger, mode: RewardMode) -> WinnableCheck:
-    """Makes the check that `make_goals` takes: whether a goal's own product, its own options clicked, scores 1.
+def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
+    """Whether a goal's own product, its own options clicked, scores 1.
 
     Args:
+        product: The goal's product.
+        goal: A goal made from it.
         nouns: Finds the nouns of titles.
         mode: The formula.
-
-    Returns:
-        A function of a product and a goal made from it.
     """
-
-    def is_winnable(product: Product, goal: Goal) -> bool:
-        chosen = own_options(product, goal)
-        if not can_be_clicked(product, chosen):
-            return False
-        return score(product, chosen, purchase_price(product, chosen, mode), goal, nouns, mode).success
-
-    return is_winnable
+    chosen = own_options(product, goal)
+    price = purchase_price(product, chosen, mode)
+    return can_be_clicked(product, chosen) and score(product, chosen, price, goal, nouns, mode).success
 
 
 def can_be_clicked(product: Product, chosen: Mapping[str, str]) -> bool:

@@ -1,5 +1,6 @@
 """The bridge to TRL: the tool environment by itself, and one step of TRL's own trainer with it."""
 
+import functools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,25 @@ def test_tool_calls_end_at_the_limit_and_before_the_start() -> None:
     assert tool.act("Up").endswith("Actions left: 1")
     assert tool.act("Up") == "Reward: 0\nState:\nP_\n_G\nThe game is over. Call no more tools."
     assert not tool.success
+
+
+def test_unknown_actions_take_no_steps_of_a_time_limit() -> None:
+    """Regression: after 100 of them FrozenLake was over, and every action earned nothing without a word of it."""
+    tool = trl_environment(functools.partial(SMALL_LAKE, max_episode_steps=3))()
+    tool.reset(seed=0)
+    assert {tool.act("Fly") for _ in range(5)} == {"Unknown action ignored. Use: Left, Down, Right, Up"}
+    assert tool.act(" right ").endswith("Actions left: 9")
+    assert tool.act("Down").startswith("Reward: 1\n") and tool.success
+
+
+def test_a_limit_that_free_text_reaches_ends_the_game() -> None:
+    """No list says which texts are actions, so that the environment gets them all."""
+    tool = trl_environment(lambda: gymnasium.wrappers.TimeLimit(Words(), 2))()
+    tool.reset(seed=0)
+    assert tool.act(" ") == "Unknown action ignored."
+    assert tool.act(" ") == "Unknown action ignored. The game is over. Call no more tools."
+    assert tool.act("word") == "The game is over. Call no more tools."
+    assert (tool.get_reward(), tool.actions_left) == (0.0, 10)
 
 
 def test_arguments_of_another_type_and_free_text_are_data() -> None:

@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import re
+from itertools import product
 from typing import Any
 
 import gymnasium
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from ragen_envs import Tools, ToolTurns, best_action, demonstration, difficulty, explain
-from ragen_envs.calling.tool import read_action, write_answer, write_call
-from ragen_envs.tools.domain import LENGTHS
+from ragen_envs.calling.tool import Call, ToolError, read_action, write_answer, write_call
+from ragen_envs.tools.domain import LENGTHS, Domain
 from ragen_envs.tools.env import DOMAINS, SPLITS
 from ragen_envs.tools.orders import Orders
 
@@ -73,6 +74,72 @@ def test_arguments_of_the_oracle_were_said_before(split: str) -> None:
             said += f"\n{text}"
             if terminated:
                 break
+
+
+def is_said(argument: str, value: object, said: str) -> bool:
+    """Whether a text has a value; an identifier only as one of its kind, such as "order 31"."""
+    kind = argument.removesuffix("_id")
+    prefix = "" if kind == argument else "(?:file|folder) " if kind == "entry" else f"{kind} "
+    return re.search(rf"(?<!\w){prefix}{re.escape(str(value))}(?!\w)", said) is not None
+
+
+def can_be_asked(domain: Domain, lookups: tuple[str, ...], said: str) -> list[Call]:
+    """The look-ups whose arguments were said."""
+    found = []
+    for tool in (tool for tool in domain.tools(False) if tool.name in lookups):
+        arguments = tool.parameters["properties"]
+        known = [[value for value in domain.values(each) if is_said(each, value, said)] for each in arguments]
+        found += [Call(tool.name, dict(zip(arguments, values, strict=True))) for values in product(*known)]
+    return found
+
+
+def is_known(change: Call, domain: Domain, task: str, asked: tuple[Call, ...], said: str) -> bool:
+    """Whether identifiers were said; which hour is the first free one, only the person's day says."""
+    arguments = change.arguments
+    identifiers = all(is_said(name, value, said) for name, value in arguments.items() if name.endswith("_id"))
+    if "hour" not in arguments or is_said("hour", arguments["hour"], task):
+        return identifiers
+    owner = domain.database.row("SELECT person FROM events WHERE id = ?", arguments.get("event_id", 0))
+    person = owner[0] if owner else arguments["person_id"]
+    days = [each.arguments for each in asked if "day" in each.arguments]
+    return identifiers and {"person_id": person, "day": arguments["day"]} in days
+
+
+def fewest_lookups(env: Tools, task: str, changes: list[Call], most: int) -> int:
+    """How many look-ups say all that the changes need, found by breadth-first search; `most` + 1 if more are needed."""
+    ways: dict[frozenset[str], tuple[tuple[Call, ...], str]] = {frozenset(): ((), task)}
+    for count in range(most + 1):
+        for asked, said in ways.values():
+            if all(is_known(change, env.domain, task, asked, said) for change in changes):
+                return count
+        longer = {}
+        for calls, (asked, said) in ways.items():
+            for call in can_be_asked(env.domain, env.lookups, said):
+                try:
+                    result = env.domain.carry_out(call)
+                except ToolError as error:
+                    result = str(error)
+                longer[calls | {repr(call)}] = ((*asked, call), f"{said}\n{result}")
+        ways = longer
+    return most + 1
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_no_way_is_shorter_than_the_task_says(domain: str, length: int) -> None:
+    """Regression: the article to order was sometimes one that the customer's orders name, number and all."""
+    env = Tools(split="unseen_domain" if domain == "files" else "train", domains=[domain], calls=length)
+    for seed in range(40):
+        task, _ = env.reset(seed=seed)
+        changes = [call for call in env.way if call.name not in env.lookups]
+        for left_out in changes:  # each of them is needed
+            imagined = copy.deepcopy(env.domain)
+            for call in changes:
+                if call is not left_out:
+                    imagined.carry_out(call)
+            assert imagined.state() != env._goal
+        lookups = length - len(changes)
+        assert fewest_lookups(env, task, changes, lookups - 1) == lookups, (seed, task, env.way)
 
 
 def test_what_the_tools_of_the_shop_say() -> None:

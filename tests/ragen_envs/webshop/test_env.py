@@ -99,7 +99,7 @@ def test_success_is_a_score_of_one_whatever_is_paid() -> None:
         "",
         "shoe",
         "search[]",
-        "Search[shoe]",
+        "find[shoe]",
         "buy[x]",
         "click[buy now]",
         "click[search]",
@@ -159,7 +159,7 @@ def test_a_product_is_bought_from_the_results_or_from_its_page(env: WebShop) -> 
 def test_options_chosen_before_count_in_a_purchase_by_id() -> None:
     env = WebShop()
     shop = local_store(env.settings).shop()
-    goal = next(goal for goal in shop.goals if goal.winnable and len(goal.options) == 1)
+    goal = next(goal for goal in shop.goals if len(goal.options) == 1)
     for verb in (f"buy[{goal.asin}]", "click[buy now]"):
         env.reset(options={"goal": goal.id})
         env.step(f"search[{goal.name}]")
@@ -178,6 +178,24 @@ def test_parity_has_no_purchase_by_id() -> None:
     assert (info["available_actions"].has_filters, info["available_actions"].buyable) == (False, ())
     assert not original.step(f"buy[{info['available_actions'].clickables[-1]}]")[-1]["action_is_valid"]
     assert "buy[" not in original.instruction
+
+
+@pytest.mark.parametrize("mode", ["text", "short"])
+def test_case_and_surrounding_blanks_do_not_matter(mode: str) -> None:
+    """Regression: `Search[shoe]` and `click[ next > ]` were invalid, and a blank search was one."""
+    pages = []
+    for actions in (
+        ("search[shoe]", "click[next >]", "click[< prev]", "filter[price<100]", "buy[1]"),
+        (" Search [ shoe ]", "Click[ Next > ]", "CLICK[< prev]", "filter[ PRICE<100 ]\n", "Buy[ 1 ]"),
+    ):
+        env = WebShop(catalog="toy", observation_mode=mode)
+        env.reset(options={"goal": 0})
+        assert not any(env.step(blank)[-1]["action_is_valid"] for blank in ("search[ ]", "Search[]", "click[  ]"))
+        steps = [env.step(action) for action in actions]
+        pages.append([(step[0], step[-1]["action_is_valid"], step[-1]["url"]) for step in steps])
+        played = env.session.played
+    assert pages[0] == pages[1] and [valid for _, valid, _ in pages[0]] == [True] * 4 + [mode == "short"]
+    assert played[:4] == ("search[shoe]", "click[Next >]", "click[< prev]", "filter[PRICE<100]")
 
 
 @pytest.mark.parametrize(("action", "valid"), [("  search[a b]", False), ("search[a b]x", True), ("search[a b]", True)])

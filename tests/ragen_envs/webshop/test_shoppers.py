@@ -1,6 +1,7 @@
 """The shopper of demonstrations: what it types, where it succeeds without mistakes, and what its mistakes are."""
 
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,45 @@ def test_without_mistakes_nearly_every_goal_is_bought_by_words_of_the_request(mo
                 asked = env.session.instruction.split()
                 assert set(action[7:-1].split()) <= {*asked, *(word.strip(".,;:!?") for word in asked)}
     assert bought >= 56
+
+
+HARD = (10060, 10090, 10121, 10127, 10156)
+"""Seeds of the store whose first search, and then the whole request, do not find the product."""
+
+
+def test_after_failures_one_more_word_is_left_out_until_the_product_is_found() -> None:
+    """Regression: the shopper went to and fro between the whole request and one without a word, till the end."""
+    env = WebShop(max_steps=None)
+    for seed in HARD:
+        env.reset(seed=seed)
+        words, searches = query_of(env.session.instruction), list[str]()
+        for left in range(15, 0, -1):
+            action = careless_shop_action(env, left, np.random.default_rng(seed), 0.0)
+            searches += [action] * action.startswith("search[")
+            over, _, info = env.step(action)[2:]
+            if over:
+                break
+        assert info["success"], (seed, searches)
+        assert searches[:2] == [f"search[{' '.join(words)}]", f"search[{env.session.instruction}]"]
+        lengths = [len(search.split()) for search in searches[2:]]
+        assert lengths == list(range(len(words) - 1, len(words) - 1 - len(lengths), -1)) != []
+
+
+def test_a_product_that_no_words_of_the_request_find_is_looked_for_to_the_end() -> None:
+    env = WebShop(max_steps=None)
+    env.reset(seed=10129)
+    local = store_behind(None, env.settings)
+    words, asin = query_of(env.session.instruction), local.shop().goal(env.session.goal).asin
+    assert len(words) == 5
+    for count in range(1, 6):
+        for some in combinations(words, count):
+            assert asin not in local.shop().store.results(local.page([f"search[{' '.join(some)}]"], False))
+    searches = []
+    for left in range(15, 0, -1):
+        searches.append(careless_shop_action(env, left, np.random.default_rng(left), 0.0))
+        env.step(searches[-1])
+    assert [len(search.split()) for search in searches[2:8]] == [4, 3, 2, 1, 4, 3]
+    assert sum(search == searches[1] for search in searches) == 1
 
 
 def test_mistakes_are_those_of_people_and_only_a_forgotten_option_costs_the_goal() -> None:

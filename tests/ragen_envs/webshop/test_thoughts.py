@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from ragen_envs import AgentTurns, WebShop, best_action, explain
+from ragen_envs.webshop.reading import ShownProduct
+from ragen_envs.webshop.thoughts import _about
 from tests.support.ragen_envs.thoughts import Thought, check_claims, check_form, thoughts
 
 ASKED = (
@@ -47,6 +49,12 @@ def parts(text: str) -> list[str]:
     return re.split(r", | and ", text)
 
 
+def is_same_noun(one: str, other: str) -> bool:
+    """Whether two words differ in their number only."""
+    short, long = sorted((one, other), key=len)
+    return short == long or long in (f"{short}s", f"{short}es") or (short[-1] == "y" and long == f"{short[:-1]}ies")
+
+
 class Seen:
     """The request and the products of a page."""
 
@@ -67,11 +75,11 @@ class Seen:
         self.url = env.session.answer.url
 
     def asked(self, words: str) -> bool:
-        return all(word.lower() in self.words or f"{word.lower()}s" in self.words for word in parts(words))
+        return all(any(is_same_noun(word.lower(), one) for one in self.words) for word in parts(words))
 
     def titled(self, match: re.Match[str]) -> bool:
         title = self.products[match["asin"]][0].lower()
-        return all(word in re.findall(r"\w+", title) for word in parts(match["list"]))
+        return all(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", title) for word in parts(match["list"]))
 
     def priced(self, match: re.Match[str]) -> bool:
         return match["price"] == self.products[match["asin"]][1]
@@ -117,7 +125,8 @@ class Seen:
 
     def shares_nothing(self, asin: str) -> bool:
         """Whether no word of a title but short and very common ones is in the request."""
-        words = re.findall(r"\w{3,}", self.products[asin][0].lower())
+        title = self.products[asin][0].lower()
+        words = [*re.findall(r"\w{3,}", title), *re.findall(r"\w+(?:-\w+)+", title)]
         return not any(self.asked(word) for word in words if word not in ("the", "and", "with", "for", "from", "all"))
 
     def is_in_title(self, word: str) -> bool:
@@ -202,6 +211,40 @@ def test_every_sentence_in_the_store_is_true(noise: float, mode: str) -> None:
         texts.add(thought.text)
     assert len(texts) > 100 and len(said) >= (12 if noise else 10)
     assert any("which this page does not offer" in text for text in texts) == bool(noise)
+
+
+@pytest.mark.parametrize(
+    ("title", "request_", "said"),
+    [
+        ("Midi Dress", "find me casual dresses", "has dress in its title"),
+        ("Two Dresses", "find me a dress", "has dresses in its title"),
+        ("Battery Pack", "find me batteries", "has battery in its title"),
+        ("Spare Batteries", "find me a battery", "has batteries in its title"),
+        ("Pocket T-Shirt", "find me t-shirts", "has t-shirt in its title"),
+        ("Midi Skirt", "find me casual dresses", NOTHING),
+    ],
+)
+def test_singular_and_plural_are_one_word(title: str, request_: str, said: str) -> None:
+    """Regression: a title with "dress" had nothing of a request for dresses."""
+    product = ShownProduct("b0", "B0", title, "$1.00")
+    texts = {_about(product, request_, "click", np.random.default_rng(seed)) for seed in range(20)}
+    assert all(said in text for text in texts)
+
+
+@pytest.mark.parametrize("mode", ["text", "short", "html"])
+def test_what_is_bought_among_the_results_is_not_looked_at(mode: str) -> None:
+    """Regression: `buy[…]` there was "I look at it with"."""
+    turns, said, bought = AgentTurns(WebShop(observation_mode=mode), **LIMITS), set[str](), 0
+    for seed in range(40):
+        turns.reset(seed=seed)
+        while not turns.unwrapped.session.answer.done and turns.actions_left:
+            action = best_action(turns, turns.actions_left)
+            if action.startswith("buy["):
+                bought += 1
+                said |= {explain(turns, [action], np.random.default_rng(draw)) for draw in range(8)}
+            turns.step(turns.format_reply([action]))
+    assert bought >= 5 and not any(re.search(r"\blook\b", text) for text in said)
+    assert any("I end with buy[" in text for text in said)
 
 
 def test_an_option_that_was_replaced_is_not_called_chosen() -> None:

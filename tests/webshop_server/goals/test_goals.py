@@ -4,6 +4,7 @@ import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from webshop_server.goals.goals import (
     make_goals,
     price_bound,
     price_with,
+    prices,
 )
 
 
@@ -88,7 +90,7 @@ def test_synthetic_goals_are_all_choices_of_sorted_options() -> None:
     ]
     assert made[3].options == {"color": "navy | red", "size": "large"}
     assert list(made[3].options) == ["color", "size"]
-    assert (made[0].asin, made[0].name, made[0].nouns, made[0].winnable) == ("LAMP", "Title LAMP", ("lamp",), None)
+    assert (made[0].asin, made[0].name, made[0].nouns) == ("LAMP", "Title LAMP", ("lamp",))
     assert (made[0].price_upper, made[6].price_upper) == (NO_PRICE_BOUND, 990.0)
     # "dimmable" is in 6 goals, "wood" in 7.
     assert made[0].weight == (1 / 6 + 1 / 7) / 2
@@ -167,6 +169,15 @@ def test_the_dearest_option_makes_the_price() -> None:
     assert price_with(lamp, ["red"]) == 20.0
     assert price_with(lamp, ["red", "s"]) == 25.0
     assert price_with(lamp, ["gold", "s"]) == 90.0
+    assert (prices(lamp), prices(item("B", price=20.0))) == ((90.0, 25.0), (20.0,))
+
+
+def test_without_a_priced_option_a_range_costs_its_lower_end_and_bounds_stay() -> None:
+    """Regression: it cost a number drawn from the range, which is on no page."""
+    ranged: dict[str, Any] = {"price": 57.0, "pricing": (90.0, 20.0), "instruction": "x"}
+    lamp = item("B", **ranged, instruction_attributes=("y",), options={"n": ("a",)})
+    assert price_with(lamp, ["a"]) == 20.0 and prices(lamp) == (20.0,)
+    assert {goal.price_upper for goal in make_goals(Shelf(lamp), human=False)} <= {70.0, 80.0, 90.0}
 
 
 def test_a_bound_is_above_the_price_of_the_options_asked_for() -> None:
@@ -177,12 +188,6 @@ def test_a_bound_is_above_the_price_of_the_options_asked_for() -> None:
     bounds = {values_of(goal)[0]: goal.price_upper for goal in make_goals(Shelf(lamp), human=False)}
     assert 40.0 <= bounds["red"] <= 60.0
     assert 110.0 <= bounds["gold"] <= 130.0
-
-
-def test_winnable_is_asked_for_each_goal() -> None:
-    goals = make_goals(Shelf(LAMP), human=False, is_winnable=lambda product, goal: "small" in values_of(goal))
-    answers = sorted((values_of(goal)[1], goal.winnable) for goal in goals)
-    assert answers == [("large", False)] * 3 + [("small", True)] * 3
 
 
 @pytest.mark.parametrize("number", [-1, 7, 10**9])

@@ -10,7 +10,7 @@ from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.matching import Closeness
 from webshop_server.goals.nouns import EveryWord, NounTagger, RuleNouns
 from webshop_server.goals.reward import RewardMode, option_closeness, score
-from webshop_server.store.winnable import winnable_check
+from webshop_server.store.winnable import is_winnable
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +91,11 @@ def test_parts_of_the_published_reward(catalog: Catalog, real_data: Path) -> Non
 @pytest.mark.parametrize("nouns", [EveryWord(), RuleNouns()])
 @pytest.mark.parametrize(("mode", "winnable"), [("webshop", 6452), ("fixed", 6910)])
 def test_winnable_goals(catalog: Catalog, nouns: NounTagger, mode: RewardMode, winnable: int) -> None:
-    goals = make_goals(catalog, human=False, is_winnable=winnable_check(nouns, mode))
-    assert sum(goal.winnable is True for goal in goals) == winnable
-    people = make_goals(catalog, human=True, is_winnable=winnable_check(nouns, mode))
-    assert all(goal.winnable for goal in people)
+    won, wished = (
+        [is_winnable(catalog.product(goal.asin), goal, nouns, mode) for goal in make_goals(catalog, human=human)]
+        for human in (False, True)
+    )
+    assert sum(won) == winnable and all(wished)
 
 
 def test_no_two_values_of_an_option_are_equal(catalog: Catalog) -> None:

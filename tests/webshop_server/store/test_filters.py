@@ -1,5 +1,7 @@
 """Reading filters and applying them to products."""
 
+from dataclasses import replace
+
 import pytest
 
 from webshop_server.catalog.product import Product
@@ -13,6 +15,14 @@ SHIRT = Product(
     product_category="Clothing › Men's Shirts",
     options={"color": ("wine red", "navy"), "fit type": ("men",)},
     price=19.99,
+)
+
+SOCKS = replace(
+    SHIRT,
+    options={"size": ("small", "large")},
+    option_prices={"small": 10.0, "large": 30.0},
+    pricing=(10.0, 30.0),
+    price=17.0,
 )
 
 
@@ -41,6 +51,32 @@ SHIRT = Product(
 )
 def test_filters_are_read(text: str, expected: Filter | None) -> None:
     assert parse_filter(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("price<12", True),  # the small one
+        ("price<10", False),
+        ("price<=10", True),
+        ("price>29", True),  # the large one
+        ("price>=30", True),
+        ("price>30", False),
+        ("price=10", True),
+        ("price=17", False),  # drawn from the range, for the original's purchases
+    ],
+)
+def test_prices_of_options_are_what_filters_compare(text: str, passes: bool) -> None:
+    """Regression: a number that is on no page was compared, and what could be had for less was hidden."""
+    one = parse_filter(text)
+    assert one is not None
+    assert one.accepts(SOCKS) is passes
+
+
+def test_of_a_range_without_priced_options_filters_compare_what_a_purchase_costs() -> None:
+    plain = replace(SOCKS, option_prices={})
+    filters = map(parse_filter, ("price<11", "price=10", "price>10", "price=17"))
+    assert [one is not None and one.accepts(plain) for one in filters] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -121,9 +121,23 @@ def test_going_back_forgets_options_on_the_results_and_everything_on_the_start_p
 
 def test_an_invalid_action_changes_nothing(store: Store) -> None:
     state = play(store, "search[x]")
-    for action in ("click[search]", "click[buy now]", "click[b00plain01]", "Search[x]", " click[back to search]", "x"):
+    for action in ("click[search]", "click[buy now]", "click[b00plain01]", "find[x]", "click[back]", "x"):
         assert store.act(state, action) == (state, INVALID)
     assert store.act(START, "click[search]", parity=True) == (START, INVALID)
+
+
+def test_case_and_surrounding_blanks_matter_in_parity_only(store: Store) -> None:
+    """Regression: beyond parity `Search[x]` and `click[ next > ]` were invalid, and a blank search was one."""
+    plain = play(store, "search[things]", "click[next >]", "filter[price<9]", "click[b00plain03]", "click[buy now]")
+    odd = (" Search[ things ]", "CLICK[ Next > ]", "Filter[ PRICE<9 ] ", "Click[ b00plain03 ]", " cliCK[Buy Now ]")
+    assert play(store, *odd) == plain and plain.kind == "done"
+    for blank in ("search[ ]", "Search[\t ]", "click[ ]", "filter[ ]", "buy[ ]"):
+        assert store.act(START, blank) == (START, INVALID)
+    results = play(store, "search[things]", parity=True)
+    for action in ("Search[things]", " search[things]", "click[ next > ]", "Click[next >]"):
+        assert store.act(results, action, parity=True) == (results, INVALID)
+    assert play(store, "search[ things]", parity=True).keywords == ("", "things")
+    assert play(store, "search[ ]", parity=True).kind == "results"
 
 
 def test_an_action_without_effect_is_valid(store: Store) -> None:
