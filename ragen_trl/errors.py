@@ -6,4 +6,4 @@ class UserError(Exception):
 
 
 class NotFiniteError(UserError, ArithmeticError):
-    """A loss or a gradient is NaN or infinite. The step that it would have made was not taken."""
+    """A loss, a gradient or the logits of a sampled token are NaN or infinite. No step was taken with them."""

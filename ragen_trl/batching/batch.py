@@ -62,14 +62,15 @@ def trajectory_batch(trajectories: Sequence[Trajectory], pad_id: int) -> dict[st
         also `pictures_of`.
     """
     output = to_rollout_output(trajectories)
+    float32, int64 = torch.float32, torch.int64
     ones = {name: [[1] * len(row) for row in output[name]] for name in ("prompt_ids", "completion_ids")}
     return {
-        "prompt_ids": _padded(output["prompt_ids"], pad_id, "left"),
-        "prompt_mask": _padded(ones["prompt_ids"], 0, "left"),
-        "completion_ids": _padded(output["completion_ids"], pad_id, "right"),
-        "completion_mask": _padded(ones["completion_ids"], 0, "right"),
-        "tool_mask": _padded(output["env_mask"], 1, "right"),
-        "sampling_per_token_logps": _padded(output["logprobs"], 0.0, "right"),
+        "prompt_ids": _padded(output["prompt_ids"], int64, pad_id, "left"),
+        "prompt_mask": _padded(ones["prompt_ids"], int64, 0, "left"),
+        "completion_ids": _padded(output["completion_ids"], int64, pad_id, "right"),
+        "completion_mask": _padded(ones["completion_ids"], int64, 0, "right"),
+        "tool_mask": _padded(output["env_mask"], int64, 1, "right"),
+        "sampling_per_token_logps": _padded(output["logprobs"], float32, 0.0, "right"),
         **pictures_of(trajectories),
     }
 
@@ -80,10 +81,11 @@ def pictures_of(trajectories: Sequence[Trajectory]) -> dict[str, list[tuple[Pict
     return {"pictures": shown} if any(shown) else {}
 
 
-def _padded(rows: list[list[Any]], filler: float, side: str) -> torch.Tensor:
+def _padded(rows: list[list[Any]], dtype: torch.dtype, filler: float, side: str) -> torch.Tensor:
     if not rows:
-        return torch.full((0, 1), filler)
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, filler, padding_side=side)
+        return torch.full((0, 1), filler, dtype=dtype)
+    tensors = [torch.tensor(row, dtype=dtype) for row in rows]  # an empty list alone would be of floats
+    return torch.nn.utils.rnn.pad_sequence(tensors, True, filler, padding_side=side)
 
 
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class RolloutBatch:
         )
 
     def balanced(self, processes: int, gather: Callable[[list[Any]], list[Any]]) -> "RolloutBatch":
-        """Move trajectories, as few as possible, so that no process has more rows to train on than its share.
+        """Move trajectories, so that processes have about equally many rows to train on (`balanced_ranks`).
 
         All processes decide the same on their summaries, and exchange only what moves. If nothing has to move, nothing
         is exchanged. An environment's ``info`` moves as far as it can be pickled.
@@ -192,7 +192,12 @@ class RolloutBatch:
 
 
 def balanced_ranks(rows: Sequence[int], ranks: Sequence[int], processes: int) -> tuple[int, ...]:
-    """The process of each trajectory after as few as possible have moved to give all processes equally many rows.
+    """The process of each trajectory after some have moved, so that processes have about equally many rows.
+
+    A process keeps the first of its trajectories that fit into its share, the mean number of rows rounded up. Where
+    each trajectory is one row, no process has more than its share then, and no fewer moves would do. One of several
+    rows (rebuilt contexts) may exceed the share of the process that gets it, by less than its own rows, and other moves
+    may be fewer: to find the best is a packing problem.
 
     Args:
         rows: Rows that each trajectory is trained in.

@@ -19,6 +19,8 @@ What a model must be able to do is what the sampler asks of it, too (`policies/m
 that the mask removes.
 """
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -165,8 +167,9 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: int) -> list[range]:
     """How sorted rows are cut into trees of neighbours, which are padded to the longest; no other cut costs less.
 
-    The longest tree of the best cut is some neighbours' tree. For each such length there is a cut into the fewest trees
-    that are no longer.
+    A limit on the length of trees has a cut into the fewest of them. The higher it is, the more a tree costs, so that
+    of the limits with equally many trees only the lowest counts, and of higher ones only those with so few trees that
+    they may cost less than the best cut so far.
 
     Args:
         lengths: Tokens of each row.
@@ -174,30 +177,34 @@ def _cheapest_trees(lengths: Sequence[int], shared: Sequence[int], hidden_size: 
         hidden_size: Of the model.
     """
     own = [0, *(length - common for length, common in zip(lengths[1:], shared[1:], strict=True))]
-    ends = np.cumsum(own)
-    sizes = {int(length + ends[stop] - ends[start]) for start, length in enumerate(lengths)
-             for stop in range(start, len(lengths))}  # fmt: skip
+    ends = np.cumsum(own).tolist()
     best, cheapest = [range(len(lengths))], np.inf
-    for limit in sorted(size for size in sizes if size >= max(lengths)):
-        if limit * (1 + ATTENTION_COST * limit / hidden_size) >= cheapest:
-            break  # one tree of this length costs more than the best cut
-        spans = _filled(lengths, own, limit)
-        cost = len(spans) * limit * (1 + ATTENTION_COST * limit / hidden_size)
-        if cost < cheapest:
-            best, cheapest = spans, cost
+    limit, most = max(lengths), len(lengths)
+    while most:
+        spans = _filled(lengths, ends, limit)
+        if len(spans) > most:  # steps of 1, 2, 4, … and back again: the next limit is often near
+            below, step = limit, 1
+            while len(_filled(lengths, ends, below + step)) > most:
+                below, step = below + step, 2 * step
+            limit = below + 1 + bisect_left(
+                range(below + 1, below + step), True, key=lambda high: len(_filled(lengths, ends, high)) <= most
+            )
+            spans = _filled(lengths, ends, limit)
+        of_tree = limit * (1 + ATTENTION_COST * limit / hidden_size)
+        if len(spans) * of_tree < cheapest:
+            best, cheapest = spans, len(spans) * of_tree
+        most = min(len(spans), math.ceil(cheapest / of_tree)) - 1
     return best
 
 
-def _filled(lengths: Sequence[int], own: Sequence[int], limit: int) -> list[range]:
-    """Trees of neighbours with at most ``limit`` places each."""
-    cuts, places = [0], lengths[0]
-    for row in range(1, len(lengths)):
-        if places + own[row] > limit:
-            cuts.append(row)
-            places = lengths[row]
-        else:
-            places += own[row]
-    return [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(lengths)], strict=True)]
+def _filled(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[range]:
+    """The fewest trees of neighbours of at most ``limit`` places; ``ends`` are those of one tree, after each row."""
+    spans, start = [], 0
+    while start < len(lengths):
+        stop = bisect_right(ends, limit - lengths[start] + ends[start], lo=start + 1)
+        spans.append(range(start, stop))
+        start = stop
+    return spans
 
 
 def _tree(rows: Sequence[NDArray[np.int64]], shared: Sequence[int]) -> _Tree:

@@ -13,6 +13,9 @@ from typing import Any
 DEFAULT_WORKERS = 128
 """Most threads that step waiting environments at the same time."""
 
+LEAST_TEMPERATURE = 1e-30
+"""Divided by less, logits would leave the range of float32."""
+
 
 def option(default: Any, text: str) -> Any:
     """A field of a dataclass of options: its default and its help."""

@@ -6,7 +6,7 @@ import warnings
 from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
-from ragen_trl.config.play import option_names
+from ragen_trl.config.play import LEAST_TEMPERATURE, option_names
 from ragen_trl.errors import UserError
 from ragen_trl.system.functions import function_named
 
@@ -110,6 +110,8 @@ def check_values(args: Options) -> None:
     for name in ("temperature", "critic_learning_rate"):
         if not 0 < getattr(args, name) < float("inf"):
             raise ValueError(f"{name} is {getattr(args, name)}; it must be above 0 and finite")
+    if args.temperature < LEAST_TEMPERATURE:
+        raise ValueError(f"temperature is {args.temperature}; it must be at least {LEAST_TEMPERATURE:g}")
     for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
         if not 0 <= getattr(args, name) <= 1:
             raise ValueError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")

@@ -1,9 +1,13 @@
 """How a token is drawn from logits: a pure function and its options."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from ragen_trl.config.play import LEAST_TEMPERATURE
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.system.float64 import in_float64
 
 # On a CPU so many logits, of a row at least, are drawn from at once: their sums in float64 stay near the core, and the
@@ -37,8 +41,11 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
-        if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}; use 0 for greedy sampling, or a positive number")
+        if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature < math.inf:
+            raise ValueError(
+                f"temperature is {self.temperature}; use 0 for greedy sampling, or a finite number of at least "
+                f"{LEAST_TEMPERATURE:g}"
+            )
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}; it must be in (0, 1]")
         if self.top_k < 0:
@@ -65,6 +72,20 @@ def sample_tokens(
     pieces = zip(logits.split(rows), uniforms.split(rows), strict=True)
     drawn = [_draw(*piece, sampling) for piece in pieces]
     return torch.cat([tokens for tokens, _ in drawn]), torch.cat([logprobs for _, logprobs in drawn])
+
+
+def check_drawn(logprobs: Sequence[float]) -> None:
+    """Raise `NotFiniteError` unless all drawn tokens have a finite log-probability.
+
+    One NaN among a row's logits is enough to make those of all its tokens NaN, so the drawn one tells. It is on its way
+    to the host anyway; to ask the logits would wait for the device once more.
+    """
+    bad = sum(not math.isfinite(logprob) for logprob in logprobs)
+    if bad:
+        raise NotFiniteError(
+            f"the model's logits are NaN or infinite: {bad} of {len(logprobs)} next tokens have no probability. If its "
+            "weights are NaN, go back to an earlier checkpoint; otherwise compute in bf16 or float32 instead of float16"
+        )
 
 
 def _draw(logits: torch.Tensor, uniforms: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,7 +24,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped, without_router_logits
-from ragen_trl.policies.sampling import Sampling, sample_tokens
+from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
 from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
 from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
@@ -86,7 +86,11 @@ class TransformersPolicy(Policy):
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """Append each request's tokens to its row and sample a reply."""
+        """Append each request's tokens to its row and sample a reply.
+
+        Raises:
+            NotFiniteError: If the logits of a token are NaN or infinite.
+        """
         was_training = self.model.training
         self.model.eval()
         try:
@@ -124,6 +128,7 @@ class TransformersPolicy(Policy):
             used[place, : len(context.rows)] = True
         drawn = sample_tokens(logits, float64_tensor(draws, self.model.device), self.sampling)  # (c, most) each
         tokens, logprobs = (each[torch.from_numpy(used).to(each.device)].tolist() for each in drawn)
+        check_drawn(logprobs)
         rows = (row for context in contexts for row in context.rows)
         for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
             row.take(token, logprob, self._end)

@@ -100,6 +100,13 @@ class EnvExecutor:
                 self._warn(outcome)
         return outcomes
 
+    def attempt(self, call: Callable[[], T]) -> T | Failure:
+        """What one call returns, or its `Failure`: run in this thread and without the time limit."""
+        outcome = _attempt(call)
+        if isinstance(outcome, Failure):
+            self._warn(outcome)
+        return outcome
+
     def _run_here(self, calls: Sequence[Callable[[], T]]) -> list[T | Failure]:
         """Run calls in this thread: all of them, or up to the first one that waits if threads can take over."""
         outcomes: list[T | Failure] = []

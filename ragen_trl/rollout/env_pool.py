@@ -144,6 +144,15 @@ def unique_names(specs: Sequence[EnvSpec]) -> list[str]:
     return [name if counts[name] == 1 else f"{name}#{place}" for place, name in enumerate(names)]
 
 
+@dataclass
+class _Made:
+    """An environment of the pool, the spec that it was made from, and whether another thread hangs in it."""
+
+    spec: EnvSpec
+    turns: AgentTurns
+    hangs: bool = False
+
+
 class EnvPool:
     """Environments that are made once and played again in every rollout.
 
@@ -155,14 +164,14 @@ class EnvPool:
     def __init__(self, args: "StarPOConfig", adapt: Callable[[AgentTurns], None] = lambda turns: None) -> None:
         self._args, self._adapt = args, adapt
         self._executor = EnvExecutor(args.env_workers, args.env_timeout)
-        self._made: dict[tuple[str | EnvMaker, str], list[AgentTurns]] = {}
+        self._made: dict[tuple[str | EnvMaker, str], list[_Made]] = {}
         self._prefix: str | None = None
 
     def take(self, specs: Sequence[EnvSpec]) -> list[AgentTurns]:
         """One environment per row, in order; all may be played side by side.
 
         Equal rows get different instances. The next call returns the same ones again; new ones are made only if more
-        are needed than ever before.
+        are needed than ever before, and instead of one that hangs and could not be replaced.
 
         Raises:
             EnvSpecError: If a function returns an environment that it returned before, or one whose replies start with
@@ -173,9 +182,12 @@ class EnvPool:
         taken = []
         for spec in specs:
             made = self._made.setdefault(spec.key, [])
-            if used[spec.key] == len(made):
-                made.append(self._make(spec))
-            taken.append(made[used[spec.key]])
+            place = used[spec.key]
+            if place == len(made):
+                made.append(_Made(spec, self._make(spec)))
+            elif made[place].hangs:
+                made[place] = _Made(spec, self._make(spec))
+            taken.append(made[place].turns)
             used[spec.key] += 1
         return taken
 
@@ -190,8 +202,9 @@ class EnvPool:
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.
 
-        An environment that crashed is closed in a separate thread, because closing it may take any time. One that
-        hangs is not closed, because another thread is still inside it.
+        An environment that crashed stays if no other can be made. Otherwise it is closed, with threads in one of its
+        own, because that may take any time. One that hangs is never handed out again, whether or not another can be
+        made, and it is not closed: a thread is still inside it.
 
         Args:
             failed: An environment that `take` returned.
@@ -201,25 +214,32 @@ class EnvPool:
             EnvSpecError: If a function does not make a new environment.
             ValueError: If ``failed`` does not belong to this pool.
         """
-        for key, made in self._made.items():
-            for index, turns in enumerate(made):
-                if turns is failed:
-                    made[index] = self._make(EnvSpec(key[0], json.loads(key[1])))  # if this raises, nothing changes
-                    if failure.error is not None:
-                        threading.Thread(target=_close, args=(turns,), daemon=True).start()
-                    return made[index]
+        for made in self._all():
+            if made.turns is failed:
+                made.hangs = failure.error is None
+                new = self._make(made.spec)
+                if not made.hangs and self._args.env_workers:
+                    threading.Thread(target=_close, args=(made.turns,), daemon=True).start()
+                elif not made.hangs:
+                    _close(made.turns)  # it may have to stay in the thread that made it
+                made.turns, made.hangs = new, False
+                return new
         raise ValueError(f"{failed} was not taken from this pool, so the pool cannot make another one")
 
     def close(self) -> None:
-        """Close all environments. The pool can be used again; it makes new ones."""
+        """Close all environments but those that hang. The pool can be used again; it makes new ones."""
         while self._made:
-            _, made = self._made.popitem()
-            for turns in made:
-                turns.close()
+            _, of_key = self._made.popitem()
+            for made in of_key:
+                if not made.hangs:
+                    made.turns.close()
+
+    def _all(self) -> list[_Made]:
+        return [made for of_key in self._made.values() for made in of_key]
 
     def _make(self, spec: EnvSpec) -> AgentTurns:
         turns = make_turns(spec.env, self._args, spec.kwargs)
-        if any(turns.unwrapped is other.unwrapped for made in self._made.values() for other in made):
+        if any(turns.unwrapped is other.turns.unwrapped for other in self._all()):
             raise EnvSpecError(
                 f"the function {spec.label} returned an environment that it had returned before, but several are "
                 "played at the same time; make a new one in every call"

@@ -73,8 +73,8 @@ def play(
             reply that would exceed the limit is cut.
         executor: Runs the environments; by default without a time limit.
         penalties: What is added to the reward for cut replies and for failures of the environment.
-        renew: Called with an environment that failed, which is not used again here. Without ``renew`` it is not
-            replaced, and a caller who sets a time limit must not use those of ``envs`` that exceeded it.
+        renew: Called here, without a time limit, with an environment that failed. One that hangs is not played again,
+            even if that fails. Without ``renew``, a caller must not use those of ``envs`` that exceeded a time limit.
         window: Number of turns that a policy with tokens sees at most, including the one to answer. Unset: all turns.
         batch_size: Episodes played at the same time at most, which changes rounding only; unset: all.
         context: Writes what such a policy reads, instead of a window (`contexts.Context`); both need ``AgentTurns``.
@@ -160,7 +160,7 @@ def _take_turns(
         if isinstance(outcome, Failure):
             episode.fail(request, reply, penalties.failure + penalty, outcome.kind, outcome.text)
             if renew is not None:
-                executor.run([partial(renew, episode.env, outcome)])  # for later episodes; a failure is logged
+                executor.attempt(partial(renew, episode.env, outcome))  # for later episodes; a failure is logged
         else:
             episode.answer(request, reply, outcome, penalty)
 
@@ -180,12 +180,16 @@ def begin(
         if not failures or renew is None:
             break
         time.sleep(pause)
+        again = []
         for row, failure in failures.items():
-            (made,) = executor.run([partial(renew, played[row], failure)])
-            if not isinstance(made, Failure):  # otherwise the same one is reset again; only its reset had failed
+            made = executor.attempt(partial(renew, played[row], failure))
+            if not isinstance(made, Failure):
                 played[row] = made
-        again = executor.run([partial(_reset, played[row], starts[row]) for row in failures])
-        for row, outcome in zip(list(failures), again, strict=True):
+            elif failure.error is None:
+                continue  # a thread is still inside it
+            again.append(row)  # the same one where only its reset had failed
+        resets = executor.run([partial(_reset, played[row], starts[row]) for row in again])
+        for row, outcome in zip(again, resets, strict=True):
             outcomes[row] = outcome
     episodes = []
     for env, start, outcome in zip(played, starts, outcomes, strict=True):

@@ -9,6 +9,7 @@ A row is a training group. With several environments it names its environment tw
 readers, ``env_index`` for the trainer, because an environment given as a function cannot be found by a text.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -49,8 +50,9 @@ def training_rows(
     """One row per training group, columns ``prompt`` and ``seed``, in the order in which they are played.
 
     With ``max_steps`` the whole run is one pass, so that a resumed run continues with exactly the row at which it
-    stopped. It has ``num_train_seeds`` start states, shuffled again each time all were used, or a new start state for
-    every group. Without ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per environment.
+    stopped. It has ``num_train_seeds`` start states, shuffled again each time all were used (`in_passes`), or a new
+    start state for every group. Without ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per
+    environment.
 
     Args:
         args: The configuration. Its ``env_weights`` say how often each environment is played.
@@ -121,6 +123,37 @@ def interleave(weights: Sequence[float], count: int) -> list[int]:
         taken[chosen] += 1
         turns.append(chosen)
     return turns
+
+
+def in_passes(
+    played: Sequence[int], items: Sequence[int], rollouts: Sequence[int], random: np.random.Generator
+) -> list[int]:
+    """Pass after pass over all items, each in a new random order; none comes twice in a rollout.
+
+    Where a pass begins within a rollout, the items that the rollout has had already wait until after it.
+
+    Args:
+        played: What comes before the first of these passes: none, or whole passes.
+        items: At least as many as a rollout takes.
+        rollouts: Number of the rollout of each group, ascending.
+        random: Draws the orders.
+
+    Returns:
+        An item for each group.
+
+    Example:
+        >>> in_passes([0, 1, 2], range(3), [0, 0, 1, 1, 2, 2], np.random.default_rng(0))
+        [0, 1, 2, 0, 2, 1]
+    """
+    order = list(played)
+    while len(order) < len(rollouts):
+        shuffled = random.permutation(items).tolist()
+        now = rollouts[len(order)]
+        had = set(order[bisect_left(rollouts, now) :])
+        soon = [item for item in shuffled if item not in had][: bisect_right(rollouts, now) - len(order)]
+        taken = set(soon)
+        order += [*soon, *(item for item in shuffled if item not in taken)]
+    return order[: len(rollouts)]
 
 
 def refill_rows(
@@ -237,9 +270,7 @@ def _seeds_in_order(
         return seeds_of_a_set(args, eased, range(first, end), hardness, entropy) + later
     if num_seeds >= count:
         return list(range(first, first + count))
-    random = np.random.default_rng(entropy)
-    passes = [random.permutation(np.arange(first, end)) for _ in range(-(-count // num_seeds))]
-    return np.concatenate(passes)[:count].tolist()
+    return in_passes([], range(first, end), rollouts, np.random.default_rng(entropy))
 
 
 def _shuffled_within(order: list[int], args: "StarPOConfig") -> list[int]:

@@ -17,7 +17,14 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 
 from ragen_trl.rollout.env_pool import EnvSpec
-from ragen_trl.rollout.seeds import EMPTY_PROMPT, EVALUATION_END, WARM_START, SeedOverlapError, StartStateError
+from ragen_trl.rollout.seeds import (
+    EMPTY_PROMPT,
+    EVALUATION_END,
+    WARM_START,
+    SeedOverlapError,
+    StartStateError,
+    in_passes,
+)
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -31,8 +38,8 @@ def dataset_rows(args: "StarPOConfig", dataset: Dataset) -> tuple[Dataset, list[
     """Training rows from a data set, one per training group, in the order in which they are played.
 
     With ``max_steps`` the whole run is one pass, as in `training_rows`: first the rows in their own order. If the run
-    needs more, they follow again and again, each time in an order drawn from ``args.seed``. Without ``max_steps``, the
-    rows are one epoch.
+    needs more, they follow again and again, each time in an order drawn from ``args.seed`` (`in_passes`). Without
+    ``max_steps``, the rows are one epoch.
 
     ``kwargs`` may be a mapping or JSON text. Arrow gives every mapping of a column the keys of all of them, with None
     where a row had no such key. So a None in a mapping counts as absent; JSON text can say ``null``.
@@ -221,8 +228,5 @@ def _check_id(spec: EnvSpec, place: str) -> None:
 def _order(args: "StarPOConfig", num_rows: int) -> list[int]:
     """The row that each group of the run plays."""
     count = args.num_rollouts * args.groups_per_generation if args.max_steps > 0 else num_rows
-    random = np.random.default_rng(args.seed)
-    order = list(range(num_rows))
-    while len(order) < count:
-        order += random.permutation(num_rows).tolist()
-    return order[:count]
+    rollouts = [group // args.groups_per_generation for group in range(count)]
+    return in_passes(range(num_rows), range(num_rows), rollouts, np.random.default_rng(args.seed))

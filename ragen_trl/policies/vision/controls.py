@@ -16,7 +16,7 @@ GREY = 128
 
 
 class PictureControlError(UserError, ValueError):
-    """There is no such control, or no other episode to take a picture of."""
+    """There is no such control, or a rollout has no other episode to take a picture of."""
 
 
 class WrongPictures(Policy):
@@ -24,11 +24,12 @@ class WrongPictures(Policy):
 
     Args:
         policy: Answers.
-        kind: "blank": grey pictures of the same size. "other": what the next row of the batch sees or saw last, the
-            first row after the last one.
+        kind: "blank": grey pictures of the same size. "other": what the next row that was asked for a reply sees or saw
+            last, the first row after the last one. A row that plays alone after other rollouts sees what one of their
+            episodes saw last.
 
     Raises:
-        PictureControlError: If the kind is another one, or a batch has one row and "other" finds no other.
+        PictureControlError: If the kind is another one, or if the first row of the first rollout plays alone.
     """
 
     def __init__(self, policy: Policy, kind: str) -> None:
@@ -37,13 +38,11 @@ class WrongPictures(Policy):
         self._policy, self._kind = policy, kind
         self.chat, self.max_context = policy.chat, policy.max_context
         self._latest: dict[int, tuple[Picture, ...]] = {}
-        self._rows = 0
+        self._before: tuple[Picture, ...] = ()  # of the rollout before
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts."""
-        if self._kind == "other" and len(seeds) == 1:
-            raise PictureControlError("pictures is 'other', but a batch has one episode; play 2 or more at a time")
-        self._rows, self._latest = len(seeds), {}
+        self._before, self._latest = next(iter(self._latest.values()), self._before), {}
         self._policy.begin(seeds)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -61,6 +60,11 @@ class WrongPictures(Policy):
 
     def _instead(self, request: Request) -> tuple[Picture, ...]:
         if self._kind == "other" and request.pictures:
-            return self._latest[(request.row + 1) % self._rows]
+            seen = sorted(self._latest)
+            other = seen[(seen.index(request.row) + 1) % len(seen)]
+            found = self._latest[other] if other != request.row else self._before
+            if not found:
+                raise PictureControlError("pictures is 'other', but one episode plays alone; play 2 or more at a time")
+            return found
         blank = (bytes([GREY]) * len(picture.pixels) for picture in request.pictures)
         return tuple(replace(one, pixels=pixels) for one, pixels in zip(request.pictures, blank, strict=True))

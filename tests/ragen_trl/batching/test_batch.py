@@ -171,3 +171,13 @@ def test_completion_columns_are_those_of_the_rollouts_completions() -> None:
     columns = completion_columns(batch["input_ids"], [LONG, SHORT, SCRIPTED], 4)
     completions = to_rollout_output([LONG, SHORT, SCRIPTED])["completion_ids"]
     assert columns.tolist() == [ids + [0] * (4 - len(ids)) for ids in completions]
+
+
+@pytest.mark.parametrize("empty_first", [True, False])
+def test_token_ids_stay_whole_numbers_beside_an_empty_reply(empty_first: bool) -> None:
+    """An empty list alone is a tensor of floats, and the first row decided for all."""
+    empty = Trajectory((turn((1, 2), ()),), seed=0, truncated=True)
+    batch = trajectory_batch([empty, LONG] if empty_first else [LONG, empty], PAD)
+    assert {name for name, values in batch.items() if values.dtype != torch.int64} == {"sampling_per_token_logps"}
+    assert batch["completion_ids"].tolist()[0 if empty_first else 1] == [PAD] * 4
+    assert trajectory_batch([empty], PAD)["completion_ids"].dtype == torch.int64

@@ -4,6 +4,7 @@ import math
 import pickle
 import random
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -162,6 +163,26 @@ def test_nothing_is_exchanged_where_nothing_has_to_move() -> None:
 def test_contexts_that_were_rebuilt_are_rows_to_share() -> None:
     """Two trajectories of three rows and three of one, all on the first of three processes: 3, 3 and 3 rows."""
     assert balanced_ranks([3, 1, 1, 3, 1], [0] * 5, processes=3) == (0, 2, 2, 1, 2)
+
+
+def loads(rows: list[int], ranks: Sequence[int], processes: int) -> list[int]:
+    """Rows on each process."""
+    return [sum(count for count, rank in zip(rows, ranks, strict=True) if rank == here) for here in range(processes)]
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_shares_and_moves_are_what_the_docstring_promises(most: int) -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        processes = rng.randint(2, 5)
+        rows = [rng.randint(1, most) for _ in range(rng.randint(1, 20))]
+        before = [rng.randrange(processes) for _ in rows]
+        after = balanced_ranks(rows, before, processes)
+        share = math.ceil(sum(rows) / processes)
+        assert max(loads(rows, after, processes)) < share + max(rows)
+        if most == 1:
+            moves = sum(one != other for one, other in zip(before, after, strict=True))
+            assert moves == sum(max(0, load - share) for load in loads(rows, before, processes))
 
 
 def test_selecting_every_group_keeps_everything() -> None:

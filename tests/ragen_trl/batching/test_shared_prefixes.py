@@ -1,6 +1,7 @@
 """Rows packed after their common beginnings: the tree by hand, and every model's values and gradients row by row."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from transformers import (
 )
 from trl.trainer.utils import add_fused_lm_head
 
+from ragen_trl.batching import shared_prefixes
 from ragen_trl.batching.shared_prefixes import PackedModel, share_prefixes
 from ragen_trl.policies.model_support import with_positions
 
@@ -139,6 +141,25 @@ def test_no_other_cut_costs_less() -> None:
     scored[:, :60] = False
     rows = share_prefixes(ids * attention, attention, scored, hidden_size=128)
     assert len(rows.ids) == 2 and rows.ids.shape[1] <= 60 + 77 + 83
+
+
+def test_many_rows_are_cut_without_trying_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the n²/2 lengths that neighbours may have was tried: 30 000 here, and 130 000 for 512 rows."""
+    tried: list[int] = []
+    fewest = shared_prefixes._filled
+
+    def counted(lengths: Sequence[int], ends: Sequence[int], limit: int) -> list[range]:
+        tried.append(limit)
+        return fewest(lengths, ends, limit)
+
+    monkeypatch.setattr(shared_prefixes, "_filled", counted)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1, 50, (256, 200), generator=generator)
+    ids[:, :30] = ids[0, :30]
+    attention = torch.arange(200) < torch.randint(40, 200, (256, 1), generator=generator)
+    rows = share_prefixes(ids * attention, attention, attention & (torch.arange(200) > 30), hidden_size=896)
+    assert 1 < len(rows.ids) < 256
+    assert len(tried) < 4 * 256
 
 
 def test_single_rows_need_no_mask() -> None:

@@ -214,6 +214,7 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
     ("changes", "message"),
     [
         ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
+        ({"temperature": 1e-39}, "temperature is 1e-39; it must be at least 1e-30"),
         ({"loss_type": "grop"}, "loss_type is 'grop'; choose one of grpo, bnpo"),
         ({"epsilon": -1.0}, "epsilon is -1.0; it cannot be negative"),
         ({"delta": 0.5}, "delta is 0.5, inside the clip range of epsilon 0.2"),

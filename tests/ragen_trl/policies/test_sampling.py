@@ -1,15 +1,20 @@
 """Drawing tokens: as often as their probability says, and with the log-probability that a trainer computes."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from ragen_trl.policies.sampling import Sampling, sample_tokens
+from ragen_trl.errors import NotFiniteError
+from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
 
 
 @pytest.mark.parametrize(
     ("values", "name"),
-    [({"max_tokens": 0}, "max_tokens is 0"), ({"temperature": -1.0}, "temperature is -1.0")]
+    [({"max_tokens": 0}, "max_tokens is 0")]
+    + [({"temperature": t}, f"temperature is {t}; use 0") for t in (-1.0, math.nan, math.inf, 1e-39)]
     + [({"top_p": p}, f"top_p is {p}") for p in (0.0, 1.5)]
     + [({"top_k": -1}, "top_k is -1")],
 )
@@ -81,3 +86,15 @@ def test_rows_are_drawn_a_few_at_a_time_as_they_would_be_together(
         monkeypatch.setattr("ragen_trl.policies.sampling.LOGITS_AT_ONCE", bound)
         pieces = sample_tokens(logits, uniforms, sampling)
         assert all(torch.equal(one, other) for one, other in zip(together, pieces, strict=True))
+
+
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"top_p": 0.9}, {"temperature": 0}, {"never": (2,)}])
+def test_the_drawn_token_tells_of_any_logit_that_is_not_finite(options: dict[str, Any], broken: float) -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, broken, 3.0]])
+    uniforms = torch.full((2, 1), 0.3, dtype=torch.float64)
+    _, logprobs = sample_tokens(logits, uniforms, Sampling(max_tokens=1, **options))
+    check_drawn(logprobs[0].tolist())
+    with pytest.raises(NotFiniteError, match="logits are NaN or infinite: 1 of 2 next tokens.*earlier checkpoint"):
+        check_drawn(logprobs[:, 0].tolist())
+    check_drawn(sample_tokens(LOGITS[None], uniforms[:1], Sampling(1, temperature=1e-30))[1][0].tolist())

@@ -7,6 +7,7 @@ attention implementations.
 
 import os
 from contextlib import nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.policies import transformers as transformers_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -121,6 +123,15 @@ def test_the_mode_of_the_model_is_restored(training: bool) -> None:
     with pytest.raises(KeyError):
         policy.reply([Request(5, "no such row", (1,), Quiz(1))])
     assert model.training is training
+
+
+def test_a_model_whose_weights_are_nan_is_no_bad_player() -> None:
+    """It was evaluated as one: 0 % success, with the last token of the vocabulary as every reply."""
+    model = deepcopy(model_of("llama"))
+    with torch.no_grad():
+        model.lm_head.weight[7] = torch.nan
+    with pytest.raises(NotFiniteError, match="logits are NaN or infinite"):
+        rollout(model, Sampling(max_tokens=7))
 
 
 def test_a_script_has_dice_of_its_own_for_every_row() -> None:

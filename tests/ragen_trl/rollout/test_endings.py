@@ -242,6 +242,32 @@ def test_resets_are_tried_until_a_server_is_back(monkeypatch: pytest.MonkeyPatch
     assert (len(one.turns), len(two.turns), answers) == (4, 2, [])
 
 
+def test_an_environment_whose_reset_hangs_is_not_reset_again(monkeypatch: pytest.MonkeyPatch, gate: Event) -> None:
+    """A thread is still inside it, so the next attempt waits for another one."""
+    monkeypatch.setattr(loop, "PAUSES", (0.0, 0.0))
+    began: list[Any] = []
+
+    class Hanging(Quiz):
+        def reset(self, **options: Any) -> Any:
+            began.append(self)
+            gate.wait(60)
+            return super().reset(**options)
+
+    def renew(env: Any, failure: Any) -> Any:
+        if isinstance(answers[0], Exception):
+            raise answers.pop(0)
+        return answers.pop(0)
+
+    executor, hung = EnvExecutor(timeout=0.1), Hanging(2)
+    answers: list[Any] = [ConnectionError("nobody there"), Quiz(4)]
+    (trajectory,) = play([hung], Talker(), starts(1), executor=executor, renew=renew)
+    assert (len(trajectory.turns), began) == (4, [hung])
+    answers += [ConnectionError("nobody there")] * 2
+    with pytest.raises(EnvResetError, match=r"reset\(seed=10\) in 3 attempts \(timeout\)"):
+        play([hung], Talker(), starts(1), executor=executor, renew=renew)
+    assert began == [hung, hung]
+
+
 def test_without_a_way_to_renew_a_reset_is_not_repeated() -> None:
     with pytest.raises(EnvResetError, match=r"reset\(seed=10\) \(crash\)"):
         play([Faulty(2, crashes=[0])], Talker(), starts(1))

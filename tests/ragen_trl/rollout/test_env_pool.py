@@ -2,8 +2,9 @@
 
 import random
 import re
+import time
 from functools import partial
-from threading import Event
+from threading import Event, get_ident
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import pytest
 import ragen_envs
 from ragen_envs import AgentTurns
 from ragen_trl import StarPOConfig
+from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import Failure
 from ragen_trl.rollout.env_pool import (
     EnvPool,
@@ -23,6 +25,7 @@ from ragen_trl.rollout.env_pool import (
     unique_names,
 )
 from ragen_trl.rollout.environments import about
+from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import Lottery
 
 LAKE, BANDIT = "ragen/FrozenLake-v0", "ragen/Bandit-v0"
@@ -292,3 +295,104 @@ def test_only_environments_of_the_pool_can_be_replaced() -> None:
     pool.take([EnvSpec(Lottery)])
     with pytest.raises(ValueError, match="was not taken from this pool"):
         pool.replace(AgentTurns(Lottery()), failure())
+
+
+class Log(ragen_envs.TextEnv):
+    """Shows the actions of its episode. An instance may wait for a gate in a step, or be slow to make."""
+
+    instruction = "Write."
+    actions = ("a", "b")
+    gate: Event | None = None
+
+    def _start(self, options: dict[str, Any]) -> str:
+        self.log = ""
+        return "nothing"
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        if self.gate is not None:
+            self.gate.wait(60)
+        self.log += action
+        return self.log, 0.0, False, {"success": False, "action_is_effective": True}
+
+
+def logs_of(pool: EnvPool, spec: EnvSpec, action: str) -> tuple[Any, str, list[str]]:
+    """The environment that was taken, why its episode of four turns ended, and what it showed."""
+    (turns,) = pool.take([spec])
+    (episode,) = pool.play([turns], ScriptedPolicy(lambda env, random: f"<answer>{action}</answer>"), [Start(1)])
+    return turns, episode.limit, [turn.observation.partition("State:\n")[2].split("\n")[0] for turn in episode.turns]
+
+
+@pytest.mark.parametrize("successor", ["made slowly", "not made"])
+def test_an_environment_that_hung_is_never_played_again(successor: str) -> None:
+    """Its thread went on in the episode that had begun in it, if a new one took longer to make than a step may."""
+    gate, made = Event(), 0
+
+    def make() -> Log:
+        nonlocal made
+        made += 1
+        env = Log()
+        if made == 1:
+            env.gate = gate
+        elif made == 2 and successor == "not made":
+            raise ConnectionError("nobody there")
+        elif made == 2:
+            time.sleep(0.3)
+        return env
+
+    pool = EnvPool(config(env_timeout=0.1, think=False, max_actions_per_turn=1, max_turns=4))
+    hung, limit, shown = logs_of(pool, EnvSpec(make), "a")
+    assert (limit, shown) == ("timeout", ["nothing"])
+    gate.set()
+    new, limit, shown = logs_of(pool, EnvSpec(make), "b")
+    assert new is not hung
+    assert (limit, shown) == ("turns", ["nothing", "b", "bb", "bbb"])
+    assert made == (2 if successor == "made slowly" else 3)
+
+
+def test_a_pool_does_not_close_what_hangs() -> None:
+    doors: list[Door] = []
+
+    def make() -> Door:
+        if doors:
+            raise ConnectionError("nobody there")
+        doors.append(Door())
+        return doors[0]
+
+    pool = EnvPool(config())
+    (hung,) = pool.take([EnvSpec(make)])
+    with pytest.raises(ConnectionError):
+        pool.replace(hung, failure())
+    pool.close()
+    assert not doors[0].closed.is_set()
+
+
+def test_without_threads_environments_are_closed_where_they_were_made() -> None:
+    """SQLite refuses another thread, and so do browsers."""
+    threads: list[int] = []
+
+    class Tied(Lottery):
+        def close(self) -> None:
+            threads.append(get_ident())
+
+    pool = EnvPool(config(env_workers=0))
+    pool.replace(pool.take([EnvSpec(Tied)])[0], failure(OSError("broken")))
+    assert threads == [get_ident()]
+
+
+class Sized(Lottery):
+    """Takes what JSON changes: a tuple becomes a list, and a whole number as a key becomes text."""
+
+    def __init__(self, size: tuple[int, int], names: dict[int, str]) -> None:
+        super().__init__()
+        self.given = (size, names)
+
+
+def test_a_new_environment_gets_the_arguments_of_the_failed_one() -> None:
+    gymnasium.register("tests/Sized-v0", Sized)
+    try:
+        pool = EnvPool(config())
+        (first,) = pool.take([EnvSpec("tests/Sized-v0", {"size": (2, 3), "names": {1: "one"}})])
+        new = pool.replace(first, failure(OSError("broken")))
+    finally:
+        del gymnasium.registry["tests/Sized-v0"]
+    assert new.unwrapped.given == first.unwrapped.given == ((2, 3), {1: "one"})

@@ -112,6 +112,27 @@ def test_the_shuffled_order_is_the_one_that_published_runs_had(tmp_path: Path) -
     assert seeds(config(tmp_path, num_train_seeds=5, seed=42)) == expected.tolist()
 
 
+@pytest.mark.parametrize("num_seeds", [8, 9, 10, 13, 16])
+def test_a_rollout_in_which_a_pass_ends_has_no_start_state_twice(tmp_path: Path, num_seeds: int) -> None:
+    """The docstring said so, but a pass began with states that the rollout had had at the end of the last one."""
+    args = config(tmp_path, per_device_train_batch_size=32, max_steps=40, num_train_seeds=num_seeds)
+    played = seeds(args)
+    assert all(len(set(played[first : first + 8])) == 8 for first in range(0, 320, 8))
+    whole = [played[first : first + num_seeds] for first in range(0, 320 - num_seeds, num_seeds)]
+    assert all(sorted(each) == list(range(EVALUATION_END, EVALUATION_END + num_seeds)) for each in whole)
+    rng = np.random.default_rng([42, 0])
+    drawn = [rng.permutation(np.arange(10_000, 10_000 + num_seeds)).tolist() for _ in whole]
+    assert (whole == drawn) == (num_seeds % 8 == 0)  # where passes end between rollouts nothing waits
+    shorter = config(tmp_path, per_device_train_batch_size=32, max_steps=7, num_train_seeds=num_seeds)
+    assert seeds(shorter) == played[:56]
+
+
+def test_no_environment_of_several_has_a_start_state_twice_in_a_rollout(tmp_path: Path) -> None:
+    rows = mixed(tmp_path, [2, 1], per_device_train_batch_size=32, max_steps=40, num_train_seeds=9)
+    starts = list(zip(rows["env_index"], rows["seed"], strict=True))
+    assert all(len(set(starts[first : first + 8])) == 8 for first in range(0, 320, 8))
+
+
 def test_turns_are_taken_by_weight() -> None:
     assert interleave([3, 1], 8) == [0, 0, 1, 0, 0, 0, 1, 0]
     assert interleave([1, 1, 1], 6) == [0, 1, 2, 0, 1, 2]

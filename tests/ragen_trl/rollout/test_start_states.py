@@ -54,6 +54,13 @@ def test_a_long_run_repeats_the_rows_in_a_new_order_each_time(tmp_path: Path) ->
     assert order(1, steps=25)[:20] == played  # a longer run begins like a shorter one
 
 
+def test_a_rollout_in_which_a_pass_ends_has_no_row_twice(tmp_path: Path) -> None:
+    args = config(tmp_path, per_device_train_batch_size=16, max_steps=40)
+    played = list(dataset_rows(args, dataset(5))[0]["seed"])
+    assert all(len(set(played[first : first + 4])) == 4 for first in range(0, 160, 4))
+    assert all(sorted(played[first : first + 5]) == list(range(20_000, 20_005)) for first in range(0, 160, 5))
+
+
 def test_mappings_and_json_mean_the_same(tmp_path: Path) -> None:
     mapped = dataset(2, kwargs=[{"size": 5, "is_slippery": False}, {"is_slippery": False, "size": 5}])
     texts = dataset(2, kwargs=['{"size": 5, "is_slippery": false}', '{"is_slippery": false, "size": 5}'])

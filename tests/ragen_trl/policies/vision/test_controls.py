@@ -40,6 +40,31 @@ def test_each_row_sees_what_the_next_one_sees_or_saw_last() -> None:
     assert watching.shown == [{0: (OTHER,), 1: (THIRD,), 2: (ONE,)}, {0: (OTHER,), 2: (THIRD,)}]
 
 
+def test_rows_that_begin_later_see_another_episode(tmp_path: Path) -> None:
+    """With ``rollout_batch_size`` the row after the last one that plays has not begun: that was a KeyError."""
+    watching = Watching()
+    policy = WrongPictures(watching, "other")
+    policy.begin([1, 2, 3])
+    ask(policy, {0: ONE, 1: OTHER})
+    policy.end([0, 1])
+    ask(policy, {2: THIRD})
+    assert watching.shown == [{0: (OTHER,), 1: (ONE,)}, {2: (ONE,)}]
+    args = vision_config(tmp_path, max_turns=1, rollout_batch_size=2)
+    assert evaluate(Watching(), frames, args, episodes=4, pictures="other").n == 4
+
+
+def test_a_row_that_plays_alone_sees_an_episode_of_the_rollout_before(tmp_path: Path) -> None:
+    """The last of five episodes, four at a time; the evaluation ended there, after four had been played."""
+    args = vision_config(tmp_path, max_turns=1)
+    assert evaluate(Watching(), frames, args, episodes=5, batch_size=4, pictures="other").n == 5
+    watching = Watching()
+    policy = WrongPictures(watching, "other")
+    for episodes in ({0: ONE, 1: OTHER}, {0: THIRD}, {0: OTHER}):
+        policy.begin([1] * len(episodes))
+        ask(policy, episodes)
+    assert watching.shown == [{0: (OTHER,), 1: (ONE,)}, {0: (ONE,)}, {0: (THIRD,)}]
+
+
 def test_blank_pictures_have_the_same_size() -> None:
     watching = Watching()
     policy = WrongPictures(watching, "blank")
