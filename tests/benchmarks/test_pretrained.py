@@ -1,22 +1,14 @@
-"""The runs of a pretrained model: their settings, how they go on after a kill, what is kept, and the page."""
+"""The runs of a pretrained model: their settings, what is kept of them, and the page."""
 
-import fcntl
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import model_sizes
 import pretrained
 import pytest
-from agents import carry_out as carrying
 from agents import command, results, runs
 from agents.games import BF16, GAMES
 from agents.names import DEMONSTRATED, OTHER_PAIRS
@@ -161,117 +153,6 @@ def test_names_choose_runs() -> None:
     assert {run.game for run in runs.chosen(every, ["sokoban"])} == {"sokoban"}
     with pytest.raises(ValueError, match="there is no run 'sokobann'"):
         runs.chosen(every, ["sokobann"])
-
-
-def run_of(*writes: str) -> runs.Run:
-    steps = tuple(runs.Step(name, "eval", {"output_dir": f"{runs.HERE}/{name}"}) for name in writes)
-    return runs.Run("game", "stage", 0, steps, 1, "model")
-
-
-class Fake:
-    """Does a command by writing its result, and stops like a killed process where it is told to."""
-
-    def __init__(self, stop_at: str = "") -> None:
-        self.done: list[str] = []
-        self._stop_at = stop_at
-
-    def __call__(self, words: Sequence[str], log: IO[str]) -> int:
-        folder = Path(words[words.index("--output_dir") + 1])
-        self.done.append(folder.name)
-        if folder.name == self._stop_at:
-            raise KeyboardInterrupt
-        folder.mkdir(parents=True)
-        (folder / "summary.json").write_text(json.dumps({"environments": {}}))
-        return 0
-
-
-def test_a_run_goes_on_after_the_last_step_that_was_finished(tmp_path: Path) -> None:
-    run, killed, again = run_of("first", "second", "third"), Fake(stop_at="second"), Fake()
-    with pytest.raises(KeyboardInterrupt):
-        carrying.carry_out(run, tmp_path, MODEL, killed)
-    assert (killed.done, carrying.state(run, tmp_path)) == (["first", "second"], "begun, done: first")
-    result = carrying.carry_out(run, tmp_path, MODEL, again)
-    assert again.done == ["second", "third"]
-    assert (result["name"], carrying.state(run, tmp_path)) == ("game/stage-seed0", "finished")
-    assert carrying.carry_out(run, tmp_path, MODEL, Fake(stop_at="first")) == result  # nothing is done again
-
-
-def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:
-    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
-    carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
-    assert fake.done == ["model", "train"]
-
-
-def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: Path) -> None:
-    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
-    needed.folder(tmp_path).mkdir(parents=True)
-    run = replace(run_of("train"), needs=needed)
-    with (needed.folder(tmp_path) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = others.submit(carrying.carry_out, run, tmp_path, MODEL, fake)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.2)
-        assert fake.done == []
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        assert waiting.result(timeout=60)["name"] == "game/stage-seed0"
-    assert fake.done == ["model", "train"]
-
-
-def test_a_command_that_fails_names_its_log(tmp_path: Path) -> None:
-    run = run_of("first")
-    with pytest.raises(carrying.StepFailed, match=r"game/stage-seed0: eval ended with status 2; see .*log\.txt"):
-        carrying.carry_out(run, tmp_path, MODEL, lambda words, log: 2)
-    assert not carrying.result_file(run, tmp_path).exists()
-
-
-def test_two_processes_do_not_do_one_run(tmp_path: Path) -> None:
-    run = run_of("first")
-    run.folder(tmp_path).mkdir(parents=True)
-    with (run.folder(tmp_path) / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(carrying.AlreadyRunning, match="being done by another process"):
-            carrying.carry_out(run, tmp_path, MODEL, Fake())
-    carrying.carry_out(run, tmp_path, MODEL, Fake())
-
-
-PARENT = """
-import sys
-sys.path[:0] = {paths!r}
-from pathlib import Path
-from agents import carry_out, runs
-sys.executable = {child!r}
-step = runs.Step("first", "eval", {{"output_dir": "{{here}}/first"}})
-carry_out.carry_out(runs.Run("game", "stage", 0, (step,), 1, "model"), Path({root!r}), "m")
-"""
-
-
-def test_the_command_of_a_killed_process_keeps_its_run_to_itself(tmp_path: Path) -> None:
-    """After ``kill -9`` of the script its command lives on, and a second one would write to the same folder."""
-    child, pid_file = tmp_path / "child", tmp_path / "pid"
-    child.write_text(f"#!/bin/sh\necho $$ > {pid_file}.part\nmv {pid_file}.part {pid_file}\nexec sleep 60\n")
-    child.chmod(0o755)
-    root = Path(__file__).parents[2]
-    paths = [str(root / "benchmarks"), str(root)]
-    code = PARENT.format(paths=paths, child=str(child), root=str(tmp_path))
-    parent = subprocess.Popen([sys.executable, "-c", code])
-    until = time.monotonic() + 60
-    while not pid_file.exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    command = int(pid_file.read_text())
-    try:
-        parent.kill()
-        parent.wait()
-        with pytest.raises(carrying.AlreadyRunning):
-            carrying.carry_out(run_of("first"), tmp_path, "m", Fake())
-    finally:
-        os.kill(command, signal.SIGKILL)
-    while True:  # the lock is free as soon as the process is gone
-        try:
-            assert carrying.carry_out(run_of("first"), tmp_path, "m", Fake())["name"] == "game/stage-seed0"
-            break
-        except carrying.AlreadyRunning:
-            assert time.monotonic() < until
-            time.sleep(0.02)
 
 
 def test_a_curve_counts_the_trajectories_of_a_reference() -> None:
