@@ -114,10 +114,10 @@ class AStarPOConfig(StarPOConfig):
             )
         if self.beta != 0:
             raise ValueError(f"beta is {self.beta}; leave TRL's KL term at 0 and use beta2, or kl_coef")
-        if self.steps_per_rollout > 1:
+        if self.steps_per_rollout > 1 or self.num_iterations > 1:
             raise ValueError(
-                f"one rollout serves {self.steps_per_rollout:g} updates; with an estimated V* only the first is "
-                "unbiased: set num_iterations to 1 and leave steps_per_generation unset"
+                f"one rollout serves {self.steps_per_rollout:g} updates in {self.num_iterations} passes; with an "
+                "estimated V* only the first is unbiased: set num_iterations to 1 and leave steps_per_generation unset"
             )
         if self.num_generations == 1 and (self.filter_ratio < 1 or self.max_refills):
             raise ValueError(

@@ -139,6 +139,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         check_refused(self)
         if callable(self.context):  # its name goes to other processes and into saved files
             self.context = name_of(self.context)
+        has_default_length = self.max_steps is None and self.num_train_epochs is None
         self._set_updates()
         if self.bf16 is None:
             self.bf16 = not self.fp16 and not self.use_cpu and is_torch_bf16_gpu_available()
@@ -165,6 +166,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
                     "of them"
                 ) from error
             # TRL refuses groups of one, which our trainers take. The checks that it has left are about vLLM.
+        if has_default_length:
+            self.max_steps = math.ceil(_ROLLOUTS * self.steps_per_rollout)
         check_values(self)
         self._set_save_steps(max(1, self.steps_per_rollout))
         if self.num_train_seeds is not None or self.curriculum_rollouts:
@@ -172,16 +175,16 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         check_combinations(self)
 
     def _set_updates(self) -> None:
-        """How many updates a rollout and a run have, where it is not given; TRL reads epochs if ``max_steps`` is -1."""
-        per_rollout = 1
+        """How many updates a rollout has, where it is not given; TRL reads epochs if ``max_steps`` is -1."""
         if self.gradient_accumulation_steps is None:
+            per_rollout = 1
             in_parts = self.advantage in CRITIC_ADVANTAGES and self.filter_ratio == 1
             if in_parts and self.steps_per_generation is None and self.generation_batch_size is None:
                 per_rollout = 4
                 self.steps_per_generation: int | None = _MICRO_BATCHES
             self.gradient_accumulation_steps = _MICRO_BATCHES // per_rollout
         if self.max_steps is None:
-            self.max_steps = _ROLLOUTS * per_rollout if self.num_train_epochs is None else -1
+            self.max_steps = -1
         if self.num_train_epochs is None:
             self.num_train_epochs = GRPOConfig.num_train_epochs
 

@@ -294,12 +294,12 @@ def _check_filter(args: Options) -> None:
 
 def _check_updates(args: Options) -> None:
     assert args.steps_per_generation is not None
-    if args.steps_per_generation % args.gradient_accumulation_steps and (
-        args.gradient_accumulation_steps % args.steps_per_generation
-    ):
+    of_rollout = args.steps_per_generation * args.num_iterations
+    if of_rollout % args.gradient_accumulation_steps and args.gradient_accumulation_steps % of_rollout:
         raise ValueError(
-            f"steps_per_generation {args.steps_per_generation} and gradient_accumulation_steps "
-            f"{args.gradient_accumulation_steps}: one must divide the other, or an update would mix two rollouts"
+            f"steps_per_generation {args.steps_per_generation} (· num_iterations {args.num_iterations}) and "
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "
+            "would mix parts of two rollouts"
         )
     in_steps = args.save_strategy == "steps" and args.save_steps >= 1  # below 1: a share of the run
     if in_steps and args.save_steps % max(1, args.steps_per_rollout):

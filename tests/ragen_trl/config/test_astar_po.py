@@ -46,7 +46,12 @@ def test_every_field_of_ours_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "value", "remedy"),
     [
-        ({"num_iterations": 2}, "2 updates", "set num_iterations to 1"),
+        ({"num_iterations": 2}, "2 updates in 2 passes", "set num_iterations to 1"),
+        (
+            {"gradient_accumulation_steps": 4, "steps_per_generation": 1, "num_iterations": 2},
+            "0.5 updates in 2 passes",
+            "set num_iterations to 1",
+        ),
         ({"steps_per_generation": 64}, "2 updates", "leave steps_per_generation unset"),
         ({"beta": 0.001}, "beta is 0.001", "use beta2, or kl_coef"),
         ({"filter_ratio": 0.25}, "filter_ratio 0.25", "raise num_generations"),

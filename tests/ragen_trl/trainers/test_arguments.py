@@ -186,12 +186,42 @@ def test_epochs_are_passes_over_the_start_states(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "steps"),
-    [({}, 200), ({"max_steps": 5}, 5), ({"max_steps": 5, "num_train_epochs": 2}, 5), ({"num_train_epochs": 2}, -1)],
+    [
+        ({}, 200),
+        ({"max_steps": 5}, 5),
+        ({"max_steps": 5, "num_train_epochs": 2}, 5),
+        ({"num_train_epochs": 2}, -1),
+        ({"steps_per_generation": 4}, 800),
+        ({"num_iterations": 4}, 800),
+        ({"gradient_accumulation_steps": 2, "steps_per_generation": 1}, 100),
+        ({"gradient_accumulation_steps": None, "advantage": "gae"}, 800),
+        ({"gradient_accumulation_steps": 8, "steps_per_generation": 32, "advantage": "gae", "num_iterations": 2}, 1600),
+    ],
 )
 def test_the_length_of_a_run(tmp_path: Path, given: dict[str, Any], steps: int) -> None:
-    """As in TRL, ``max_steps`` wins where both are given."""
+    """As in TRL, ``max_steps`` wins where both are given; without either a run has 200 rollouts."""
     config = {**SMALL, "max_steps": None}
     assert StarPOConfig(output_dir=str(tmp_path), **{**config, **given}).max_steps == steps
+
+
+def test_an_update_that_mixes_parts_of_rollouts_is_refused(tmp_path: Path) -> None:
+    """Three passes over rollouts of one micro-batch, two micro-batches an update: every second one had two rollouts."""
+    with pytest.raises(ValueError, match=r"num_iterations 3\) and gradient_accumulation_steps 2: one must divide"):
+        StarPOConfig(
+            output_dir=str(tmp_path),
+            **{**SMALL, "gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_iterations": 3},
+        )
+
+
+def test_an_epoch_that_ends_within_an_update_is_refused(tmp_path: Path) -> None:
+    """Transformers made a smaller update of what was left, which was weighted as a whole one."""
+    of_two = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": None, "num_train_epochs": 2}
+    message = r"an epoch has 3 rollouts and an update takes 2, .* a multiple of 4 start states"
+    with pytest.raises(ValueError, match=message):
+        small_trainer(tmp_path, lottery(), num_train_seeds=6, **of_two).train()
+    whole = small_trainer(tmp_path, lottery(), num_train_seeds=8, **of_two)
+    whole.train()
+    assert whole.state.global_step == 4
 
 
 def test_a_reward_models_name_in_the_place_of_the_environment(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_start_states_of_refills_are_new(refilled: Any) -> None:
         {"gradient_accumulation_steps": 2, "steps_per_generation": 2, "num_iterations": 2, "max_steps": 4},
         {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": 3},
         {"gradient_accumulation_steps": 4, "steps_per_generation": 1, "num_iterations": 2, "max_steps": 3},
-        {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "num_iterations": 3, "max_steps": 3},
+        {"gradient_accumulation_steps": 3, "steps_per_generation": 1, "num_iterations": 3, "max_steps": 3},
         {"gradient_accumulation_steps": 1, "steps_per_generation": 2, "max_steps": 4},
     ],
 )
