@@ -3,6 +3,7 @@
 import math
 import threading
 import warnings
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
@@ -43,6 +44,8 @@ READ: dict[str, tuple[str, ...]] = {
     "mt_grpo": ("step_weight",),
 }
 
+_CLIP = ("epsilon", "epsilon_high", "delta")  # not read by all of TRL's losses (its `_compute_loss`)
+_UNREAD_BY_LOSS = {"cispo": ("epsilon", "delta"), "sapo": _CLIP, "vespo": _CLIP}
 _SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
 # Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
 _OF_WHOLE_ROWS: dict[str, Any] = {
@@ -160,12 +163,9 @@ def _check_stepping(args: Options) -> None:
 
 def check_combinations(args: Options) -> None:
     """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
-    for name in sorted({option for read in READ.values() for option in read} - set(READ[args.advantage])):
-        if getattr(args, name) != getattr(type(args), name):
-            raise ValueError(
-                f"{name} is {getattr(args, name)!r}, which advantage {args.advantage!r} does not read; leave it at "
-                f"{getattr(type(args), name)!r}"
-            )
+    unread = {option for read in READ.values() for option in read} - set(READ[args.advantage])
+    _refuse_unread(args, sorted(unread), f"advantage {args.advantage!r}")
+    _check_loss(args)
     _check_credit(args)
     _check_critic_rate(args)
     _check_updates(args)
@@ -179,6 +179,24 @@ def check_combinations(args: Options) -> None:
             f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
             "max_steps instead of num_train_epochs, or leave it at 0"
         )
+
+
+def _refuse_unread(args: Options, names: Iterable[str], reader: str) -> None:
+    for name in names:
+        value, default = getattr(args, name), getattr(type(args), name)
+        if value != default:
+            raise ValueError(f"{name} is {value!r}, which {reader} does not read; leave it at {default!r}")
+
+
+def _check_loss(args: Options) -> None:
+    """Options of TRL's loss that its kind does not read, or reads as something else."""
+    unread = [name for name in _UNREAD_BY_LOSS.get(args.loss_type, ()) if getattr(args, name) is not None]
+    _refuse_unread(args, unread, f"loss_type {args.loss_type!r}")
+    if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
+        text = "by which loss_type 'cispo' bounds the ratio itself; set it above 1, TRL recommends 5.0"
+        raise ValueError(f"epsilon_high is {args.epsilon_high}, {text}")
+    if args.loss_type == "dr_grpo" and args.max_completion_length is None:
+        raise ValueError("loss_type 'dr_grpo' divides by max_completion_length, which is None; set it, or take 'dapo'")
 
 
 def _check_credit(args: Options) -> None:

@@ -35,4 +35,5 @@ def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:
         by_variance = args.filter_strategy == "top_p_variance"
         return top_mass_groups(stds.square() if by_variance else stds, args.filter_ratio)
     chosen = most_uncertain_groups(stds, min(1.0, places / len(stds)))
-    return [group for group in chosen if stds[group] > 0] if args.max_refills else chosen
+    is_filter = args.filter_ratio < 1 or args.max_refills
+    return [group for group in chosen if stds[group] > 0] if is_filter else chosen

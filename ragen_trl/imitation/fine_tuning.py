@@ -84,6 +84,9 @@ class WarmStartConfig:
         for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("demo_learning_rate", "demo_epochs"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be a number above 0")
 
 
 def demonstrate(

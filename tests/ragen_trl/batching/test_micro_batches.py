@@ -239,6 +239,7 @@ def as_dealt(trainer: type[Any]) -> type[Any]:
 LOSSES = ["grpo", "dapo", "dr_grpo", "cispo", "sapo", "luspo", "vespo"]
 CASES: dict[str, dict[str, Any]] = {
     **{f"{name}": {"loss_type": name} for name in LOSSES},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
     # Advantages per token, with and without a critic. Micro-batches see no other difference between estimators.
     **{advantage: {"advantage": advantage, "loss_type": "dapo"} for advantage in ("gae", "gigpo")},
     "sequence": {"importance_sampling_level": "sequence"},

@@ -71,6 +71,12 @@ def test_an_environment_without_spread_keeps_none() -> None:
     assert uncertain_groups(rollout, config(4, filter_ratio=0.5)) == [2]
 
 
+def test_an_environment_with_one_group_keeps_it_only_for_its_spread() -> None:
+    args = config(4, filter_ratio=0.25)
+    assert uncertain_groups(groups_of([0.0, 0.0, 0.0, 0.0], "abcd"), args) == []
+    assert uncertain_groups(groups_of([0.0, 2.0, 0.0, 0.0], "abcd"), args) == [1]
+
+
 def test_the_share_of_the_spread_is_taken_in_every_environment() -> None:
     rollout = groups_of([1.0, 300.0, 9.0, 100.0], "abab")
     assert uncertain_groups(rollout, config(4, filter_strategy="top_p", filter_ratio=0.7)) == [1, 2]

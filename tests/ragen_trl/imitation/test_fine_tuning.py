@@ -286,6 +286,8 @@ def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
         ({"demo_batch_size": 0}, "demo_batch_size is 0"),
         ({"demo_held_out": 1.0}, "demo_held_out is 1.0; it is a share"),
         ({"demo_lora_r": -1}, "demo_lora_r is -1; it is a rank"),
+        ({"demo_epochs": -1.0}, "demo_epochs is -1.0; it must be a number above 0"),
+        ({"demo_learning_rate": float("nan")}, "demo_learning_rate is nan; it must be a number above 0"),
     ],
 )
 def test_options_out_of_range_are_named(values: dict[str, Any], message: str) -> None:

@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "gspo": {"importance_sampling_level": "sequence"},
     "gspo, two passes": {"importance_sampling_level": "sequence", **TWICE},
     "gspo and dapo, two passes": {"importance_sampling_level": "sequence", "loss_type": "dapo", **TWICE},
-    "cispo, two passes": {"loss_type": "cispo", **TWICE},
+    "cispo, two passes": {"loss_type": "cispo", "epsilon_high": 5.0, **TWICE},
     "gae": {"advantage": "gae", **CREDITS["gae"], "bootstrap": "all"},
     "turn_gae and two critic steps": {"advantage": "turn_gae", **CREDITS["turn_gae"], "critic_batch_size": 12},
     "bi_level_gae and filter": {"advantage": "bi_level_gae", **CREDITS["bi_level_gae"], "filter_ratio": 0.4},
