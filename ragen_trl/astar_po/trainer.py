@@ -133,7 +133,8 @@ class AStarPOTrainer(StarPOTrainer):
         )
         rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
         prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
-        key = value_key(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), fingerprint)
+        columns = self._tasks.digest_of_columns(task) if self._extra else ""
+        key = value_key(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), fingerprint, columns)
         size = args.per_device_train_batch_size * args.steps_per_generation
         player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
         try:

@@ -63,7 +63,8 @@ class ValueKey:
         max_actions: Most actions of an episode.
         max_reply_length: Most tokens of one reply.
         max_completion_length: Most tokens of a trajectory after its first prompt; ``None`` for no limit.
-        reward: Name and version of the reward: penalties, reward functions and their weights.
+        reward: Name and version of the reward: penalties, reward functions and their weights, and a digest of the
+            data set's columns that the functions get.
         reference: ``Reference.fingerprint()``.
         temperature: As in sampling.
         top_p: As in sampling.
@@ -240,6 +241,7 @@ def value_key(
     reply_prefix: str,
     chat_template: str,
     reference: str,
+    columns: str = "",
 ) -> ValueKey:
     """The key of the reference's returns in one environment.
 
@@ -251,11 +253,13 @@ def value_key(
         reply_prefix: The given beginning of every reply.
         chat_template: The template of the tokenizer.
         reference: ``Reference.fingerprint()``.
+        columns: A digest of what reward functions get of the start states' own columns; empty if that is nothing.
     """
     reward = {
         "version": args.reward_version,
         **{name: getattr(args, name) for name in _PENALTIES},
         "functions": list(rewards),
+        **({"columns": columns} if columns else {}),
     }
     played = {name: getattr(args, name) for name in (*option_names(TaskOptions), *option_names(MannerOptions))}
     own = {name: value for name, value in played.items() if name in ValueKey.__dataclass_fields__}

@@ -1,5 +1,6 @@
 """What a run plays: its environments, and the start states of every rollout."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
 EnvLike = str | EnvMaker | EnvSpec
+# Columns that say which start state a row is; reward functions get all others for what they hold.
+_OF_START_STATES = ("env", "seed", "kwargs", "prompt", "env_index")
 
 
 class Tasks:
@@ -91,6 +94,20 @@ class Tasks:
     def row(self, task: int, seed: int) -> dict[str, Any]:
         """The row of a start state, with all columns of the data set."""
         return dict(self.rows[self._first_rows[task, seed]])
+
+    def digest_of_columns(self, task: int) -> str:
+        """SHA-256 of the user's columns of an environment's start states; empty without such columns.
+
+        Args:
+            task: Index of the environment.
+        """
+        own = [name for name in self.rows.column_names if name not in _OF_START_STATES]
+        if not own:
+            return ""
+        seeds = sorted(self.starts()[task])
+        rows = [(seed, self.row(task, seed)) for seed in seeds]
+        texts = [_as_text({"seed": seed, **{name: row[name] for name in own}}) for seed, row in rows]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
     @cached_property
     def _first_rows(self) -> dict[tuple[int, int], int]:

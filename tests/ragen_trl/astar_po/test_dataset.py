@@ -67,3 +67,22 @@ def test_a_start_state_with_two_different_rows_is_refused(tmp_path: Path) -> Non
     make(tmp_path, {**levels, "level": [float("nan")] * 8})  # an empty cell is not equal to itself
     data = Dataset.from_dict({"env": ["ragen/Bandit-v0"] * 8, **levels})
     small_trainer(tmp_path, None, trainer=StarPOTrainer, train_dataset=data)
+
+
+def test_runs_share_stored_returns_only_if_reward_functions_get_the_same_columns(tmp_path: Path) -> None:
+    """Regression: the columns were not in the cache's key, so that other targets met V* of the former ones."""
+
+    def bonus(bonus: list[float], **_: Any) -> list[float]:
+        return bonus
+
+    def estimated(columns: dict[str, list[Any]], *functions: Any) -> tuple[int, float]:
+        options = {"reward_funcs": list(functions), "value_cache": str(tmp_path / "values.sqlite")}
+        (values,) = make(tmp_path, columns, **options).estimate_values().values()
+        return values.played, values.summary()["mean_value"]
+
+    _, plain = estimated({"bonus": [0.0] * 8}, bonus)
+    played, raised = estimated({"bonus": [100.0] * 8}, bonus)
+    assert played == 8 * 4 and raised == pytest.approx(plain + 100)
+    assert estimated({"bonus": [100.0] * 8}, bonus) == (0, raised)
+    assert estimated({"bonus": [1.0] * 8})[0] == 8 * 4  # without a function nothing reads them
+    assert estimated({"bonus": [2.0] * 8})[0] == 0
