@@ -14,6 +14,7 @@ import gymnasium
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.validation import WindowError
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
@@ -62,8 +63,15 @@ def demonstrations_from(
         tokens after the first prompt.
 
     Raises:
-        SeedOverlapError, ToolCallsError: If a seed is for evaluation; if the environment has tools.
+        SeedOverlapError, ToolCallsError, WindowError: If a seed is for evaluation; if the environment has tools; if the
+            learner's contexts are rebuilt, which texts of a whole episode do not show.
     """
+    for name in ("window_turns", "context"):
+        if getattr(args, name) is not None:
+            raise WindowError(
+                f"{name} is {getattr(args, name)!r}, but demonstrations of another policy hold whole episodes; leave "
+                "it unset, or use warm_start, whose oracle plays in the learner's contexts"
+            )
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
@@ -113,9 +121,10 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
-        turns.append(replace(turn, prompt_ids=tuple(prompt_ids), reply_ids=tuple(reply_ids), logprobs=(), reply=reply))
+        ids = {"prompt_ids": tuple(prompt_ids), "reply_ids": tuple(reply_ids), "context_ids": None}
+        turns.append(replace(turn, **ids, logprobs=(), reply=reply))
         last = (reply_ids or prompt_ids)[-1]
-    return replace(trajectory, turns=tuple(turns), next_prompt_ids=())
+    return replace(trajectory, turns=tuple(turns), next_prompt_ids=(), next_context_ids=None)
 
 
 def _refuse_tools(turns: AgentTurns) -> None:

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
+from ragen_trl.config.validation import WindowError
 from ragen_trl.imitation.demonstrations import demonstrations_from, in_tokens_of
 from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, to_examples, warm_start
 from ragen_trl.policies.api.cache import ApiCache
@@ -106,6 +107,16 @@ def test_a_cut_reply_does_not_teach_to_stop_there(chat: Chat) -> None:
 def test_seeds_of_evaluation_are_refused(chat: Chat) -> None:
     with pytest.raises(SeedOverlapError, match="seed 17 is for evaluation"):
         demonstrations_from(ScriptedPolicy(half_right), LAKE, config(), chat, [20_000, 17])
+
+
+@pytest.mark.parametrize("changes", [{"window_turns": 1}, {"context": "module:function"}])
+def test_contexts_that_whole_episodes_do_not_show_are_refused(chat: Chat, changes: dict[str, Any]) -> None:
+    """Regression: the learner was shown whole episodes, or rows without their instruction."""
+    args = config()
+    for name, value in changes.items():
+        setattr(args, name, value)
+    with pytest.raises(WindowError, match=f"{next(iter(changes))} is .*demonstrations of another policy hold whole"):
+        demonstrations_from(ScriptedPolicy(half_right), LAKE, args, chat, SEEDS)
 
 
 def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path, chat: Chat) -> None:
