@@ -4,5 +4,5 @@
 ``verdicts`` what the results say of one, ``matched`` the rankings at equal cost, ``signs`` what turns before a drop;
 ``ragen``, ``ragen_play``, ``ragen2``, ``credit`` and ``astar_po`` have the claims. ``published`` has the papers'
 figures as numbers, ``pictures`` draws. Functions on the committed JSON; nothing here trains. May import:
-``ragen_envs``, ``ragen_trl``, ``learning.plots``, ``records``. Imported by: ``claims.py`` and ``plot.py``.
+``ragen_envs``, ``ragen_trl``, ``learning``, ``records``. Imported by: ``claims.py`` and ``plot.py``.
 """

@@ -50,7 +50,7 @@ class Claim:
         effect: The smallest difference that counts; of a ratio, a factor above 1.
         measure: What is compared.
         pooled: The verdict is on the mean over all games of the relative difference, not on each game.
-        headline: Asked with five seeds.
+        headline: Asked with five seeds; the page says how many were run.
     """
 
     name: str

@@ -2,7 +2,8 @@
 
 Two things make a success rate uncertain: the training run (its seed) and the evaluation (which episodes were played).
 The interval of a mean over seeds is Student's t. With three seeds it can be short by chance: three runs may happen to
-end alike. So it is never shorter than what the evaluations alone leave open.
+end alike. So it is never shorter than what the evaluations alone leave open. A baseline that was evaluated once adds
+the variance of that evaluation, however many seeds are compared with it.
 
 Aggregates over several games follow Agarwal et al. (2021, "Deep reinforcement learning at the edge of the statistical
 precipice", arXiv 2108.13264): scores are normalised, their middle half is averaged (the interquartile mean), intervals
@@ -119,22 +120,80 @@ def evaluation_arm(rates: Sequence[Sequence[float]], episodes: int) -> float:
     return _Z * math.sqrt(math.fsum(variances)) / len(rates)
 
 
+def above_one(rates: Sequence[float], episodes: int, one: float, played: int) -> Interval:
+    """The mean rate of a few runs less a rate that was evaluated once, of a baseline or the model that they began with.
+
+    All runs are compared with the same evaluation, whose error no number of runs makes smaller. So its variance is
+    added once to that of their mean.
+
+    Args:
+        rates: Of the runs, one a seed; at least two.
+        episodes: Played for each of them.
+        one: The rate that they are compared with.
+        played: Episodes played for it.
+
+    Example:
+        >>> found = above_one([0.7, 0.7, 0.7, 0.7], 256, 0.5, 256)
+        >>> round(found.high - found.mean, 3)  # √(0.028² + 0.061²)
+        0.067
+    """
+    mean = t_interval(rates, evaluation_arm([[rate] for rate in rates], episodes))
+    arm = math.hypot(mean.high - mean.mean, evaluation_arm([[one]], played))
+    return Interval(mean.mean - one, mean.mean - one - arm, mean.mean - one + arm, mean.n)
+
+
 def start_state_arm(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> float:
     """The same where every episode is recorded: 1.96 standard errors over start states, paired by seed and start state.
+
+    Where all differences are 0 they have no spread, and yet a start state may exist where the two differ. So two start
+    states are added, one where they do not differ and half a one for each way in which they may (Agresti and Min 2005).
 
     Args:
         ours: A row a seed, 1 or 0 for each start state; the start states are the same in all rows.
         theirs: The same runs of what it is compared with.
 
     Example:
-        >>> round(start_state_arm([[1, 1, 0, 1]], [[0, 1, 0, 1]]), 3)  # differences 1, 0, 0, 0: 1.96 · 0.5 / √4
-        0.49
+        >>> round(start_state_arm([[1, 1, 0, 1]], [[0, 1, 0, 1]]), 3)  # differences 1, 0, 0, 0: 1.96 · √(2 - 1/6) / 6
+        0.442
     """
     seeds, states = len(ours), len(ours[0])
     differences = [
         math.fsum(ours[seed][state] - theirs[seed][state] for seed in range(seeds)) / seeds for state in range(states)
     ]
-    return _Z * stdev(differences) / math.sqrt(states)
+    squares = math.fsum(value**2 for value in differences) + 1
+    return _Z * math.sqrt(squares - math.fsum(differences) ** 2 / (states + 2)) / (states + 2)
+
+
+def relative_interval(games: Sequence[Sequence[tuple[float, float]]], episodes: Sequence[int]) -> Interval:
+    """The mean over games of how much higher the mean rate of ours is, as a share of theirs.
+
+    The variance of a game's share is that of a ratio of means (delta method): of the residuals of its seeds, and never
+    less in all games together than what the evaluations alone leave open.
+
+    Args:
+        games: A row a game: ours and theirs by seed; at least two seeds.
+        episodes: Of an evaluation, by game.
+
+    Returns:
+        The interval; ``n`` is the smallest number of seeds in a game.
+
+    Example:
+        >>> found = relative_interval([[(0.6, 0.5), (0.6, 0.5)], [(0.3, 0.2), (0.3, 0.2)]], [256, 256])
+        >>> round(found.mean, 3)  # 0.2 in one game, 0.5 in the other
+        0.35
+    """
+    shares, spread, left_open = [], [], []
+    for pairs, played in zip(games, episodes, strict=True):
+        ours, theirs = (fmean(pair[side] for pair in pairs) for side in (0, 1))
+        ratio = ours / theirs
+        residuals = [(first - ratio * second) / theirs for first, second in pairs]
+        shares.append(ratio - 1)
+        spread.append(stdev(residuals) ** 2 / len(pairs))
+        arms = [evaluation_arm([[pair[side]] for pair in pairs], played) for side in (0, 1)]
+        left_open.append((math.hypot(arms[0], ratio * arms[1]) / theirs) ** 2)
+    freedom = sum(len(pairs) - 1 for pairs in games)
+    arm = max(t_quantile(freedom) * math.sqrt(math.fsum(spread)), math.sqrt(math.fsum(left_open))) / len(games)
+    return Interval(fmean(shares), fmean(shares) - arm, fmean(shares) + arm, min(map(len, games)))
 
 
 def bootstrap_interval(

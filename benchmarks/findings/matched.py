@@ -4,6 +4,9 @@ Variants of a question sample as many trajectories, but one takes an update wher
 saves most of the time. So success is read off every curve at the same number of each, the largest that all runs have
 reached, by straight lines between evaluations. A variant is called worse than the first of the ranking only where the
 interval of their difference, paired by seed, lies below 0.
+
+CPU seconds depend on the commit and the machine; the package became twice as fast on the way. So variants are ranked
+at equal CPU seconds only beside those that were run at the same commits on the same machines, seed by seed.
 """
 
 import json
@@ -11,8 +14,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from learning.summary import origins, seed_of
+
 from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
-from findings.measures import Run, final_success, seed_of
+from findings.measures import Run, final_success
 
 AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
 Variants = Mapping[str, Sequence[Run]]
@@ -53,27 +58,34 @@ def matched(variants: Variants, episodes: int) -> dict[str, Any]:
         episodes: Of an evaluation.
 
     Returns:
-        By axis: ``budget`` and ``ranking``, the best first, each with ``label``, ``success`` and ``worse`` (than the
-        first, by an interval that excludes 0).
+        By axis a list of rankings: one, but for CPU seconds one for each set of two variants and more that compare.
+        Each has ``budget`` and ``ranking``, the best first, with ``label``, ``success`` and ``worse`` (than the first,
+        by an interval that excludes 0).
     """
-    every = [run for runs in variants.values() for run in runs]
-    found = {}
-    for axis in AXES:
-        budget = min(run["curve"][-1][axis] for run in every)
-        rates = {
-            label: {seed_of(run): success_at(run, axis, budget) for run in runs} for label, runs in variants.items()
+    timed: dict[tuple[tuple[int, str], ...], dict[str, Sequence[Run]]] = {}
+    for label, runs in variants.items():
+        timed.setdefault(origins(runs), {})[label] = runs
+    alike = [each for each in timed.values() if len(each) > 1]
+    return {
+        axis: [ranked(each, axis, episodes) for each in (alike if axis == "cpu_seconds" else [variants])]
+        for axis in AXES
+    }
+
+
+def ranked(variants: Variants, axis: str, episodes: int) -> dict[str, Any]:
+    """Variants by their success at the largest cost that all their runs have reached; see `matched`."""
+    budget = min(run["curve"][-1][axis] for runs in variants.values() for run in runs)
+    rates = {label: {seed_of(run): success_at(run, axis, budget) for run in runs} for label, runs in variants.items()}
+    order = sorted(rates, key=lambda label: -fmean(rates[label].values()))
+    ranking = [
+        {
+            "label": label,
+            "success": fmean(rates[label].values()),
+            "worse": is_worse(rates[label], rates[order[0]], episodes),
         }
-        order = sorted(rates, key=lambda label: -fmean(rates[label].values()))
-        ranking = [
-            {
-                "label": label,
-                "success": fmean(rates[label].values()),
-                "worse": is_worse(rates[label], rates[order[0]], episodes),
-            }
-            for label in order
-        ]
-        found[axis] = {"budget": budget, "ranking": ranking}
-    return found
+        for label in order
+    ]
+    return {"budget": budget, "ranking": ranking}
 
 
 def is_worse(rates: Mapping[int, float], first: Mapping[int, float], episodes: int) -> bool:

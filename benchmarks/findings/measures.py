@@ -30,6 +30,7 @@ class Measure:
         rates: The success rates that it is made of, which evaluations of a few hundred episodes leave uncertain.
         ratio: It is compared as a ratio: ``of`` gives its logarithm.
         grain: The smallest difference that a run can show, such as one evaluation of a date.
+        cost: It depends on the commit and the machine, so that only runs of the same ones compare.
     """
 
     says: str
@@ -37,6 +38,7 @@ class Measure:
     rates: Callable[[Run], Sequence[float]] = lambda run: ()
     ratio: bool = False
     grain: Callable[[Run], float] = lambda run: 0.0
+    cost: bool = False
 
 
 def final_success(run: Run) -> float:
@@ -94,7 +96,7 @@ def elsewhere(name: str) -> Measure:
 
 def _cost(says: str, name: str) -> Measure:
     """A cost of the whole run, compared as a ratio."""
-    return Measure(says, lambda run: math.log(run["final"][name]), ratio=True)
+    return Measure(says, lambda run: math.log(run["final"][name]), ratio=True, cost=True)
 
 
 def _tokens(run: Run) -> float:
@@ -142,11 +144,6 @@ SUCCESS = Measure("success at the end", final_success, lambda run: [final_succes
 BEST = Measure("best success on the way", best_success, lambda run: [best_success(run)])
 FALL = Measure("fall from the best evaluation", fall, lambda run: [best_success(run), final_success(run)])
 KEPT = Measure("change from the best to the last evaluation", lambda run: -fall(run), FALL.rates)
-GAIN = Measure(
-    "gain over the warm start",
-    lambda run: final_success(run) - float(run["curve"][0]["success"]),
-    lambda run: [final_success(run), float(run["curve"][0]["success"])],
-)
 LASTED = Measure("share of the run before the drop", lasted, grain=one_evaluation)
 INFORMATION = Measure(
     "rank correlation of mutual information with success", lambda run: _goes_with_success(run, "collapse/mi")
@@ -157,11 +154,6 @@ DISTANCE = Measure("KL to the warm start", lambda run: math.log(max(run["curve"]
 CPU = _cost("CPU seconds", "cpu_seconds")
 MEMORY = _cost("peak of memory", "peak_mib")
 SHORTER = Measure("length of a reply, start to end", _tokens, ratio=True)
-
-
-def seed_of(run: Run) -> int:
-    """The seed of a run of either form."""
-    return int(run["seed"] if "seed" in run else run["settings"]["seed"])
 
 
 def logged(run: Run) -> dict[str, Series]:

@@ -5,7 +5,7 @@ every run here begins with imitation of a noisy oracle, so that the two cannot b
 """
 
 from findings.claims import Claim, Pair
-from findings.measures import BEST, CPU, FALL, GAIN, KEPT, LASTED
+from findings.measures import BEST, CPU, FALL, KEPT, LASTED
 from findings.signs import ENTROPY, GRADIENT, SPREAD, lead
 
 _PAPER = "RAGEN"
@@ -166,10 +166,9 @@ COLLAPSE = (
         "README",
         "StarPO-S learns: the bandit to 0.98, Sokoban 0.06 to 0.21, FrozenLake 0.035 to 0.23.",
         (
-            Pair("GRPO", "starpo_s", "starpo_s"),
-            Pair("PPO", "starpo_s", "starpo_s_gae"),
+            Pair("GRPO", "starpo_s", "starpo_s", "warm_start"),
+            Pair("PPO", "starpo_s", "starpo_s_gae", "warm_start"),
         ),
-        measure=GAIN,
     ),
     Claim(
         "best_is_higher_too",

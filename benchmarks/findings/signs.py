@@ -13,7 +13,9 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from findings.measures import Measure, Run, Series, logged, one_evaluation, seed_of
+from learning.summary import seed_of
+
+from findings.measures import Measure, Run, Series, logged, one_evaluation
 from ragen_envs import wilson_score
 from ragen_trl.monitoring.alerts import drop_step
 
@@ -98,14 +100,13 @@ def lead(sign: Sign) -> Measure:
 
 def every_run(results: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[dict[str, Any], Run]]:
     """Each run that was evaluated often enough, with what it is called; one that several questions share comes once."""
-    seen = set()
+    seen: set[str] = set()
     for question, content in results.items():
         for task, found in content["tasks"].items():
             for variant in found["variants"].values():
                 for run in variant["runs"]:
-                    curve = tuple((row["step"], row["success"], row["cpu_seconds"]) for row in run["curve"])
-                    if len(curve) >= FEWEST_EVALUATIONS and curve not in seen:
-                        seen.add(curve)
+                    if len(run["curve"]) >= FEWEST_EVALUATIONS and run["digest"] not in seen:
+                        seen.add(run["digest"])
                         yield {"question": question, "task": task, "variant": variant["label"]}, run
 
 

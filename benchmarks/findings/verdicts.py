@@ -9,16 +9,25 @@ For a claim that something is *more*, by at least the smallest effect that count
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from statistics import fmean
 from typing import Any
 
+from learning.summary import seed_of
+from records.committed import origin
+
 from findings.claims import Claim, Pair
-from findings.intervals import Interval, bootstrap_interval, evaluation_arm, start_state_arm, t_interval
-from findings.measures import SUCCESS, Measure, Run, final_success, seed_of
+from findings.intervals import (
+    Interval,
+    above_one,
+    evaluation_arm,
+    relative_interval,
+    start_state_arm,
+    t_interval,
+)
+from findings.measures import SUCCESS, Measure, Run, final_success
 
 AGREES, DISAGREES, UNTOLD, NOT_RUN = "agrees", "disagrees", "cannot be told", "not run yet"
-IN_PART = "agrees in part"
-VERDICTS = (AGREES, IN_PART, DISAGREES, UNTOLD, NOT_RUN)
+IN_PART, AGAINST_IN_PART = "agrees in part", "disagrees in part"
+VERDICTS = (AGREES, IN_PART, AGAINST_IN_PART, DISAGREES, UNTOLD, NOT_RUN)
 BASELINES = ("warm_start", "random")
 Results = Mapping[str, Mapping[str, Any]]
 """By the name of the question: the content of its JSON."""
@@ -38,13 +47,17 @@ def judge(claim: Claim, found: Interval | None) -> str:
 
 
 def overall(verdicts: Sequence[str]) -> str:
-    """One verdict for a claim that is asked in several places; those not run yet are left out."""
+    """One verdict for a claim that is asked in several places; those not run yet are left out.
+
+    Where some places agree and others do not, it agrees in part. Where some disagree and the others cannot be told, it
+    disagrees in part.
+    """
     told = {verdict for verdict in verdicts if verdict != NOT_RUN}
     if not told:
         return NOT_RUN
     if len(told) == 1:
         return next(iter(told))
-    return IN_PART if AGREES in told else DISAGREES if DISAGREES in told else UNTOLD
+    return IN_PART if AGREES in told else AGAINST_IN_PART
 
 
 def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Interval | None:
@@ -52,22 +65,39 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
 
     Returns:
         The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
-        been run on both sides, or have the measure.
+        been run on both sides, or have the measure; of a cost, at one commit and on one machine.
     """
     ours = runs_of(results, pair.question, game, pair.ours)
-    if pair.theirs in BASELINES and ours:
-        theirs = dict.fromkeys(ours, baseline(results[pair.question]["tasks"][game], pair.theirs))
-    else:
-        theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
+    if pair.theirs in BASELINES:
+        return _above_baseline(list(ours.values()), measure, results, pair, game)
+    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
     every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
-    pairs = [row for row in every if all(measure.of(run) is not None for run in row)]
+    known = [row for row in every if all(measure.of(run) is not None for run in row)]
+    pairs = [row for row in known if not measure.cost or len({origin(run) for run in row}) == 1]
     values = [[measure.of(run) for run in row] for row in pairs]
     if len(values) < 2:
         return None
-    episodes = results[pair.question]["tasks"][game]["prepared"]["settings"]["episodes"]
+    episodes = episodes_of(results, pair.question, game)
     differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]  # type: ignore[operator]
     return t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
+
+
+def _above_baseline(
+    runs: Sequence[Run], measure: Measure, results: Results, pair: Pair, game: str
+) -> Interval | None:
+    """The runs' mean less a baseline, whose one evaluation they share; ``None`` as in `difference`."""
+    ours = [value for run in runs if (value := measure.of(run)) is not None]
+    if len(ours) < 2:
+        return None
+    episodes = episodes_of(results, pair.question, game)
+    theirs = measure.of(baseline(results[pair.question]["tasks"][game], pair.theirs))
+    return None if theirs is None else above_one(ours, episodes, theirs, episodes)
+
+
+def episodes_of(results: Results, question: str, task: str) -> int:
+    """How many episodes an evaluation of a task plays."""
+    return int(results[question]["tasks"][task]["prepared"]["settings"]["episodes"])
 
 
 def baseline(task: Mapping[str, Any], policy: str) -> Run:
@@ -93,11 +123,9 @@ def recorded_outcomes(run: Run) -> list[int]:
 
 
 def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interval | None, list[str]]:
-    """How much higher the mean success over all games ends, as a share of theirs; and the games, each with its form.
-
-    The bootstrap draws seeds within each game, so that a game counts as much as another.
-    """
+    """The mean over games of how much higher success ends, as a share of theirs; and the games, each with its form."""
     rows: dict[str, list[tuple[float, float]]] = {}
+    episodes = []
     for pair in pairs:
         for game in pair.games:
             ours, theirs = (runs_of(results, pair.question, game, name) for name in (pair.ours, pair.theirs))
@@ -105,13 +133,8 @@ def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interv
             if len(seeds) > 1:
                 name = f"{game} ({pair.form})"
                 rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]
-    return (bootstrap_interval(list(rows.values()), _gain_of_means) if rows else None), list(rows)
-
-
-def _gain_of_means(rows: Sequence[Sequence[tuple[float, float]]]) -> float:
-    """From rows of (ours, theirs), a row a game: mean of ours over mean of theirs, less 1."""
-    ours, theirs = (fmean(fmean(pair[side] for pair in row) for row in rows) for side in (0, 1))
-    return ours / theirs - 1
+                episodes.append(episodes_of(results, pair.question, game))
+    return (relative_interval(list(rows.values()), episodes) if rows else None), list(rows)
 
 
 def runs_of(results: Results, question: str, task: str, variant: str) -> dict[int, Run]:
@@ -148,7 +171,8 @@ def was_run(pair: Pair, game: str, results: Results) -> bool:
 
 
 def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:
-    """A place's figures and verdict; where runs do not have what is measured, nothing can be told."""
+    """A place's figures and verdict; where runs lack it, or their costs do not compare, nothing can be told."""
     figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
     verdict = UNTOLD if run and found is None else judge(claim, found)
-    return {"form": form, "game": game, "difference": figures, "verdict": verdict}
+    other = claim.measure.cost and verdict == UNTOLD and found is None
+    return {"form": form, "game": game, "difference": figures, "other_commits": other, "verdict": verdict}

@@ -121,16 +121,21 @@ class Finished:
     committed: Committed
 
     def run(self, task: Task, variant_name: str, variant: Variant, seed: int) -> Run | None:
-        """The run with these settings, as a question's JSON holds it; that of this machine, if both have one."""
+        """The run with these settings, as a question's JSON holds it; the committed one, if both have one.
+
+        Otherwise a question that is asked again here would show another result than the questions that share the run.
+        """
         path = run_file(self.folder, task, variant_name, variant, seed)
+        if path.stem in self.committed.runs:
+            return self.committed.runs[path.stem]
         here = finished(path)
-        return self.committed.runs.get(path.stem) if here is None else kept(here, path.stem)
+        return None if here is None else kept(here, path.stem)
 
     def measures(self, task: Task, variant_name: str, variant: Variant, seed: int) -> Mapping[str, Any] | None:
         """What is kept of that run's log; ``None`` where it was made before anything was."""
         path = run_file(self.folder, task, variant_name, variant, seed)
-        here = finished(path)
-        if here is None or "history" not in here:
+        here, shown = finished(path), self.run(task, variant_name, variant, seed)
+        if here is None or "history" not in here or shown is None or shown["curve"] != kept(here, path.stem)["curve"]:
             return self.committed.measures.get(path.stem)
         return measures(here["history"])
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from records.committed import origin
 
 Run = Mapping[str, Any]
 _STEP = 0.05  # an equal success is rounded down to a multiple of it
@@ -69,19 +70,30 @@ def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] 
 
     Returns:
         That ``level`` and, of each quantity, the means over seeds and the ratio of ours to theirs: ``trajectories`` of
-        all stages, ``policy_trajectories`` without those of a reference, times, ``kl``, and the peak of memory.
-        ``None`` if the level is not above where both began.
+        all stages, ``policy_trajectories`` without those of a reference, ``cpu_seconds``, ``kl``, and the peak of
+        memory. ``None`` if the level is not above where both began; ``cpu_seconds`` and ``peak_mib`` are ``None`` if
+        the two runs of a seed were made at different commits or on different machines.
     """
     reached = min(max(row["success"] for row in run["curve"]) for run in (*ours, *theirs))
     level = round(int(reached / _STEP + 1e-9) * _STEP, 2)
     if level <= max(run["curve"][0]["success"] for run in (*ours, *theirs)):
         return None
     found: dict[str, Any] = {"level": level}
-    for name in ("trajectories", "policy_trajectories", "seconds", "cpu_seconds", "kl"):
+    for name in ("trajectories", "policy_trajectories", "cpu_seconds", "kl"):
         means = [fmean((spent_at(run, level) or {})[name] for run in runs) for runs in (ours, theirs)]
         found[name] = _compared(*means)
     found["peak_mib"] = _compared(*(fmean(run["final"]["peak_mib"] for run in runs) for runs in (ours, theirs)))
-    return found
+    return found if origins(ours) == origins(theirs) else {**found, "cpu_seconds": None, "peak_mib": None}
+
+
+def origins(runs: Sequence[Run]) -> tuple[tuple[int, str], ...]:
+    """Each seed with the commit and machine of its run; the costs of two variants compare where these are equal."""
+    return tuple(sorted((seed_of(run), origin(run)) for run in runs))
+
+
+def seed_of(run: Run) -> int:
+    """The seed of a run, of a question's JSON or a single result."""
+    return int(run["seed"] if "seed" in run else run["settings"]["seed"])
 
 
 def mean_curve(runs: Sequence[Run], points: int = 200) -> tuple[list[float], ...]:

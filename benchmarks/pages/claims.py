@@ -8,7 +8,7 @@ from typing import Any
 from pages.markdown import commit, head, row, text
 
 Claim = Mapping[str, Any]
-_VERDICTS = ("agrees", "agrees in part", "disagrees", "cannot be told", "not run yet")
+_VERDICTS = ("agrees", "agrees in part", "disagrees in part", "disagrees", "cannot be told", "not run yet")
 _AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
 
 
@@ -54,10 +54,12 @@ def _figures(claims: Sequence[Claim]) -> list[str]:
     lines = head(["finding", "game", "form", "difference [95 %]", "counts from", "seeds", "verdict"])
     for claim in claims:
         for place in claim["places"]:
-            if place["difference"] is not None:
+            found = place["difference"]
+            if found is not None or place["other_commits"]:
                 least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
-                cells = (place["game"], place["form"], _interval(claim, place["difference"]), least)
-                lines.append(row([f"`{claim['name']}`", *cells, place["difference"]["n"], place["verdict"]]))
+                shown = "runs of other commits or machines" if found is None else _interval(claim, found)
+                cells = (place["game"], place["form"], shown, least, "–" if found is None else found["n"])
+                lines.append(row([f"`{claim['name']}`", *cells, place["verdict"]]))
     return lines
 
 
@@ -97,7 +99,8 @@ def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row a question and group: the ranking by each cost, those worse than the first in brackets."""
     lines = head(["question", "compared in", *(f"equal {name}" for name in _AXES.values())])
     for found in rows:
-        cells = [_ranking(found[axis], name) for axis, name in _AXES.items()]
+        ranked = [[_ranking(each, name) for each in found[axis]] for axis, name in _AXES.items()]
+        cells = ["; of other commits: ".join(each) or "cannot be told: runs of other commits" for each in ranked]
         lines.append(row([f"`{found['question']}`", found["group"], *map(_escaped, cells)]))
     return lines
 

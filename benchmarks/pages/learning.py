@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from records.committed import origin
+
 from pages.markdown import commit, head, mean_and_range, row, success, text
 
 # The pages are in docs/experiments.
@@ -38,7 +40,7 @@ def question_table(content: Mapping[str, Any]) -> str:
         f"Success on n = {', '.join(map(str, episodes))} held-out start states: [95 % interval] before training and "
         f"for the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after training. Kept: the "
         "success at the end as a share of the best evaluation, in the worst seed. "
-        f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {_commits(content)}."
+        f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {_commits(content)}.{_apart(content)}"
     )
     return text([*lines, "", foot])
 
@@ -50,6 +52,15 @@ def _picture(title: str, name: str) -> str:
 def _commits(content: Mapping[str, Any]) -> str:
     """The commits that the runs were made with, shortened."""
     return ", ".join(map(commit, content["commits"]))
+
+
+def _apart(content: Mapping[str, Any]) -> str:
+    """A sentence on costs that do not compare, if the runs are of several commits or machines."""
+    variants = [variant for task in content["tasks"].values() for variant in task["variants"].values()]
+    if len({origin(run) for variant in variants for run in variant["runs"]}) < 2:
+        return ""
+    compared = "CPU minutes and peak MiB compare only between rows of the same commits and machine"
+    return f" {compared} ([which](claims.md#at-equal-cost))."
 
 
 def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequence[str]) -> list[str]:
@@ -106,7 +117,10 @@ def curve_tables(content: Mapping[str, Any]) -> str:
         lines += [caption, "", picture, "", *_curve_table(task), ""]
         if task["astar_po_to_starpo"] is not None:
             lines += [_equal(task["astar_po_to_starpo"]), ""]
-    foot = f"{content['cpu_minutes']:.0f} minutes of CPU in training in all. Runs made with {_commits(content)}."
+    foot = (
+        f"{content['cpu_minutes']:.0f} minutes of CPU in training in all. Runs made with {_commits(content)}."
+        f"{_apart(content)}"
+    )
     return text([*lines, foot])
 
 
@@ -138,6 +152,8 @@ def _equal(found: Mapping[str, Any]) -> str:
 
     def ratio(name: str) -> str:
         pair = found[name]
+        if pair is None:
+            return "cannot be compared (runs of other commits or machines)"
         shown = "" if pair["ratio"] is None else f", {pair['ratio']:.2f} ×"
         return f"{pair['ours']:,.0f} against {pair['theirs']:,.0f}{shown}"
 

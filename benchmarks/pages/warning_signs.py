@@ -11,28 +11,37 @@ from ragen_envs import wilson_score
 LEAD = 10
 _HEAD = ("question, task", "variant", "seed", "success: first, best, last", "dropped at", "early signs", "lead")
 
+# Questions whose runs are evaluated often, in games that collapse or are the main job's.
+_WATCHED = ("collapse", "train")
+
 Row = Mapping[str, Any]
 
 
 def signs_table(content: Mapping[str, Any]) -> str:
     """Counts over all runs, with intervals; then a row for each run that dropped or was warned of, and ``collapse``."""
-    rows = content["runs"]
-    fresh, others = ([found for found in rows if found["calibrated"] is kind] for kind in (False, True))
+    rows = [found for found in content["runs"] if found["rollouts"] >= content["fewest_rollouts"]]
+    watched = [found for found in rows if found["question"] in _WATCHED]
+    fresh, known = ([found for found in watched if found["calibrated"] is kind] for kind in (False, True))
+    others = [found for found in rows if found["question"] not in _WATCHED]
+    games = ", ".join(f"`{name}`" for name in sorted({found["env"] for found in others}))
     lines = head(
         ["runs", "dropped", "warned ≥ 10 steps before", "warned later", "not warned", "healthy", "false alarms"]
     )
     main_job = [found for found in rows if found["question"] == "train"]
     groups = {
-        "seeds that no threshold was chosen on": fresh,
+        "`collapse` and the main job, seeds that no threshold was chosen on": fresh,
         "of those, StarPO-S": [found for found in fresh if found["variant"].startswith("starpo_s")],
-        "all other seeds, all questions": others,
+        "seeds of the same that a threshold was chosen or checked on": known,
+        **({f"other questions: {games}": others} if others else {}),
         **({"of all, the main job (`make train`)": main_job} if main_job else {}),
     }
     lines += [row([f"{name} ({len(group)})", *_counts(group)]) for name, group in groups.items()]
     lines += ["", *head(_HEAD), *[_row(found) for found in rows if _is_shown(found)]]
     foot = (
         "In brackets: 95 % interval of the share, of the runs that dropped and of the healthy ones. "
-        f"Steps are updates. {len(rows)} runs judged; {content['not_judged']} more had logged too little. Those of "
+        f"Steps are updates. {len(rows)} runs counted; {len(content['runs']) - len(rows)} had fewer than "
+        f"{content['fewest_rollouts']} rollouts, before which no early alert can fire, and of {content['not_judged']} "
+        "there is no log. Those of "
         "`collapse` and of the main job were evaluated 15 times and more, most others 4 to 8 times, where only a deep "
         f"and lasting drop is seen. {_judges(content)}."
     )
@@ -66,7 +75,7 @@ def _with_interval(count: int, of: int) -> str:
 
 
 def _is_shown(found: Row) -> bool:
-    return found["question"] in ("collapse", "train") or found["drop"] is not None or found["first_early"] is not None
+    return found["question"] in _WATCHED or found["drop"] is not None or found["first_early"] is not None
 
 
 def _row(found: Row) -> str:

@@ -63,9 +63,38 @@ def logged_elsewhere(folder: Path, name: str) -> set[str]:
     return {digest for path in others for digest in json.loads(path.read_text(encoding="utf-8"))}
 
 
+class ConflictingResultsError(ValueError):
+    """Committed JSON has two different results of the same settings."""
+
+
 def by_digest(results: Iterable[Run]) -> dict[str, Run]:
-    """Results by their digests, those without one left out; of several with the same settings the last one counts."""
-    return {result["digest"]: result for result in results if "digest" in result}
+    """Results by their digests, those without one left out.
+
+    Raises:
+        ConflictingResultsError: If two results of the same settings differ. Which one a page shows would depend on the
+            order of the files.
+    """
+    found: dict[str, Run] = {}
+    for result in results:
+        if "digest" in result and found.setdefault(result["digest"], result) != result:
+            commits = " and ".join(str(each.get("commit")) for each in (found[result["digest"]], result))
+            raise ConflictingResultsError(
+                f"committed JSON has two different results of the settings {result['digest']}, of the commits "
+                f"{commits}; put the newer one into every file that has the older one"
+            )
+    return found
+
+
+def origin(run: Run) -> str:
+    """The commit and the machine of a run: what its CPU seconds and memory depend on beside its settings.
+
+    Only equal ones compare. Runs of before machines were recorded have their commit only.
+
+    Example:
+        >>> origin({"commit": "abc", "machine": {"cpus": 2}})
+        '["abc", {"cpus": 2}]'
+    """
+    return json.dumps([run["commit"], run.get("machine")], sort_keys=True)
 
 
 def kept(run: Run, digest: str) -> dict[str, Any]:
@@ -79,6 +108,7 @@ def kept(run: Run, digest: str) -> dict[str, Any]:
         "seed": run["settings"]["seed"],
         "digest": digest,
         "commit": run["commit"],
+        "machine": run["machine"],
         "curve": rounded(run["curve"], _DIGITS),
         "final": rounded(run["final"], _DIGITS),
     }

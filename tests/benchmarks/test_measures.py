@@ -36,8 +36,21 @@ def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_rea
     assert found["level"] == 0.6
     assert found["trajectories"] == {"ours": 350.0, "theirs": 800.0, "ratio": 0.4375}
     assert found["policy_trajectories"] == {"ours": 150.0, "theirs": 800.0, "ratio": 0.1875}
-    assert found["seconds"] == {"ours": 1.5, "theirs": 2.0, "ratio": 0.75}
-    assert found["peak_mib"]["ratio"] == 0.5
+    assert found["cpu_seconds"] is None  # three runs of two seeds
+    assert found["peak_mib"] is None
+
+
+def test_costs_at_equal_success_compare_at_one_commit_on_one_machine_only() -> None:
+    """Regression: the package became twice as fast between two commits, which was taken for what a variant saves."""
+    ours = [run([0.1, 0.5, 0.9], [0, 100, 200], seed=seed) for seed in (0, 1)]
+    theirs = [run([0.1, 0.2, 0.9], [0, 100, 200], seed=seed) for seed in (0, 1)]
+    found = equal_success(ours, theirs)
+    assert found is not None and found["cpu_seconds"] == {"ours": 2.0, "theirs": 2.0, "ratio": 1.0}
+    assert found["peak_mib"] == {"ours": 600.0, "theirs": 600.0, "ratio": 1.0}
+    for other in ({"commit": "later"}, {"machine": {"cpus": 64}}):
+        elsewhere = equal_success(ours, [theirs[0], {**theirs[1], **other}])
+        assert elsewhere is not None and elsewhere["cpu_seconds"] is elsewhere["peak_mib"] is None
+        assert elsewhere["trajectories"] == found["trajectories"]
 
 
 def test_nothing_is_compared_at_a_success_that_training_began_with() -> None:

@@ -17,7 +17,7 @@ from learning import collect, runner, spec, store, tasks
 from learning import run as learning_run
 from learning.spec import Question, Task
 from records import measures
-from records.committed import read
+from records.committed import Committed, kept, read
 from tables import UNANSWERED
 
 from ragen_trl.policies.tiny_model import save_tiny_model
@@ -186,7 +186,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     (here / "warm_start.json").write_text(json.dumps({"settings": store.prepare_settings(task), "results": rates}))
     for variant in ("starpo", "astar_po"):
         history = [{"step": 1, "success": 0.123456, "loss": 3.0, "entropy": 2.0}, {"step": 1, "train_runtime": 1.0}]
-        finished = {**run([0.1, 0.9], [0, 100]), "commit": "abc", "steps": [], "history": history}
+        finished = {**run([0.1, 0.9], [0, 100]), "steps": [], "history": history}
         (here / f"{variant}.json").write_text(json.dumps(finished))
         paths[variant] = store.run_file(Path(), task, variant, question.variants[variant], 0)
     for name, path in paths.items():
@@ -243,6 +243,24 @@ def test_a_second_machine_goes_on_with_what_is_missing_and_keeps_what_the_first_
     assert set(logged) == {path.stem for path in paths.values()}
     log = measures.rows(logged[paths["starpo"].stem])
     assert log == [{"step": 1, "success": 0.1235, "entropy": 2.0}]
+
+
+def test_a_committed_run_counts_before_another_result_of_the_same_settings_on_this_machine(tmp_path: Path) -> None:
+    """Regression: a question that was asked again on a second machine showed other results than those it shares."""
+    curves = learning_curves.QUESTION
+    asked = (curves.tasks["frozenlake"], "starpo", curves.variants["starpo"], 0)
+    path = store.run_file(tmp_path, *asked)
+    path.parent.mkdir(parents=True)
+    here = {**run([0.1, 0.9], [0, 100]), "history": [{"step": 1, "entropy": 2.0}]}
+    path.write_text(json.dumps(here))
+    alone = store.Finished(tmp_path, Committed())
+    assert alone.run(*asked) == kept(here, path.stem) and alone.measures(*asked) is not None
+    there = {**kept(here, path.stem), "commit": "other"}
+    assert store.Finished(tmp_path, Committed({path.stem: there})).run(*asked) == there
+    # The log of a run with another curve is not that of the committed one.
+    different = {**there, "curve": run([0.1, 0.8], [0, 100])["curve"]}
+    both = store.Finished(tmp_path, Committed({path.stem: different}, measures={path.stem: {"series": []}}))
+    assert both.run(*asked) == different and both.measures(*asked) == {"series": []}
 
 
 def test_a_run_whose_settings_have_changed_is_made_again_and_said_to_be_left_out(

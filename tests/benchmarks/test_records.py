@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
 from records import committed, measures
 
 from ragen_trl.monitoring.alerts import find_alerts
@@ -56,6 +57,13 @@ def test_measures_of_a_run_that_questions_share_are_kept_in_one_file(tmp_path: P
     assert set(committed.read(tmp_path).measures) == {"1", "2", "3"}
 
 
-def test_of_results_with_the_same_settings_the_last_one_counts() -> None:
-    old, new = {"digest": "a", "seed": 0}, {"digest": "a", "seed": 1}
-    assert committed.by_digest([old, {"seed": 2}, new]) == {"a": new}
+def test_two_different_results_of_the_same_settings_are_an_error() -> None:
+    """Regression: the last one counted without a word, and pages showed two results of the same runs."""
+    one, other = {"digest": "a", "commit": "old"}, {"digest": "a", "commit": "new"}
+    assert committed.by_digest([one, {"seed": 2}, dict(one)]) == {"a": one}
+    with pytest.raises(committed.ConflictingResultsError, match="of the settings a, of the commits old and new; put"):
+        committed.by_digest([one, other])
+
+
+def test_no_two_committed_results_of_the_same_settings_differ() -> None:
+    assert len(committed.read(Path(__file__).parents[2] / "benchmarks" / "results").runs) > 100
