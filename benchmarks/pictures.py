@@ -12,11 +12,15 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
+from learning.plots import SETTINGS
 from learning.seeing import demonstrated, imitate, lessons, places_right
+from matplotlib.figure import Figure
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, demonstration
@@ -35,6 +39,7 @@ LAKE: dict[str, Any] = {"size": 3, "is_slippery": False}
 CONTROLS = ("own", "blank", "other")
 LESSONS = 500_000  # first seed of the pictures in lessons: none of training, evaluation or demonstrations
 TOLD = 200  # pictures that are held out
+_MEAN_OF = 5
 NOISE = 0.4  # of the oracle that is imitated: it leaves something to learn
 
 
@@ -130,6 +135,29 @@ def run(folder: Path, seed: int, smoke: bool) -> dict[str, Any]:
     }
 
 
+def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
+    """Success of training rollouts, and before and after on the held-out start states with each kind of picture."""
+    kinds = {"own": ("its pictures", "#0072b2"), "blank": ("blank", "#999999"), "other": ("other episodes'", "#d55e00")}
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        last = len(runs[0]["curve"])
+        for run in runs:
+            means = np.convolve(run["curve"], np.full(_MEAN_OF, 1 / _MEAN_OF), "valid")
+            axes.plot(np.arange(len(means)) + _MEAN_OF, means, color="#56b4e9", linewidth=1)
+            for shift, (kind, (label, colour)) in enumerate(kinds.items()):
+                ends = [run[when][kind]["success"] for when in ("warm_start", "trained")]
+                once = label if run is runs[0] else None
+                axes.plot([shift - 3, last + 1 + shift], ends, "o", color=colour, markersize=4, label=once)
+        for policy in ("random", "oracle"):
+            axes.axhline(runs[0][policy]["success"], color="#777777", linewidth=0.8, linestyle=":")
+            axes.annotate(policy, (last / 2, runs[0][policy]["success"]), va="bottom", ha="center", color="#777777")
+        axes.set(xlabel=f"update; lines are training rollouts, means of {_MEAN_OF}", ylabel="success", ylim=(0, 1.06))
+        axes.set_title("A model that sees only pictures of FrozenLake, 3 × 3", loc="left")
+        axes.legend(title="held out, shown", loc="center right", frameon=False)
+        figure.savefig(path, metadata={"Software": None})
+
+
 def main() -> int:
     """Run one seed and add it to the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -150,6 +178,7 @@ def main() -> int:
     runs = sorted([row for row in known if row["seed"] != options.seed] + [found], key=lambda row: row["seed"])
     where = {**provenance(), "command": f"python benchmarks/pictures.py --seed {options.seed}"}
     write_atomically(options.output, json.dumps({**where, "env_kwargs": LAKE, "runs": runs}, indent=1) + "\n")
+    draw(runs, options.output.with_suffix(".png"))
     return 0
 
 
