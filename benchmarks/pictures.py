@@ -154,7 +154,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
             axes.annotate(policy, (last / 2, runs[0][policy]["success"]), va="bottom", ha="center", color="#777777")
         axes.set(xlabel=f"update; lines are training rollouts, means of {_MEAN_OF}", ylabel="success", ylim=(0, 1.06))
         axes.set_title("A model that sees only pictures of FrozenLake, 3 × 3", loc="left")
-        axes.legend(title="held out, shown", loc="center right", frameon=False)
+        axes.legend(title="held out, shown", loc="lower center", ncols=3, frameon=False)
         figure.savefig(path, metadata={"Software": None})
 
 
