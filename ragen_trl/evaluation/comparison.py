@@ -28,7 +28,7 @@ from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
-from ragen_trl.system.provenance import provenance
+from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
 
 Say = Callable[[str], None]
@@ -125,7 +125,7 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
     if not missing:
         return None
     try:
-        policy = player.policy(task)
+        policy, version = player.policy(task), package_version()
         first, began = 0, time.perf_counter()
         blocks = play_in_batches(
             policy, task.spec, _args_of(task, player), [start for start, _ in missing], plan.run.side_by_side
@@ -133,7 +133,10 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
         for played in blocks:
             seconds = (time.perf_counter() - began) / len(played)
             block = zip(missing[first : first + len(played)], played, strict=True)
-            kept = [StoredEpisode(sample, seconds, EpisodeRecord.of(trajectory)) for (_, sample), trajectory in block]
+            kept = [
+                StoredEpisode(sample, seconds, EpisodeRecord.of(trajectory), version)
+                for (_, sample), trajectory in block
+            ]
             folder.add(player.name, task.name, kept)
             bar.update(len(played))
             first, began = first + len(played), time.perf_counter()
@@ -156,7 +159,13 @@ def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> d
         return {"not_played": str(error)}
     limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
     failures = Counter(record.error for record in records if record.limit in FAILED)
-    return {**found, "limits": dict(limits.most_common()), "failures": dict(failures.most_common(10))}
+    versions = Counter(row.version or "unknown" for row in rows)
+    return {
+        **found,
+        "limits": dict(limits.most_common()),
+        "failures": dict(failures.most_common(10)),
+        "versions": dict(versions.most_common()),
+    }
 
 
 def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
@@ -169,6 +178,9 @@ def _lines(found: dict[str, Any], max_length: int | None) -> Iterator[str]:
     yield f"success {with_interval(found)} ({n}){passes}"
     for reason, count in list(found["failures"].items())[:3]:
         yield f"  {count} x {reason}"
+    if len(found["versions"]) > 1:
+        counts = ", ".join(f"{count} by {version}" for version, count in found["versions"].items())
+        yield f"  versions of ragen-trl differ: {counts}; --overwrite true plays all by this one"
     if outgrown := found["limits"].get("context", 0):
         yield (
             f"  {outgrown} episodes ended where max_completion_length ({max_length}) or the model's context was full, "

@@ -3,9 +3,10 @@
 ``evaluation.json`` has the settings under which the episodes were played. ``episodes/*.jsonl`` is a file for each
 policy and environment, with a line for each episode. A block of episodes is added by writing the whole file again and
 renaming it, so that a killed command leaves whole blocks. More episodes, samples, environments or models can be added
-later; another model under the same name, or other options, are refused. Episodes that ended because an API or an
-environment failed are played again by the next command. Left out: two commands that write to one folder at the same
-time.
+later; another model under the same name, or other options, are refused. Another version of the package is not, since
+few changes touch what is played; each episode names its own, and the summary counts them. Episodes that ended because
+an API or an environment failed are played again by the next command. Left out: two commands that write to one folder at
+the same time.
 """
 
 import hashlib
@@ -36,11 +37,13 @@ class StoredEpisode:
         sample: Its number among the episodes of its start state, from 0.
         seconds: Its share of the time that its block took.
         record: What came out of it.
+        version: Of the package that played it, with its commit; empty in folders of before it was kept.
     """
 
     sample: int
     seconds: float
     record: EpisodeRecord
+    version: str = ""
 
     @property
     def key(self) -> tuple[int, int]:
@@ -51,7 +54,7 @@ class StoredEpisode:
         """A line of JSON."""
         record = self.record
         row = {"policy": policy, "env": env, "seed": record.seed, "sample": self.sample, **record.measures}
-        named = {"faults": record.faults, "task_type": record.task_type}
+        named = {"faults": record.faults, "task_type": record.task_type, "version": self.version}
         said = {name: value for name, value in named.items() if value}
         return json.dumps({**row, "limit": record.limit, "error": record.error, **said, "seconds": self.seconds})
 
@@ -61,8 +64,8 @@ class StoredEpisode:
         row = json.loads(line)
         del row["policy"], row["env"]
         seed, sample, seconds = row.pop("seed"), row.pop("sample"), row.pop("seconds")
-        named = tuple(row.pop("faults", ())), row.pop("task_type", "")
-        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), *named))
+        named, version = (tuple(row.pop("faults", ())), row.pop("task_type", "")), row.pop("version", "")
+        return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), *named), version)
 
 
 @dataclass

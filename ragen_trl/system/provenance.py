@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,16 @@ def _processor() -> str:
     lines = listed.read_text(encoding="utf-8").splitlines() if listed.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
+
+
+@cache
+def package_version() -> str:
+    """Version and commit of this package: ``0.1.0 (commit 1fce96b4…)``, or the version alone without a checkout.
+
+    As they are when a process first asks: that is nearest to the code that it has loaded.
+    """
+    version_, commit = _versions().get("ragen-trl", "not installed"), _commit()
+    return version_ if commit is None else f"{version_} (commit {commit})"
 
 
 def _versions() -> dict[str, str]:

@@ -14,7 +14,8 @@ import trl.import_utils as trl_imports
 
 import ragen_envs
 from ragen_trl.cli.main import main
-from ragen_trl.evaluation.folder import EvalFolder
+from ragen_trl.evaluation import comparison
+from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode
 from ragen_trl.evaluation.players import fingerprint
 from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -113,6 +114,24 @@ def test_more_episodes_and_samples_join_those_that_are_there(whole: Path, model:
     assert episodes_in(tmp_path) == episodes_in(whole)
     assert evaluate(tmp_path, *options, episodes=3) == 0
     assert summary(tmp_path)["environments"]["Bandit-v0"]["results"]["random"]["n"] == 3
+
+
+def test_episodes_of_several_versions_of_the_package_are_counted_by_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: a stopped evaluation went on with a changed package, and nothing said so."""
+    for version, episodes in (("1.0 (commit a)", 2), ("1.1 (commit b)", 6)):
+        monkeypatch.setattr(comparison, "package_version", lambda version=version: version)
+        assert evaluate(tmp_path, "--env", BANDIT, episodes=episodes) == 0
+        said = capsys.readouterr().out
+        assert ("versions of ragen-trl differ" in said) == (episodes == 6)
+    assert "versions of ragen-trl differ: 4 by 1.1 (commit b), 2 by 1.0 (commit a); --overwrite true" in said
+    for result in summary(tmp_path)["environments"]["Bandit-v0"]["results"].values():
+        assert result["versions"] == {"1.1 (commit b)": 4, "1.0 (commit a)": 2}
+    lines = [json.loads(line) for path in (tmp_path / "episodes").iterdir() for line in path.read_text().splitlines()]
+    for line in lines:  # as a folder has them that an older version wrote
+        del line["version"]
+    assert {StoredEpisode.from_line(json.dumps(line)).version for line in lines} == {""}
 
 
 def test_another_model_under_the_same_name_is_noticed(

@@ -1,5 +1,7 @@
 """Where a number comes from."""
 
+from pathlib import Path
+
 import pytest
 
 from ragen_trl.system.provenance import provenance
@@ -15,4 +17,6 @@ def test_a_launch_of_several_processes_is_told_from_a_single_one(
     monkeypatch.setattr("sys.argv", ["ragen_trl", "train", "--env", "my env"])
     found = provenance()
     assert found["machine"]["processes"] == processes
+    listed = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    assert found["machine"]["processor"] in listed or "model name" not in listed
     assert found["command"] == "python -m ragen_trl train --env 'my env'"
