@@ -6,9 +6,13 @@ environment has a thread with an event loop. Left out: servers over HTTP, and pr
 """
 
 import asyncio
+import os
+import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -171,6 +175,30 @@ class _Connection:
         self._finalizer()
 
 
+class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.ProactorEventLoop):  # type: ignore[misc]
+    """An event loop that knows which processes it has started.
+
+    The SDK (2.3) starts a server in a process group of its own, and leaves the group alone if the server itself ends
+    when its input closes. What the server started would then live on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._started: list[int] = []
+
+    async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
+        """As in asyncio."""
+        transport, protocol = await super().subprocess_exec(*arguments, **options)
+        self._started.append(transport.get_pid())
+        return transport, protocol
+
+    def end_groups(self) -> None:
+        """Kill what is left of the groups; on Windows the SDK does that."""
+        for group in self._started if sys.platform != "win32" else ():
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+
 class _Talk:
     """What happens in the thread. It knows nothing of the connection, which may be forgotten while this goes on."""
 
@@ -180,7 +208,7 @@ class _Talk:
         self.failure: BaseException | None = None
         self.is_broken = False
         self.listed: list[Any] = []
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._over = asyncio.Event()
 
     def run(self) -> None:
@@ -191,6 +219,7 @@ class _Talk:
             self.failure = error
         finally:
             self.is_broken = True
+            self._loop.end_groups()
             self.ready.set()
             self._loop.close()
 
