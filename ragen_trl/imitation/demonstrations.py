@@ -58,27 +58,20 @@ def demonstrations_from(
         batch_size: Number of episodes played side by side.
 
     Returns:
-        The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played are
-        left out and logged: those with a reply without the forced prefix, or with more than ``max_completion_length``
-        tokens after the first prompt.
+        The kept episodes, in order, without log-probabilities. Left out and logged are those that the local model could
+        not have played: a reply has no forced prefix, or more tokens come after the first prompt than may.
 
     Raises:
-        SeedOverlapError, ToolCallsError, WindowError: If a seed is for evaluation; if the environment has tools; if the
-            learner's contexts are rebuilt, which texts of a whole episode do not show.
+        SeedOverlapError, ToolCallsError, WindowError: If a seed is for evaluation, the environment has tools, or the
+            learner's contexts are rebuilt.
     """
-    for name in ("window_turns", "context"):
-        if getattr(args, name) is not None:
-            raise WindowError(
-                f"{name} is {getattr(args, name)!r}, but demonstrations of another policy hold whole episodes; leave "
-                "it unset, or use warm_start, whose oracle plays in the learner's contexts"
-            )
+    _refuse_windows(args)
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
-    specs, pool = env_specs(env, args), EnvPool(args)
+    specs, pool, played = env_specs(env, args), EnvPool(args), list[Trajectory]()
     _refuse_tools(pool.take(specs)[0])
-    played: list[Trajectory] = []
     for first in range(0, len(seeds), batch_size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
         played += pool.play(pool.take(specs * len(starts)), policy, starts)
@@ -121,10 +114,19 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
-        ids = {"prompt_ids": tuple(prompt_ids), "reply_ids": tuple(reply_ids), "context_ids": None}
-        turns.append(replace(turn, **ids, logprobs=(), reply=reply))
+        ids, reply_tokens = tuple(prompt_ids), tuple(reply_ids)
+        turns.append(replace(turn, prompt_ids=ids, reply_ids=reply_tokens, logprobs=(), reply=reply, context_ids=None))
         last = (reply_ids or prompt_ids)[-1]
     return replace(trajectory, turns=tuple(turns), next_prompt_ids=(), next_context_ids=None)
+
+
+def _refuse_windows(args: StarPOConfig) -> None:
+    for name in ("window_turns", "context"):
+        if getattr(args, name) is not None:
+            raise WindowError(
+                f"{name} is {getattr(args, name)!r}, but demonstrations of another policy hold whole episodes; leave "
+                "it unset, or use warm_start, whose oracle plays in the learner's contexts"
+            )
 
 
 def _refuse_tools(turns: AgentTurns) -> None:

@@ -1,5 +1,7 @@
 """Checks of what a trainer's hooks and reward functions return, made at once, so that the message names the hook.
 
+The length of an epoch is checked here as well: it is known when the data set is.
+
 Left out: values that are wrong but possible; only the subclass knows what they should be.
 """
 
@@ -93,6 +95,25 @@ def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]
         raise HookError(
             f"advantages has {bad} of {advantages.numel()} values that are NaN or infinite; one is enough to turn "
             "every weight of the model into NaN"
+        )
+
+
+def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
+    """Refuse epochs that end within an update: Transformers makes it of what is left, and begins another one.
+
+    Args:
+        args: The ``StarPOConfig``.
+        micro_batches: Of an epoch, on one process.
+        updates: Of the run.
+    """
+    size = args.gradient_accumulation_steps
+    if micro_batches % size and updates * size > micro_batches:
+        of_update = 1 / args.steps_per_rollout
+        multiple = f"{of_update * args.groups_per_generation:g} start states (num_train_seeds, rows of the data set)"
+        raise ValueError(
+            f"an epoch has {micro_batches / size * of_update:g} rollouts and an update takes {of_update:g}, so that "
+            "the last one of an epoch would be cut short; set max_steps instead of num_train_epochs, or have a "
+            f"multiple of {multiple}"
         )
 
 

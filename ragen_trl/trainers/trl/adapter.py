@@ -52,7 +52,7 @@ from ragen_trl.policies.vllm.engines import Engine, connect
 from ragen_trl.policies.vllm.weights import WeightSync
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
-from ragen_trl.trainers.checks import check_gradient
+from ragen_trl.trainers.checks import check_epochs, check_gradient
 from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
 from ragen_trl.trainers.trl.plain import (
@@ -182,23 +182,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         return self._record_loss(self.trl_loss(model, inputs), inputs)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        self._check_epochs(len(train_dataloader), max_steps)
+        check_epochs(self.args, len(train_dataloader), max_steps)
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if resume_from_checkpoint is not None:
             self.load_algorithm_state(Path(resume_from_checkpoint))
         self.before_training()
         return prepared
-
-    def _check_epochs(self, micro_batches: int, updates: int) -> None:
-        """Refuse epochs that end within an update: Transformers makes it of what is left, and begins another one."""
-        size = self.args.gradient_accumulation_steps
-        if micro_batches % size and updates * size > micro_batches:
-            rollouts, of_update = micro_batches / size / self.args.steps_per_rollout, 1 / self.args.steps_per_rollout
-            raise ValueError(
-                f"an epoch has {rollouts:g} rollouts and an update takes {of_update:g}, so that the last one of an "
-                "epoch would be cut short; set max_steps instead of num_train_epochs, or have a multiple of "
-                f"{of_update * self.args.groups_per_generation:g} start states (num_train_seeds, rows of the data set)"
-            )
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""

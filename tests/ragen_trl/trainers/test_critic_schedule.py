@@ -67,7 +67,7 @@ def test_steps_of_the_critic(trajectories: int, options: dict[str, Any], expecte
         ({"advantage": "bi_level_gae", "max_steps": 100}, (8, 32, 100, 25)),
         ({"advantage": "gae", "filter_ratio": 0.25}, (32, 32, 200, 200)),  # the kept quarter is one mini-batch
         ({"advantage": "gae", "gradient_accumulation_steps": 4}, (4, 4, 200, 200)),
-        ({"advantage": "gae", "steps_per_generation": 64}, (32, 64, 200, 100)),
+        ({"advantage": "gae", "steps_per_generation": 64}, (32, 64, 400, 200)),
         ({"advantage": "group"}, (32, 32, 200, 200)),
         ({}, (32, 32, 200, 200)),
     ],

@@ -42,7 +42,7 @@ def pulls_any_arm(folder: Path) -> PreTrainedModel:
     processor, turns = processor_of(model), bandit()
     chat = make_chat(TOKENIZER, turns, args, processor.text)
     script = ScriptedPolicy(lambda env, random: turns.format_reply([str(random.choice(["Dragon", "Phoenix"]))]), chat)
-    imitate(model, demonstrated(script, EnvSpec(bandit), args, chat, range(12)), processor, 40, 5e-3, batch_size=4)
+    imitate(model, demonstrated(script, EnvSpec(bandit), args, chat, range(12)), processor, 60, 1e-2, batch_size=4)
     return model
 
 
