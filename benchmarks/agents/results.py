@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 import gymnasium
-from records.committed import by_digest
 
 from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
@@ -232,9 +231,10 @@ def collect(
 def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Results by the names of the runs whose settings they have now, with these names in them.
 
-    Of several with the same settings the last one counts.
+    Of several with the same settings the last one counts: a warm start that was made again on another machine, which
+    training then began with.
     """
-    found = by_digest(results)
+    found = {result["digest"]: result for result in results if "digest" in result}
     return {
         run.name: {**found[run.digest], "name": run.name, "game": run.game, "stage": run.stage, "seed": run.seed}
         for run in runs

@@ -234,6 +234,12 @@ def test_a_result_with_other_settings_is_no_result() -> None:
     assert content["runs"] == {} and "frozenlake/warm_start" in content["unfinished"] and "0.30" not in text
 
 
+def test_a_warm_start_that_was_made_again_takes_the_place_of_the_first() -> None:
+    first, again = finished("frozenlake/warm_start", 0.3), finished("frozenlake/warm_start", 0.4)
+    text, _ = page(first, again)
+    assert "0.40 [0.35, 0.45]" in text and "0.30 [0.25, 0.35]" not in text
+
+
 def test_a_result_has_the_name_that_its_settings_have_now() -> None:
     old = {**finished("frozenlake/warm_start", 0.3), "name": "lake/former", "game": "lake", "stage": "former"}
     text, content = page(old)
