@@ -1,25 +1,26 @@
 """Demonstrations by any policy, in the tokens of a local model, for `fine_tuning.warm_start`.
 
 A policy that only writes text (`ApiPolicy`, a script, a person) plays. Messages and replies are then tokenised with the
-*local* chat, turn by turn and append-only, so that the examples look exactly like rollouts of the model that learns.
-The episodes are not played again. Left out: repairing replies that the environment could not read, and telling good
-turns of failed episodes from bad ones.
+*local* chat, turn by turn, and contexts are built again where ``window_turns`` or ``context`` says so. So the examples
+look exactly like rollouts of the model that learns. The episodes are not played again. Left out: repairing replies that
+the environment could not read, and telling good turns of failed episodes from bad ones.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import gymnasium
 
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.validation import WindowError
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.contexts import ContextRule, context_named, context_rule
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED
-from ragen_trl.rollout.interfaces import Policy, Start
+from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
@@ -28,6 +29,38 @@ logger = logging.getLogger(__name__)
 
 class ToolCallsError(UserError, ValueError):
     """Episodes with tool calls cannot be given the tokens of another model."""
+
+
+class _Noted(Policy):
+    """Plays as another policy does, and notes what each message is as the first one of a conversation.
+
+    Attributes:
+        openings: `AgentTurns.opening` before each reply, by row.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy, self.chat, self.max_context = policy, policy.chat, policy.max_context
+        self.openings: list[list[str]] = []
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """As the policy does."""
+        self.openings = [[] for _ in seeds]
+        self._policy.begin(seeds)
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """As the policy does."""
+        for request in requests:
+            assert isinstance(request.env, AgentTurns)
+            self.openings[request.row].append(request.env.opening)
+        return self._policy.reply(requests)
+
+    def end(self, rows: Sequence[int]) -> None:
+        """As the policy does."""
+        self._policy.end(rows)
+
+    def goes_on(self, playing: bool) -> bool:
+        """As the policy does."""
+        return self._policy.goes_on(playing)
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -51,34 +84,29 @@ def demonstrations_from(
     Args:
         policy: The policy that plays. Its own tokens, if it has any, are replaced.
         env: A Gymnasium id or a function, as for the trainer.
-        args: Limits and format. ``args.seed`` fixes the outcome seeds and the sampling seeds.
+        args: Limits, format and contexts. ``args.seed`` fixes the outcome seeds and the sampling seeds.
         chat: The chat of the model that will learn.
         seeds: Seeds of the start states; none of them may be for evaluation.
         keep: Which episodes to keep. Those that a failure of the policy or of the environment ended are never kept.
         batch_size: Number of episodes played side by side.
 
     Returns:
-        The kept episodes, in order, without log-probabilities. Left out and logged are those that the local model could
-        not have played: a reply has no forced prefix, or more tokens come after the first prompt than may.
+        The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played are
+        left out and logged: those with a reply without the forced prefix, or with more than ``max_completion_length``
+        tokens after the first prompt.
 
     Raises:
-        SeedOverlapError, ToolCallsError, WindowError: If a seed is for evaluation, the environment has tools, or the
-            learner's contexts are rebuilt.
+        SeedOverlapError, ToolCallsError: If a seed is for evaluation; if the environment has tools.
     """
-    _refuse_windows(args)
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
             f"seed {min(seeds)} is for evaluation, which demonstrations must not show; use seeds from {EVALUATION_END}"
         )
-    specs, pool, played = env_specs(env, args), EnvPool(args), list[Trajectory]()
-    _refuse_tools(pool.take(specs)[0])
-    for first in range(0, len(seeds), batch_size):
-        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + batch_size]]
-        played += pool.play(pool.take(specs * len(starts)), policy, starts)
-    pool.close()
-    kept = [trajectory for trajectory in played if trajectory.limit not in FAILED and keep(trajectory)]
-    told = [in_tokens_of(chat, trajectory) for trajectory in kept]
-    fitting = [trajectory for trajectory in told if trajectory and _fits(trajectory, args.max_completion_length)]
+    rule = context_rule(args.window_turns, None if args.context is None else context_named(args.context))
+    played = _played(policy, env, args, seeds, batch_size)
+    kept = [(one, openings) for one, openings in played if one.limit not in FAILED and keep(one)]
+    told = [in_tokens_of(chat, one, rule, openings) for one, openings in kept]
+    fitting = [one for one in told if one and _fits(chat, one, args.max_completion_length)]
     if len(fitting) < len(kept):
         logger.warning(
             "%d of %d episodes left out: a reply without %r, or more than %s tokens",
@@ -87,7 +115,27 @@ def demonstrations_from(
     return fitting
 
 
-def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
+def _played(
+    policy: Policy,
+    env: str | Callable[[], gymnasium.Env[str, str]],
+    args: StarPOConfig,
+    seeds: Sequence[int],
+    size: int,
+) -> list[tuple[Trajectory, list[str]]]:
+    """An episode for each seed, played ``size`` side by side, and the openings of its turns."""
+    specs, pool, noted = env_specs(env, args), EnvPool(args), _Noted(policy)
+    _refuse_tools(pool.take(specs)[0])
+    played: list[tuple[Trajectory, list[str]]] = []
+    for first in range(0, len(seeds), size):
+        starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + size]]
+        played += zip(pool.play(pool.take(specs * len(starts)), noted, starts), noted.openings, strict=True)
+    pool.close()
+    return played
+
+
+def in_tokens_of(
+    chat: Chat, trajectory: Trajectory, rule: ContextRule | None = None, openings: Sequence[str] = ()
+) -> Trajectory | None:
     """The same episode with the token ids that a local chat gives its messages.
 
     Text before the forced prefix of a reply (a greeting, blanks) is dropped: the environment ignored it, and the model
@@ -96,37 +144,34 @@ def in_tokens_of(chat: Chat, trajectory: Trajectory) -> Trajectory | None:
     Args:
         chat: The chat of the local model.
         trajectory: An episode of any policy; only its texts are read.
+        rule: When the local model's context is built again; ``None``: never.
+        openings: With a rule, the message of each turn as the first one of a conversation (`AgentTurns.opening`).
 
     Returns:
         The episode, or ``None`` if a reply does not contain the prefix.
     """
     turns: list[Turn] = []
     last: int | None = None  # the context's last token
-    for turn in trajectory.turns:
+    for place, turn in enumerate(trajectory.turns):
         begin = turn.reply.find(chat.reply_prefix)
         if begin < 0:
             return None
         reply = turn.reply[begin:]
+        rebuilt = None
         if last is None:
             prompt_ids = chat.start(turn.observation, pictures=turn.pictures)
         else:
             prompt_ids = chat.extend(last, turn.observation, turn.pictures)
+            if rule is not None:
+                rebuilt = rule.rebuilt(chat, turns, openings[: place + 1], turn.observation)
+        context_ids, new_ids = rebuilt or (None, tuple(prompt_ids))
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
-        ids, reply_tokens = tuple(prompt_ids), tuple(reply_ids)
-        turns.append(replace(turn, prompt_ids=ids, reply_ids=reply_tokens, logprobs=(), reply=reply, context_ids=None))
-        last = (reply_ids or prompt_ids)[-1]
+        own = replace(turn, context_ids=context_ids, prompt_ids=new_ids, reply_ids=tuple(reply_ids), logprobs=())
+        turns.append(replace(own, reply=reply))
+        last = (*new_ids, *reply_ids)[-1]
     return replace(trajectory, turns=tuple(turns), next_prompt_ids=(), next_context_ids=None)
-
-
-def _refuse_windows(args: StarPOConfig) -> None:
-    for name in ("window_turns", "context"):
-        if getattr(args, name) is not None:
-            raise WindowError(
-                f"{name} is {getattr(args, name)!r}, but demonstrations of another policy hold whole episodes; leave "
-                "it unset, or use warm_start, whose oracle plays in the learner's contexts"
-            )
 
 
 def _refuse_tools(turns: AgentTurns) -> None:
@@ -137,5 +182,12 @@ def _refuse_tools(turns: AgentTurns) -> None:
         )
 
 
-def _fits(trajectory: Trajectory, max_length: int | None) -> bool:
-    return max_length is None or len(trajectory.token_ids) - len(trajectory.turns[0].prompt_ids) <= max_length
+def _fits(chat: Chat, trajectory: Trajectory, max_length: int | None) -> bool:
+    """Whether a trajectory is no longer than allowed, counted as in a context that only grows, as rollouts count."""
+    if max_length is None:
+        return True
+    length = trajectory.num_reply_tokens
+    for turn, following in pairwise(trajectory.turns):
+        last = (*turn.prompt_ids, *turn.reply_ids)[-1]
+        length += len(chat.extend(last, following.observation, following.pictures))
+    return length <= max_length

@@ -11,7 +11,6 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
-from ragen_trl.config.validation import WindowError
 from ragen_trl.imitation.demonstrations import demonstrations_from, in_tokens_of
 from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, to_examples, warm_start
 from ragen_trl.policies.api.cache import ApiCache
@@ -21,7 +20,8 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.interfaces import TurnEnv
+from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
@@ -62,6 +62,32 @@ def test_the_tokens_are_those_of_a_policy_that_plays_with_the_local_chat(chat: C
     assert told == played
     assert [trajectory.seed for trajectory in told] == list(SEEDS)
     assert all(turn.prompt_ids and turn.reply_ids for trajectory in told for turn in trajectory.turns)
+
+
+@pytest.mark.parametrize("taught_with_tokens", [False, True])
+@pytest.mark.parametrize("contexts", [{"window_turns": 1}, {"window_turns": 2}, {"context": "actions_so_far"}], ids=str)
+def test_contexts_are_those_of_the_model_that_learns(
+    chat: Chat, tiny_tokenizer: PreTrainedTokenizerFast, contexts: dict[str, Any], taught_with_tokens: bool
+) -> None:
+    """Regression: a text policy's had one context that grew; another model's kept contexts in its own tokens."""
+    args = config(max_actions_per_turn=1, **contexts)
+    teacher = Chat(tiny_tokenizer, system_prompt="You teach.", reply_prefix="<answer>") if taught_with_tokens else None
+    told = demonstrations_from(ScriptedPolicy(half_right, teacher), LAKE, args, chat, SEEDS, everything)
+    pool = EnvPool(args)
+    starts = [Start.drawn(seed, (args.seed, seed)) for seed in SEEDS]
+    played = pool.play(pool.take(env_specs(LAKE, args) * len(starts)), ScriptedPolicy(half_right, chat), starts)
+    assert [trajectory.turns for trajectory in told] == [trajectory.turns for trajectory in played]
+    assert max(len(trajectory.segments) for trajectory in told) > 2
+    assert all(trajectory.next_context_ids is None and not trajectory.next_prompt_ids for trajectory in told)
+
+
+def test_a_window_does_not_change_which_episodes_fit(chat: Chat) -> None:
+    """As in a rollout, where lengths are those of a context that only grows."""
+    whole = collect(chat, keep=everything)
+    lengths = [len(one.token_ids) - len(one.turns[0].prompt_ids) for one in whole]
+    limit = sorted(lengths)[len(lengths) // 2]
+    kept = collect(chat, keep=everything, args=config(max_completion_length=limit, window_turns=1))
+    assert [one.seed for one in kept] == [s for s, length in zip(SEEDS, lengths, strict=True) if length <= limit]
 
 
 def test_by_default_only_successes_are_kept(chat: Chat) -> None:
@@ -107,16 +133,6 @@ def test_a_cut_reply_does_not_teach_to_stop_there(chat: Chat) -> None:
 def test_seeds_of_evaluation_are_refused(chat: Chat) -> None:
     with pytest.raises(SeedOverlapError, match="seed 17 is for evaluation"):
         demonstrations_from(ScriptedPolicy(half_right), LAKE, config(), chat, [20_000, 17])
-
-
-@pytest.mark.parametrize("changes", [{"window_turns": 1}, {"context": "module:function"}])
-def test_contexts_that_whole_episodes_do_not_show_are_refused(chat: Chat, changes: dict[str, Any]) -> None:
-    """Regression: the learner was shown whole episodes, or rows without their instruction."""
-    args = config()
-    for name, value in changes.items():
-        setattr(args, name, value)
-    with pytest.raises(WindowError, match=f"{next(iter(changes))} is .*demonstrations of another policy hold whole"):
-        demonstrations_from(ScriptedPolicy(half_right), LAKE, args, chat, SEEDS)
 
 
 def test_a_model_behind_an_api_teaches_and_is_asked_once(tmp_path: Path, chat: Chat) -> None:
