@@ -62,6 +62,7 @@ from ragen_trl.trainers.trl.plain import (
     without_message,
 )
 from ragen_trl.trainers.trl.sampling_servers import servers_instead_of_a_client
+from ragen_trl.trainers.trl.synced_reference import load_synced_reference, save_synced_reference
 from ragen_trl.trajectory import Trajectory
 
 FORMER_HOOKS = {
@@ -185,6 +186,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         check_epochs(self.args, len(train_dataloader), max_steps)
         prepared = super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
         if resume_from_checkpoint is not None:
+            load_synced_reference(self, Path(resume_from_checkpoint))
             self.load_algorithm_state(Path(resume_from_checkpoint))
         self.before_training()
         return prepared
@@ -214,6 +216,7 @@ class TRLAdapter(TRLEvaluation, ABC):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         self.save_rollout(folder)
+        save_synced_reference(self, folder)
         self.save_algorithm_state(folder)  # before TRL, whose last file marks a checkpoint as whole
         super()._save_checkpoint(model, trial)
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.trainers.trl.synced_reference import SyncedReferenceError
 from tests.support.ragen_trl.equivalence import CREDITS, STEP, Awake, assert_same_step, played_in_turns, step, timeless
-from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
+from tests.support.ragen_trl.trainers import lottery, parameters, small_model, small_trainer
 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
@@ -189,3 +190,22 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, num_train
     assert timeless(resumed)[2:4] == timeless(unbroken)[2:4]
 
 
+def test_a_resumed_run_has_the_reference_that_followed_the_policy(tmp_path: Path) -> None:
+    """Regression: it began again with the first one, so that the KL term was another."""
+    small_model().save_pretrained(tmp_path / "model")
+    options: dict[str, Any] = {
+        **{"model": str(tmp_path / "model"), "beta": 0.5, "learning_rate": 1e-2, "max_steps": 4},
+        **{"sync_ref_model": True, "ref_model_mixup_alpha": 0.5, "ref_model_sync_steps": 1},
+        **{"save_strategy": "steps", "save_steps": 2},
+    }
+    unbroken = small_trainer(tmp_path, lottery(), **options)
+    unbroken.train()
+    resumed = small_trainer(tmp_path, lottery(), **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert timeless(resumed)[2:4] == timeless(unbroken)[2:4]
+    assert resumed.ref_model is not None and unbroken.ref_model is not None
+    for model, other in ((resumed.model, unbroken.model), (resumed.ref_model, unbroken.ref_model)):
+        assert all(map(torch.equal, model.parameters(), other.parameters()))
+    (tmp_path / "checkpoint-2" / "synced_reference.safetensors").unlink()
+    with pytest.raises(SyncedReferenceError, match="sync_ref_model is True.*cannot be read.*resume from another"):
+        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
