@@ -124,7 +124,6 @@ NOTES: dict[str, str] = {
     "use_adaptive_entropy": "not with a filter of groups",
     "reward_weights": "the environment's return comes first",
     "loss_type": "'bnpo' not with a filter of groups; 'cispo' needs an epsilon_high above 1",
-    "sync_ref_model": "such a run is not resumed: the reference that follows is in no checkpoint",
     "fp16": "not with a filter of groups or a critic's warm-up",
     "vllm_tensor_parallel_size": "more than 1 only with vllm_mode='server'",
     "vllm_server_base_url": "several servers with commas between them; each row stays with its server",

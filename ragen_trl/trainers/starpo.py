@@ -100,15 +100,6 @@ class StarPOTrainer(TrajectoryTrainer):
             self.critic.save(folder / "critic")
 
     def load_algorithm_state(self, folder: Path) -> None:
-        """Read the critic and its optimizer.
-
-        Raises:
-            ValueError: If the reference follows the policy: it is in no checkpoint.
-        """
-        if self.args.sync_ref_model:
-            raise ValueError(
-                "sync_ref_model is True, and the reference that follows the policy is in no checkpoint: the KL term "
-                "would be to the initial model again. Train without resuming, or leave sync_ref_model off"
-            )
+        """Read the critic and its optimizer."""
         if self.critic is not None:
             self.critic.load(folder / "critic")

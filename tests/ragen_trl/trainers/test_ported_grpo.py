@@ -105,17 +105,6 @@ CHECKS: dict[str, Any] = {
 }
 
 
-def test_a_reference_that_follows_the_policy_is_not_resumed_as_another(tmp_path: Path) -> None:
-    """Regression: it is in no checkpoint, and the KL term went on to the initial model."""
-    source = small_model()
-    source.save_pretrained(tmp_path / "model")
-    options: dict[str, Any] = {"model": str(tmp_path / "model"), "beta": 0.1, "sync_ref_model": True}
-    options |= {"ref_model_sync_steps": 1, "save_strategy": "steps", "save_steps": 1, "max_steps": 1}
-    run(tmp_path / "run", **options)
-    with pytest.raises(ValueError, match="sync_ref_model is True.*in no checkpoint.*Train without resuming"):
-        small_trainer(tmp_path / "run", lottery(), **{**options, "max_steps": 2}).train(resume_from_checkpoint=True)
-
-
 @pytest.mark.parametrize("loss_type", ["bnpo", "dr_grpo", "dapo", "cispo", "grpo"])
 def test_trains_with_each_loss(tmp_path: Path, loss_type: str) -> None:
     """test_train_loss_types; two micro-batches an update."""
