@@ -312,8 +312,9 @@ def _check_filter(args: Options) -> None:
 
 def _check_updates(args: Options) -> None:
     assert args.steps_per_generation is not None
-    of_rollout = args.steps_per_generation * args.num_iterations
-    if of_rollout % args.gradient_accumulation_steps and args.gradient_accumulation_steps % of_rollout:
+    of_pass, of_update = args.steps_per_generation, args.gradient_accumulation_steps
+    of_rollout = of_pass * args.num_iterations
+    if of_pass % of_update and (of_update % of_pass or (of_rollout % of_update and of_update % of_rollout)):
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} (· num_iterations {args.num_iterations}) and "
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "

@@ -213,6 +213,14 @@ def test_an_update_that_mixes_parts_of_rollouts_is_refused(tmp_path: Path) -> No
         )
 
 
+def test_an_update_that_mixes_parts_of_passes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"steps_per_generation 3 \(· num_iterations 2\).*one must divide"):
+        StarPOConfig(
+            output_dir=str(tmp_path),
+            **{**SMALL, "gradient_accumulation_steps": 2, "steps_per_generation": 3, "num_iterations": 2},
+        )
+
+
 def test_an_epoch_that_ends_within_an_update_is_refused(tmp_path: Path) -> None:
     """Transformers made a smaller update of what was left, which was weighted as a whole one."""
     of_two = {"gradient_accumulation_steps": 2, "steps_per_generation": 1, "max_steps": None, "num_train_epochs": 2}
