@@ -36,6 +36,7 @@ from ragen_trl.system.provenance import provenance
 
 ENV = "ragen/FrozenLake-v0"
 LAKE: dict[str, Any] = {"size": 3, "is_slippery": False}
+SIDE = 28 * LAKE["size"]  # of a picture, in pixels: a token of Qwen2.5-VL for each tile
 CONTROLS = ("own", "blank", "other")
 LESSONS = 500_000  # first seed of the pictures in lessons: none of training, evaluation or demonstrations
 TOLD = 200  # pictures that are held out
@@ -47,7 +48,7 @@ def config(folder: Path, seed: int, updates: int, **changes: Any) -> StarPOSConf
     """One action a turn, at most five; pictures in which a tile is a token."""
     options: dict[str, Any] = {
         "observation": "image",
-        "image_size": 28 * LAKE["size"],
+        "image_size": SIDE,
         "env_kwargs": LAKE,
         "think": False,
         "max_turns": 5,
@@ -87,13 +88,13 @@ def teach(
     steps: int,
 ) -> dict[str, Any]:
     """Lessons on where things are, then on that and on moves, twice as often; and what was learnt of the first."""
-    asked, side = range(LESSONS, LESSONS + drawn + TOLD), 28 * LAKE["size"]
-    told = lessons(ENV, LAKE, side, processor, tokenizer, asked)
-    moves = lessons(ENV, LAKE, side, processor, tokenizer, asked[TOLD:], NOISE)
+    asked = range(LESSONS, LESSONS + drawn + TOLD)
+    told = lessons(ENV, LAKE, SIDE, processor, tokenizer, asked)
+    moves = lessons(ENV, LAKE, SIDE, processor, tokenizer, asked[TOLD:], NOISE)
     losses = imitate(model, told[TOLD:], processor, steps, batch_size=32, seed=seed)
     imitate(model, [*told[TOLD:], *moves, *moves], processor, steps, batch_size=32, seed=seed)
     right = {
-        kind: places_right(model, told[:TOLD], processor, tokenizer, blank=kind == "blank")
+        kind: places_right(model, told[:TOLD], processor, tokenizer, is_blank=kind == "blank")
         for kind in ("own", "blank")
     }
     return {"lesson_loss": float(np.mean(losses[-50:])), "places_right": right}

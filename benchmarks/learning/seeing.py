@@ -21,7 +21,7 @@ from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.demonstrations import in_tokens_of
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.policies.vision.controls import GREY
+from ragen_trl.policies.vision.controls import blank
 from ragen_trl.policies.vision.processing import PictureProcessor
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool, EnvSpec
@@ -128,7 +128,7 @@ def places_right(
     told: Sequence[Trajectory],
     processor: PictureProcessor,
     tokenizer: PreTrainedTokenizerBase,
-    blank: bool = False,
+    is_blank: bool = False,
 ) -> float:
     """The share of the numbers in descriptions that the model thinks most probable, given what is before them.
 
@@ -137,18 +137,14 @@ def places_right(
         told: Lessons that it has not learnt from.
         processor: Of the model.
         tokenizer: Of the model.
-        blank: Whether it is shown grey pictures instead.
+        is_blank: Whether it is shown grey pictures instead.
     """
-    if blank:
-        told = [replace(one, turns=(replace(one.turns[0], pictures=(_grey(one.pictures[0]),)),)) for one in told]
+    if is_blank:
+        told = [replace(one, turns=(replace(one.turns[0], pictures=(blank(one.pictures[0]),)),)) for one in told]
     with torch.no_grad():
         logits, asked = _scored(model, told, processor)
     number = torch.tensor([tokenizer.decode([token]).strip().isdigit() for token in asked.tolist()])
     return float((logits.argmax(dim=-1) == asked)[number].float().mean())
-
-
-def _grey(picture: Picture) -> Picture:
-    return replace(picture, pixels=bytes([GREY]) * len(picture.pixels))
 
 
 def _scored(

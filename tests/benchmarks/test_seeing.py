@@ -46,5 +46,5 @@ def test_places_are_counted_without_a_gradient(blank: bool) -> None:
     model = vision_model()
     processor = processor_of(model)
     told = lessons("ragen/FrozenLake-v0", LAKE, 84, processor, TOKENIZER, [0])
-    assert 0 <= places_right(model, told, processor, TOKENIZER, blank=blank) <= 1
+    assert 0 <= places_right(model, told, processor, TOKENIZER, is_blank=blank) <= 1
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -66,5 +66,9 @@ class WrongPictures(Policy):
             if not found:
                 raise PictureControlError("pictures is 'other', but one episode plays alone; play 2 or more at a time")
             return found
-        blank = (bytes([GREY]) * len(picture.pixels) for picture in request.pictures)
-        return tuple(replace(one, pixels=pixels) for one, pixels in zip(request.pictures, blank, strict=True))
+        return tuple(map(blank, request.pictures))
+
+
+def blank(picture: Picture) -> Picture:
+    """A grey picture of the same size."""
+    return replace(picture, pixels=bytes([GREY]) * len(picture.pixels))
