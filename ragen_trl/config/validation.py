@@ -318,7 +318,7 @@ def _check_updates(args: Options) -> None:
         raise ValueError(
             f"steps_per_generation {args.steps_per_generation} (· num_iterations {args.num_iterations}) and "
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "
-            "would mix parts of two rollouts"
+            "would mix parts of two rollouts, or of two passes over one"
         )
     in_steps = args.save_strategy == "steps" and args.save_steps >= 1  # below 1: a share of the run
     if in_steps and args.save_steps % max(1, args.steps_per_rollout):
