@@ -31,10 +31,10 @@ class McpServerError(RuntimeError):
 class McpTools(ToolEnv):
     """Tasks with the tools of an MCP server.
 
-    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False. A
-    call that takes too long is cancelled; its result is then an error, as are those that the server reports and those
-    after the server has died. `close` ends the process and all that it started; so does the end of the program. An
-    environment cannot be copied, because a process cannot.
+    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False; a
+    server that has died is then replaced at the next `reset`. A call that takes too long is cancelled; its result is
+    then an error, as are those that the server reports and those after the server has died. `close` ends the process
+    and all that it started; so does the end of the program. An environment cannot be copied, because a process cannot.
 
     Args:
         command: What starts the server: the program and its arguments.
@@ -112,7 +112,8 @@ class McpTools(ToolEnv):
         return self._connection
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        if not self._is_fresh and (self._restart or not self._live().is_alive):
+        has_died = self._connection is not None and not self._connection.is_alive
+        if has_died or (self._restart and not self._is_fresh):
             self.close()
         self._live()
         self._is_fresh, self.answer = False, None
@@ -163,8 +164,8 @@ class _Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still talks to the server."""
-        return self._thread.is_alive() and not self._talk.is_broken
+        """Whether the server still runs, and the thread still talks to it."""
+        return self._thread.is_alive() and not self._talk.is_broken and not self._talk.server_has_ended
 
     def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a result."""
@@ -176,7 +177,7 @@ class _Connection:
 
 
 class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.ProactorEventLoop):  # type: ignore[misc]
-    """An event loop that knows which processes it has started.
+    """An event loop that knows which processes it has started, and whether the last one has ended.
 
     The SDK (2.3) starts a server in a process group of its own, and leaves the group alone if the server itself ends
     when its input closes. What the server started would then live on.
@@ -184,19 +185,24 @@ class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.Pr
 
     def __init__(self) -> None:
         super().__init__()
-        self._started: list[int] = []
+        self._started: list[asyncio.SubprocessTransport] = []
+
+    @property
+    def process_has_ended(self) -> bool:
+        """Whether the last process has ended, even if another one holds its output."""
+        return bool(self._started) and self._started[-1].get_returncode() is not None
 
     async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
         """As in asyncio."""
         transport, protocol = await super().subprocess_exec(*arguments, **options)
-        self._started.append(transport.get_pid())
+        self._started.append(transport)
         return transport, protocol
 
     def end_groups(self) -> None:
         """Kill what is left of the groups; on Windows the SDK does that."""
-        for group in self._started if sys.platform != "win32" else ():
+        for transport in self._started if sys.platform != "win32" else ():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+                os.killpg(transport.get_pid(), signal.SIGKILL)
 
 
 class _Talk:
@@ -222,6 +228,11 @@ class _Talk:
             self._loop.end_groups()
             self.ready.set()
             self._loop.close()
+
+    @property
+    def server_has_ended(self) -> bool:
+        """Whether the process of the server has ended."""
+        return self._loop.process_has_ended
 
     def stop(self) -> None:
         """Lets the thread end the server."""
@@ -259,11 +270,16 @@ class _Talk:
 
     async def _called(self, call: Call) -> Any:
         from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
 
         try:
             calling = self._client.call_tool(call.name, dict(call.arguments))
             return await asyncio.wait_for(calling, self._call_timeout)
         except MCPError as error:
+            # Servers use the number for errors of their own, too.
+            if (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed"):
+                self.is_broken = True  # for ever
+                raise ToolError("the server has ended") from error
             raise ToolError(f"the server answers: {error}") from error
 
 

@@ -98,6 +98,26 @@ def test_a_server_that_dies_is_an_error_and_is_started_again(shared: McpTools) -
     assert env.step(calls(("read", {})))[0] == "0 → ✓"
 
 
+def test_a_kept_server_that_dies_is_started_again_at_the_next_reset(tmp_path: Path) -> None:
+    """Regression: with `restart=False` a dead server was kept, and every later episode was worth nothing."""
+    pytest.importorskip("mcp")
+    path = tmp_path / "pids"
+    command = [sys.executable, str(SERVER), str(path)]
+    env = McpTools(command, TASKS, reached_six, call_timeout=3.0, start_timeout=60, restart=False)
+    turns = ToolTurns(env)
+    turns.reset(seed=0)
+    turns.step(calls(("add", {"number": 2})))
+    turns.reset(seed=1)
+    assert turns.step(calls(("read", {})))[0] == "2 → ✓"
+    started = processes(path)
+    assert turns.step(calls(("stop", {})))[0].startswith("Error: ")
+    turns.reset(seed=2)
+    assert turns.step(calls(("read", {})))[0] == "0 → ✓"
+    started += processes(path)
+    env.close()
+    assert gone(started)
+
+
 def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     with pytest.raises(McpServerError, match="MCP server 'no-such-program' could not be started"):
