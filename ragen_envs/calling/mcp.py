@@ -28,6 +28,10 @@ class McpServerError(RuntimeError):
     """A server could not be started, or gave no list of its tools."""
 
 
+class _NoAnswerError(ToolError):
+    """A server has ended, or did not answer in time; who asked is not to blame."""
+
+
 class McpTools(ToolEnv):
     """Tasks with the tools of an MCP server.
 
@@ -40,7 +44,8 @@ class McpTools(ToolEnv):
         command: What starts the server: the program and its arguments.
         tasks: Tasks in words; `reset` draws one.
         judge: Called with this environment after each call and after an answer; returns the reward, and whether the
-            task is done. It may read `task`, `answer` and what `call` returns.
+            task is done. It may read `task`, `answer` and what `call` returns. If the server has died or does not
+            answer the judge in time, the reward is 0 and the task not done; other errors of `call` are the judge's.
         call_timeout: Seconds that a call may take.
         start_timeout: Seconds that the server may take to list its tools.
         restart: Whether each episode has a new process.
@@ -121,11 +126,14 @@ class McpTools(ToolEnv):
         return self._task
 
     def _judge(self) -> tuple[float, bool]:
-        return self._judged_by(self)
+        try:
+            return self._judged_by(self)
+        except _NoAnswerError:  # the model may have caused it; an exception would leave the episode out
+            return 0.0, False
 
     def _answered(self, text: str) -> tuple[float, bool]:
         self.answer = text
-        return self._judged_by(self)
+        return self._judge()
 
 
 class _Connection:
@@ -244,13 +252,13 @@ class _Talk:
     def call(self, call: Call) -> str:
         """The text of a result; in the caller's thread."""
         if self.is_broken:
-            raise ToolError("the server has ended")
+            raise _NoAnswerError("the server has ended")
         waiting = asyncio.run_coroutine_threadsafe(self._called(call), self._loop)
         try:
             result = waiting.result(self._call_timeout + 1.0)
         except TimeoutError:
             waiting.cancel()
-            raise ToolError(f"no result within {self._call_timeout:g} seconds") from None
+            raise _NoAnswerError(f"no result within {self._call_timeout:g} seconds") from None
         text = "\n".join(getattr(block, "text", f"[{block.type}]") for block in result.content)
         if result.is_error:
             raise ToolError(text or "the server reports an error")
@@ -279,7 +287,7 @@ class _Talk:
             # Servers use the number for errors of their own, too.
             if (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed"):
                 self.is_broken = True  # for ever
-                raise ToolError("the server has ended") from error
+                raise _NoAnswerError("the server has ended") from error
             raise ToolError(f"the server answers: {error}") from error
 
 
