@@ -281,7 +281,9 @@ class _Talk:
         from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
 
         try:
-            calling = self._client.call_tool(call.name, dict(call.arguments))
+            # Later than ours; by default it would be the limit of the start.
+            limit = self._call_timeout + 1.0
+            calling = self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=limit)
             return await asyncio.wait_for(calling, self._call_timeout)
         except MCPError as error:
             # Servers use the number for errors of their own, too.

@@ -132,6 +132,15 @@ def test_a_judge_that_gets_an_error_of_the_server_raises_it(shared: McpTools, mo
     assert shared.step('{"answer": "Done."}')[1:3] == (0.0, True)
 
 
+def test_a_call_may_take_longer_than_the_start(tmp_path: Path) -> None:
+    """Regression: the limit of the start was that of calls, too."""
+    pytest.importorskip("mcp")
+    command = [sys.executable, str(SERVER), str(tmp_path / "pids")]
+    env = McpTools(command, TASKS, reached_six, call_timeout=20, start_timeout=8)
+    assert env.call("sleep", {"seconds": 9}) == "awake"
+    env.close()
+
+
 def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     pytest.importorskip("mcp")
     with pytest.raises(McpServerError, match="MCP server 'no-such-program' could not be started"):
