@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 import re
+import threading
 from collections import Counter
 from itertools import product
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from ragen_envs import Tools, ToolTurns, best_action, demonstration, difficulty, explain
 from ragen_envs.calling.tool import Call, ToolError, read_action, write_answer, write_call
 from ragen_envs.tools.agenda import HOURS
+from ragen_envs.tools.database import Database
 from ragen_envs.tools.domain import LENGTHS, Domain
 from ragen_envs.tools.env import DOMAINS, SPLITS
 from ragen_envs.tools.orders import Orders
@@ -257,6 +259,16 @@ def test_hard_arguments_are_results() -> None:
     for text in ("\ud800", "'; DROP TABLE customers; --", "x" * 3000):
         assert called(env, "find_customer", name=text)[0].startswith("Error: ")
     assert called(env, "find_customer", name="Anna")[0] == "customer 11: Anna, Oslo"
+
+
+def test_calls_may_have_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, limited = started(calls=6), started(calls=6, call_timeout=20.0)
+    for left in range(6, 0, -1):
+        assert limited.step(best_action(limited, left)) == free.step(best_action(free, left))
+    env, gate = orders(call_timeout=0.05), threading.Event()
+    monkeypatch.setattr(Database, "row", lambda self, *query: gate.wait(20) and None)
+    assert called(env, "find_customer", name="Anna")[0] == "Error: no result within 0.05 seconds"
+    gate.set()
 
 
 def test_a_copy_has_its_own_database() -> None:

@@ -2,10 +2,12 @@
 
 import copy
 import json
+import threading
 import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
@@ -70,6 +72,20 @@ def test_a_wrong_purchase_ends_the_episode_without_success() -> None:
     env.reset(seed=0)
     assert env.step('{"answer": "I found nothing."}')[:4] == ("The episode is over.", 0.0, True, False)
     env.close()
+
+
+def test_calls_may_have_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, limited = WebShopTools(catalog="toy"), WebShopTools(catalog="toy", call_timeout=20.0)
+    assert free.reset(seed=0) == limited.reset(seed=0)
+    assert limited.step(best_action(limited, 9)) == free.step(best_action(free, 9))
+    gate = threading.Event()
+    monkeypatch.setattr(limited.shop, "step", lambda action: gate.wait(20))
+    monkeypatch.setattr(limited, "call_timeout", 0.05)
+    text, *_, info = limited.step(write_call("search", {"query": "mug"}))
+    assert text == "Error: no result within 0.05 seconds" and info["tool_failed"]
+    gate.set()
+    for env in (free, limited):
+        env.close()
 
 
 def test_it_is_a_plain_environment() -> None:
