@@ -43,6 +43,21 @@ def test_the_oracle_buys_what_is_wanted_and_earns_what_it_earns_in_the_shop() ->
     shop.close()
 
 
+def test_random_play_is_that_of_the_shop() -> None:
+    """With the oracle's above: the rows of random play and of the oracle are those of `WebShop`."""
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(12):
+        shop.reset(seed=seed)
+        env.reset(seed=seed)
+        ours, theirs, over = np.random.default_rng(seed), np.random.default_rng(seed), False
+        while not over:
+            result, expected = env.step(random_action(env, ours)), shop.step(random_action(shop, theirs))
+            assert result[:4] == expected[:4]
+            over = expected[2] or expected[3]
+    env.close()
+    shop.close()
+
+
 def test_a_model_shops_by_calls_in_its_templates_form() -> None:
     env = ToolTurns(WebShopTools(catalog="toy"))
     message, _ = env.reset(seed=0)
