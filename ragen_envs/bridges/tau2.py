@@ -31,8 +31,9 @@ class Tau2(ForeignTools):
     """A domain of τ²-bench: a user wants something, tools change a database, and the state that is reached counts.
 
     ## Description
-    A call is carried out in the domain; words are said to the user, who answers. The policy is the purpose that a model
-    is shown. The first observation is what the user says first.
+    A call is carried out in the domain; words are said to the user, who answers. Words that τ²-bench would take for a
+    call, such as ``done()``, get a full stop and stay words. The policy is the purpose that a model is shown. The first
+    observation is what the user says first.
 
     ## Starting State
     The seed draws one of `tasks`. A user that is a model gets no seed, so that only scripted users make episodes
@@ -118,7 +119,7 @@ class Tau2(ForeignTools):
 
     def _answer(self, action: str) -> Reaction:
         said = read_action(action)
-        seen, reward, terminated, _, info = self._game.step(action if isinstance(said, Call) else said)
+        seen, reward, terminated, _, info = self._game.step(_as_words(said) if isinstance(said, str) else action)
         text, truncated = _without_role(seen), False
         if terminated:
             self._over = True
@@ -179,6 +180,13 @@ def _maker(user: str | Speaker) -> Callable[..., Any]:
             return Scripted(instructions=self._get_task().user_scenario)
 
     return WithScript
+
+
+def _as_words(said: str) -> str:
+    """Words that τ²-bench says; ``name(key='value')`` and JSON it would carry out, past the schemas of the tools."""
+    from tau2.utils.tools import parse_action_string  # type: ignore[import-not-found, unused-ignore]
+
+    return f"{said.rstrip()}." if said.strip() and parse_action_string(said).tool_calls else said
 
 
 def _without_role(text: str) -> str:

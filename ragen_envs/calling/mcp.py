@@ -28,19 +28,24 @@ class McpServerError(RuntimeError):
     """A server could not be started, or gave no list of its tools."""
 
 
+class _NoAnswerError(ToolError):
+    """A server has ended, or did not answer in time; who asked is not to blame."""
+
+
 class McpTools(ToolEnv):
     """Tasks with the tools of an MCP server.
 
-    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False. A
-    call that takes too long is cancelled; its result is then an error, as are those that the server reports and those
-    after the server has died. `close` ends the process and all that it started; so does the end of the program. An
-    environment cannot be copied, because a process cannot.
+    Each episode has a new process of the server, so that nothing is left of the last one, unless `restart` is False; a
+    server that has died is then replaced at the next `reset`. A call that takes too long is cancelled; its result is
+    then an error, as are those that the server reports and those after the server has died. `close` ends the process
+    and all that it started; so does the end of the program. An environment cannot be copied, because a process cannot.
 
     Args:
         command: What starts the server: the program and its arguments.
         tasks: Tasks in words; `reset` draws one.
         judge: Called with this environment after each call and after an answer; returns the reward, and whether the
-            task is done. It may read `task`, `answer` and what `call` returns.
+            task is done. It may read `task`, `answer` and what `call` returns. If the server has died or does not
+            answer the judge in time, the reward is 0 and the task not done; other errors of `call` are the judge's.
         call_timeout: Seconds that a call may take.
         start_timeout: Seconds that the server may take to list its tools.
         restart: Whether each episode has a new process.
@@ -112,7 +117,8 @@ class McpTools(ToolEnv):
         return self._connection
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        if not self._is_fresh and (self._restart or not self._live().is_alive):
+        has_died = self._connection is not None and not self._connection.is_alive
+        if has_died or (self._restart and not self._is_fresh):
             self.close()
         self._live()
         self._is_fresh, self.answer = False, None
@@ -120,11 +126,14 @@ class McpTools(ToolEnv):
         return self._task
 
     def _judge(self) -> tuple[float, bool]:
-        return self._judged_by(self)
+        try:
+            return self._judged_by(self)
+        except _NoAnswerError:  # the model may have caused it; an exception would leave the episode out
+            return 0.0, False
 
     def _answered(self, text: str) -> tuple[float, bool]:
         self.answer = text
-        return self._judged_by(self)
+        return self._judge()
 
 
 class _Connection:
@@ -163,8 +172,8 @@ class _Connection:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still talks to the server."""
-        return self._thread.is_alive() and not self._talk.is_broken
+        """Whether the server still runs, and the thread still talks to it."""
+        return self._thread.is_alive() and not self._talk.is_broken and not self._talk.server_has_ended
 
     def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a result."""
@@ -176,7 +185,7 @@ class _Connection:
 
 
 class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.ProactorEventLoop):  # type: ignore[misc]
-    """An event loop that knows which processes it has started.
+    """An event loop that knows which processes it has started, and whether the last one has ended.
 
     The SDK (2.3) starts a server in a process group of its own, and leaves the group alone if the server itself ends
     when its input closes. What the server started would then live on.
@@ -184,19 +193,24 @@ class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.Pr
 
     def __init__(self) -> None:
         super().__init__()
-        self._started: list[int] = []
+        self._started: list[asyncio.SubprocessTransport] = []
+
+    @property
+    def process_has_ended(self) -> bool:
+        """Whether the last process has ended, even if another one holds its output."""
+        return bool(self._started) and self._started[-1].get_returncode() is not None
 
     async def subprocess_exec(self, *arguments: Any, **options: Any) -> Any:
         """As in asyncio."""
         transport, protocol = await super().subprocess_exec(*arguments, **options)
-        self._started.append(transport.get_pid())
+        self._started.append(transport)
         return transport, protocol
 
     def end_groups(self) -> None:
         """Kill what is left of the groups; on Windows the SDK does that."""
-        for group in self._started if sys.platform != "win32" else ():
+        for transport in self._started if sys.platform != "win32" else ():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+                os.killpg(transport.get_pid(), signal.SIGKILL)
 
 
 class _Talk:
@@ -223,6 +237,11 @@ class _Talk:
             self.ready.set()
             self._loop.close()
 
+    @property
+    def server_has_ended(self) -> bool:
+        """Whether the process of the server has ended."""
+        return self._loop.process_has_ended
+
     def stop(self) -> None:
         """Lets the thread end the server."""
         try:
@@ -233,13 +252,13 @@ class _Talk:
     def call(self, call: Call) -> str:
         """The text of a result; in the caller's thread."""
         if self.is_broken:
-            raise ToolError("the server has ended")
+            raise _NoAnswerError("the server has ended")
         waiting = asyncio.run_coroutine_threadsafe(self._called(call), self._loop)
         try:
             result = waiting.result(self._call_timeout + 1.0)
         except TimeoutError:
             waiting.cancel()
-            raise ToolError(f"no result within {self._call_timeout:g} seconds") from None
+            raise _NoAnswerError(f"no result within {self._call_timeout:g} seconds") from None
         text = "\n".join(getattr(block, "text", f"[{block.type}]") for block in result.content)
         if result.is_error:
             raise ToolError(text or "the server reports an error")
@@ -259,11 +278,18 @@ class _Talk:
 
     async def _called(self, call: Call) -> Any:
         from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED  # type: ignore[import-not-found, unused-ignore]
 
         try:
-            calling = self._client.call_tool(call.name, dict(call.arguments))
+            # Later than ours; by default it would be the limit of the start.
+            limit = self._call_timeout + 1.0
+            calling = self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=limit)
             return await asyncio.wait_for(calling, self._call_timeout)
         except MCPError as error:
+            # Servers use the number for errors of their own, too.
+            if (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed"):
+                self.is_broken = True  # for ever
+                raise _NoAnswerError("the server has ended") from error
             raise ToolError(f"the server answers: {error}") from error
 
 

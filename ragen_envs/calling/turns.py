@@ -18,7 +18,6 @@ from ragen_envs.calling.schema import Schema
 from ragen_envs.calling.tool import Call, read_action
 from ragen_envs.turns import AgentTurns, TurnRecord
 
-NOT_CALLED = "Error: not called, because a turn may have at most {} calls"
 UNREADABLE = "Error: the reply has no thought before its calls"
 
 
@@ -26,9 +25,10 @@ class ToolTurns(AgentTurns):
     """Lets a language model play an environment with tools by calling them.
 
     A reply holds any number of calls (`calling.formats`), of which the first `max_actions_per_turn` are made, in order.
-    Each call has a result: what the tool returned, or what was wrong with the call. A reply without a call is an answer
-    in words; it ends the episode. A turn is bad, and gets `format_penalty` once, if one of its calls is not readable,
-    names no tool, or has wrong arguments. A tool that raises an exception makes no turn bad.
+    Each has a result: what the tool returned, or what was wrong with the call. Calls past a limit have one result
+    together, so that the message has its bound. A reply without a call is an answer in words; it ends the episode. A
+    turn is bad, and gets `format_penalty` once, if one of its calls is not readable, names no tool, or has wrong
+    arguments. A tool that raises an exception makes no turn bad.
 
     The first message is the purpose and the task; later ones are the results of the turn, one after the other. The info
     dict has the keys of `AgentTurns` (an action is a call as JSON) and:
@@ -117,9 +117,16 @@ class ToolTurns(AgentTurns):
         turn = super()._play(reply)
         if not turn.is_readable:
             turn.results.append(UNREADABLE)
-        if not (self._terminated or self._env_truncated):
-            turn.results += [NOT_CALLED.format(self.max_actions_per_turn)] * len(turn.surplus)
+        if turn.surplus and not (self._terminated or self._env_truncated):
+            turn.results.append(f"Error: {self._not_made(len(turn.surplus))}")
         return turn
+
+    def _not_made(self, number: int) -> str:
+        """What is said of the calls past a limit. A reply may have hundreds of them, so that they have one result."""
+        calls = "the last call was" if number == 1 else f"the last {number} calls were"
+        if self.actions_left == 0:
+            return f"{calls} not made: an episode may have at most {self.max_actions} calls"
+        return f"{calls} not made: a turn may have at most {self.max_actions_per_turn} calls"
 
     def _act(self, name: str, text: str, turn: TurnRecord) -> None:
         fault = self.game.fault(name)

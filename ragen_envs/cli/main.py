@@ -24,7 +24,7 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.rooms import NoRoomError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld import MissingTextWorldError
+from ragen_envs.textworld import GameError, MissingTextWorldError
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.local_store import StoreSettingsError
@@ -39,7 +39,8 @@ _EXAMPLES = """examples:
 """
 _SHOP_ERRORS = (ShopServerError, StoreSettingsError)
 _GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, gymnasium.error.DependencyNotInstalled)
-_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS)
+_TEXTWORLD_ERRORS = (GameError, MissingTextWorldError)
+_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS, *_TEXTWORLD_ERRORS)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves on a terminal

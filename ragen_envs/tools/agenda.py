@@ -150,40 +150,49 @@ class Agenda(Domain):
         return [value for (value,) in self.database.rows(queries[argument])] or [0]
 
     def draw(self, rng: np.random.Generator, length: int) -> Task:
-        """Draws a task that needs so many calls."""
+        """Draws a task that needs so many calls; one about a first free hour gets more events on its days."""
         (person, name), (second, other) = some(rng, self.database.rows("SELECT id, name FROM people"), 2)
         event, title, day = one(rng, self.database.rows("SELECT id, title, day FROM events WHERE person = ?", person))
         new_day = one(rng, [each for each in DAYS if each != day])
         taken = [each for (each,) in self.database.rows("SELECT title FROM events")]
         new = one(rng, [each for each in TITLES if each not in taken])
-        find, add_first = call("find_person", name=name), self._first(person, new, new_day)
+        find = call("find_person", name=name)
         listing, delete = call("list_events", person_id=person, day=day), call("delete_event", event_id=event)
         if length == 2:
             hour = one(rng, self._free(person, new_day))
             add = call("add_event", person_id=person, title=new, day=new_day, hour=hour)
             return Task(f"Add {new} for {name} on {new_day} at {hour}.", (find, add))
+        if length == 3 and rng.integers(2) == 0:
+            return Task(f"Delete the {title} of {name} on {day}.", (find, listing, delete))
+        look, add = self._first(rng, person, new, new_day)
         if length == 3:
-            return one(
-                rng,
-                (
-                    Task(f"Delete the {title} of {name} on {day}.", (find, listing, delete)),
-                    Task(f"Add {new} for {name} at the first free hour on {new_day}.", (find, *add_first)),
-                ),
-            )
+            return Task(f"Add {new} for {name} at the first free hour on {new_day}.", (find, look, add))
         if length == 4:
-            move = call("move_event", event_id=event, day=new_day, hour=self._free(person, new_day)[0])
+            move = call("move_event", event_id=event, day=new_day, hour=add.arguments["hour"])
             text = f"Move the {title} of {name} from {day} to the first free hour on {new_day}."
-            return Task(text, (find, listing, add_first[0], move))
+            return Task(text, (find, listing, look, move))
         if length == 5:
             text = f"Delete the {title} of {name} on {day} and add {new} at the first free hour on {new_day}."
-            return Task(text, (find, listing, delete, *add_first))
+            return Task(text, (find, listing, delete, look, add))
         text = f"On {new_day}, add {new} for {name} at the first free hour, and for {other} likewise."
-        return Task(text, (find, *add_first, call("find_person", name=other), *self._first(second, new, new_day)))
+        finding = call("find_person", name=other)
+        return Task(text, (find, look, add, finding, *self._first(rng, second, new, new_day)))
 
-    def _first(self, person: int, title: str, day: str) -> tuple[Call, Call]:
-        """The calls that add an event at the first free hour."""
+    def _first(self, rng: np.random.Generator, person: int, title: str, day: str) -> tuple[Call, Call]:
+        """The calls that add an event at the first free hour, which any hour of the day may be."""
+        self._fill_day(rng, person, day, title)
         look = call("free_hours", person_id=person, day=day)
         return look, call("add_event", person_id=person, title=title, day=day, hour=self._free(person, day)[0])
+
+    def _fill_day(self, rng: np.random.Generator, person: int, day: str, title: str) -> None:
+        """Adds events up to a random free hour. Else 9 o'clock is nearly always free, and guessing beats looking."""
+        free = self._free(person, day)
+        hours = free[: int(rng.integers(len(free)))]
+        used = {each for (each,) in self.database.rows("SELECT id FROM people UNION SELECT id FROM events")}
+        spare = [each for each in numbers(rng, 90) if each not in used]
+        titles = some(rng, [each for each in TITLES if each != title], len(hours))
+        for number, other, hour in zip(spare, titles, hours, strict=False):
+            self.database.insert("events", [(number, person, other, day, hour)])
 
     def _free(self, person: int, day: str) -> list[int]:
         query = "SELECT hour FROM events WHERE person = ? AND day = ?"

@@ -77,6 +77,7 @@ class Tools(ToolEnv):
         split: str = "train",
         calls: int | Sequence[int] = LENGTHS,
         domains: Sequence[str] | None = None,
+        call_timeout: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the kind of task; `reset` draws one.
@@ -85,6 +86,7 @@ class Tools(ToolEnv):
             split: "train", "unseen_tools" or "unseen_domain".
             calls: How many calls a task needs, from 2 to 6; several numbers are equally likely.
             domains: Some of the split's domains, "orders", "agenda" or "files"; None for all of them.
+            call_timeout: Seconds that a call may take; None for no limit.
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
@@ -99,7 +101,7 @@ class Tools(ToolEnv):
         if isinstance(domains, str) or not self._kinds or not set(self._kinds) <= set(known):
             names = ", ".join(known)
             raise ValueError(f"domains={domains!r} must be a list of one or more of {names}, those of split={split!r}")
-        super().__init__(render_mode=render_mode, max_result_length=1000)
+        super().__init__(render_mode=render_mode, max_result_length=1000, call_timeout=call_timeout)
         # Before the first reset it only describes its tools.
         self._domain = DOMAINS[self._kinds[0]](np.random.default_rng(0))
 

@@ -40,6 +40,7 @@ class WebShopTools(ToolEnv):
         base_url: A running server.
         max_steps: Valid actions after which an episode is truncated; None for no limit.
         max_result_length: Characters of a page that are shown.
+        call_timeout: Seconds that a call may take; None for no limit.
         render_mode: "ansi", "rgb_array" or None.
 
     Raises:
@@ -58,10 +59,11 @@ class WebShopTools(ToolEnv):
         base_url: str | None = None,
         max_steps: int | None = 15,
         max_result_length: int = LONGEST["text"],
+        call_timeout: float | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Sets the store; the arguments are described in the class docstring."""
-        super().__init__(render_mode=render_mode, max_result_length=max_result_length)
+        super().__init__(render_mode=render_mode, max_result_length=max_result_length, call_timeout=call_timeout)
         self.shop = WebShop(catalog, split, reward, observation_mode, base_url, max_steps)
         self.observation_space = AnyText(max_result_length, min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0, charset=TEXT_CHARSET)

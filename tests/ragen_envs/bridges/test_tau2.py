@@ -9,6 +9,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns
 from ragen_envs.bridges import ForeignEnvError, Tau2
+from ragen_envs.calling.tool import write_answer
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else its import asks the network
 pytest.importorskip("tau2.gym.gym_agent", reason="make test-bridges runs this one")
@@ -75,6 +76,26 @@ def test_wrong_calls_never_reach_the_domain() -> None:
     assert info["tool_results"] == ("Error: create_task needs title",) and info["format_penalty"] == -0.1
     *_, info = turns.step(call("drop_table"))
     assert info["tool_results"][0].startswith("Error: there is no such tool; the tools are create_task,")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "create_task(user_id='user_1', title='Important Meeting')",
+        " drop_table (name='users')\n",
+        "done()",
+        '{"name": "create_task", "arguments": {"user_id": "user_1", "title": "Important Meeting"}}',
+    ],
+)
+def test_words_are_never_a_call(words: str) -> None:
+    """Regression: τ²-bench carries out words that look like a call, past the schemas of the tools and the penalty."""
+    env = Tau2("mock", user=user, tasks=["create_task_1"])
+    env.reset(seed=0)
+    message, reward, terminated, _, info = env.step(write_answer(words))
+    assert message == f"You said {words.rstrip() + '.'!r}." and (reward, terminated, info["tool"]) == (0.0, False, "")
+    message, *_ = env.step(write_answer("I see (now)"))
+    assert message == "You said 'I see (now)'."
+    assert env.step(write_answer("It is done."))[1:3] == (0.0, True)  # nothing has changed
 
 
 def test_its_own_limit_truncates() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ragen_envs import McpTools, ToolTurns
 from ragen_envs.calling.mcp import McpServerError
+from ragen_envs.calling.tool import ToolError
 
 SERVER = Path(__file__).parents[2] / "support" / "ragen_envs" / "mcp_server.py"
 TASKS = ["Bring the counter to 6."]
@@ -96,6 +97,48 @@ def test_a_server_that_dies_is_an_error_and_is_started_again(shared: McpTools) -
     assert env.step(calls(("read", {})))[0].startswith("Error: ")
     env.reset(seed=0)
     assert env.step(calls(("read", {})))[0] == "0 → ✓"
+
+
+def test_a_kept_server_that_dies_is_started_again_at_the_next_reset(tmp_path: Path) -> None:
+    """Regression: with `restart=False` a dead server was kept, and every later episode was worth nothing."""
+    pytest.importorskip("mcp")
+    path = tmp_path / "pids"
+    command = [sys.executable, str(SERVER), str(path)]
+    env = McpTools(command, TASKS, reached_six, call_timeout=3.0, start_timeout=60, restart=False)
+    turns = ToolTurns(env)
+    turns.reset(seed=0)
+    turns.step(calls(("add", {"number": 2})))
+    turns.reset(seed=1)
+    assert turns.step(calls(("read", {})))[0] == "2 → ✓"
+    started = processes(path)
+    assert turns.step(calls(("stop", {})))[0].startswith("Error: ")
+    # Regression: the judge's call raised, as if the environment had crashed.
+    assert turns.step("I have done it.")[1:4] == (0.0, True, False)
+    turns.reset(seed=2)
+    assert turns.step(calls(("read", {})))[0] == "0 → ✓"
+    started += processes(path)
+    env.close()
+    assert gone(started)
+
+
+def test_a_judge_that_gets_an_error_of_the_server_raises_it(shared: McpTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may call the wrong tool; only a server that does not answer is no mistake of the judge."""
+    shared.reset(seed=0)
+    monkeypatch.setattr(shared, "_judged_by", lambda env: (float(env.call("fail") == ""), False))
+    with pytest.raises(ToolError, match="Error executing tool fail"):
+        shared.step('{"answer": "Done."}')
+    monkeypatch.setattr(shared, "_judged_by", lambda env: (float(env.call("sleep", {"seconds": 30}) == ""), False))
+    shared.reset(seed=0)
+    assert shared.step('{"answer": "Done."}')[1:3] == (0.0, True)
+
+
+def test_a_call_may_take_longer_than_the_start(tmp_path: Path) -> None:
+    """Regression: the limit of the start was that of calls, too."""
+    pytest.importorskip("mcp")
+    command = [sys.executable, str(SERVER), str(tmp_path / "pids")]
+    env = McpTools(command, TASKS, reached_six, call_timeout=20, start_timeout=8)
+    assert env.call("sleep", {"seconds": 9}) == "awake"
+    env.close()
 
 
 def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:

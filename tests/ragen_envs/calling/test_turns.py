@@ -108,12 +108,31 @@ def test_characters_outside_the_space_are_replaced() -> None:
     assert message == "Zo? ??" and message in env.observation_space
 
 
-def test_calls_past_the_limit_of_a_turn_are_not_made() -> None:
-    env = turns(max_actions_per_turn=2)
-    info = env.step(calls(*[("write", {"text": "a"})] * 4))[4]
-    left_out = "Error: not called, because a turn may have at most 2 calls"
-    assert info["tool_results"] == ("written", "written", left_out, left_out)
-    assert env.game.notes == ["a", "a"] and len(info["surplus_actions"]) == 2
+@pytest.mark.parametrize(
+    ("limits", "result"),
+    [
+        ({"max_actions_per_turn": 2}, "Error: the last 2 calls were not made: a turn may have at most 2 calls"),
+        ({"max_actions": 2}, "Error: the last 2 calls were not made: an episode may have at most 2 calls"),
+        ({"max_actions_per_turn": 3}, "Error: the last call was not made: a turn may have at most 3 calls"),
+    ],
+)
+def test_calls_past_a_limit_are_not_made(limits: dict[str, int], result: str) -> None:
+    """Regression: the limit of an episode was called that of a turn."""
+    env = turns(**limits)
+    message, *_, info = env.step(calls(*[("write", {"text": "a"})] * 4))
+    made = min(limits.values())
+    assert info["tool_results"] == (*["written"] * made, result) and message in env.observation_space
+    assert env.game.notes == ["a"] * made and len(info["surplus_actions"]) == 4 - made
+
+
+def test_any_number_of_calls_has_a_short_answer() -> None:
+    """Regression: each call past the limit had a result of its own, and 350 made a message of 20,000 characters."""
+    env = turns(max_turns=4)
+    for call in ("<tool_call></tool_call>", calls(("read", {}))):
+        message, *_, info = env.step(call * 350)
+        assert len(info["tool_results"]) == 6 and len(info["surplus_actions"]) == 345
+        assert info["tool_results"][5] == "Error: the last 345 calls were not made: a turn may have at most 5 calls"
+        assert message in env.observation_space
 
 
 def test_limits_of_turns_and_calls_truncate() -> None:

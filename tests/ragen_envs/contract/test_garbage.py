@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 
-from ragen_envs import AgentTurns
+from ragen_envs import AgentTurns, ToolTurns
 from ragen_envs.oracles import random_action
-from tests.support.ragen_envs.registered import EVERY_INFO, TURN_INFO, every_id, make
+from tests.support.ragen_envs.registered import EVERY_INFO, around, every_id, every_turns, make, turn_info
 
 GARBAGE = ("", " ", "\n", "no such action", "x" * 100_000, "日本語 \x00 \ud800", "Left || Down", "<answer>")
 # Strings that may upset a parser: each is an action or not, as the environment likes, and never an exception.
@@ -89,18 +89,21 @@ def test_200_random_episodes_of_garbage_among_actions(env_id: str) -> None:
             now, ended = result[0], result[2] or result[3]
 
 
-@every_id
-def test_200_random_episodes_of_garbage_among_replies(env_id: str) -> None:
-    env = AgentTurns(gymnasium.make(env_id))
+@every_turns
+def test_200_random_episodes_of_garbage_among_replies(env_id: str, wrapper: type[AgentTurns]) -> None:
+    env = wrapper(gymnasium.make(env_id), max_turns=5)
     rng = np.random.default_rng(0)
-    keys = TURN_INFO | set(make(env_id).idle_info)
+    keys = turn_info(env_id, wrapper)
     for episode in range(200):
         env.reset(seed=episode)
         for turn in range(1, 6):
             action = random_action(env, rng)
             garbage = random_garbage(rng)
             good, bad = env.format_reply([action]), f"<think>{garbage}</think><answer>{garbage} || {action}</answer>"
-            reply = (good, garbage, bad, f"<think></think><answer>{garbage}", garbage + good)[rng.integers(5)]
+            if wrapper is ToolTurns:  # not only words, which end the episode
+                bad = around(env, garbage) + good
+            cut = around(env, garbage).rpartition("</")[0]
+            reply = (good, garbage, bad, cut, garbage + good)[rng.integers(5)]
             result = env.step(reply)
             assert_well_formed(env, result, keys)
             info = result[-1]
@@ -114,18 +117,18 @@ def test_200_random_episodes_of_garbage_among_replies(env_id: str) -> None:
             pytest.fail("five turns did not end the episode")
 
 
-@every_id
-def test_hard_strings_are_no_exceptions(env_id: str) -> None:
+@every_turns
+def test_hard_strings_are_no_exceptions(env_id: str, wrapper: type[AgentTurns]) -> None:
     env = make(env_id)
-    turns = AgentTurns(env)
+    turns = wrapper(env)
     for text in HARD:
         env.reset(seed=1)
         with naming(text):
             assert_well_formed(env, env.step(text), EVERY_INFO | set(env.idle_info))
-        turns.reset(seed=1)
-        for reply in (text, f"<think></think><answer>{text}</answer>", f"<think>{text}</think><answer>Up</answer>"):
+        for reply in (text, around(turns, text), f"<think>{text}</think><answer>Up</answer>"):
+            turns.reset(seed=1)
             with naming(reply):
-                assert_well_formed(turns, turns.step(reply), TURN_INFO | set(env.idle_info))
+                assert_well_formed(turns, turns.step(reply), turn_info(env_id, wrapper))
 
 
 @every_id

@@ -19,7 +19,7 @@ from gymnasium.wrappers import (
 
 from ragen_envs import AgentTurns
 from ragen_envs.oracles import best_action, random_action
-from tests.support.ragen_envs.registered import every_id, make
+from tests.support.ragen_envs.registered import every_id, every_turns, make
 
 
 @every_id
@@ -47,9 +47,9 @@ def test_passive_checker_would_find_something(env_id: str) -> None:
         PassiveEnvChecker(env).reset(seed=0)
 
 
-@every_id
-def test_order_enforcing_and_our_environments_ask_for_a_reset(env_id: str) -> None:
-    for env in (OrderEnforcing(make(env_id)), make(env_id), AgentTurns(make(env_id))):
+@every_turns
+def test_order_enforcing_and_our_environments_ask_for_a_reset(env_id: str, wrapper: type[AgentTurns]) -> None:
+    for env in (OrderEnforcing(make(env_id)), make(env_id), wrapper(make(env_id))):
         with pytest.raises(gymnasium.error.ResetNeeded):
             env.step("Left")
 
@@ -64,9 +64,9 @@ def test_time_limit_counts_invalid_actions_and_starts_again(env_id: str) -> None
         assert [result[3] for result in results] == [False] * 3 + [True]
 
 
-@every_id
-def test_time_limit_ends_agent_turns_too(env_id: str) -> None:
-    env = AgentTurns(gymnasium.make(env_id, max_episode_steps=1))
+@every_turns
+def test_time_limit_ends_turns_too(env_id: str, wrapper: type[AgentTurns]) -> None:
+    env = wrapper(gymnasium.make(env_id, max_episode_steps=1))
     env.reset(seed=0)
     action = random_action(env, np.random.default_rng(0))
     terminated, truncated, info = env.step(env.format_reply([action, action]))[2:]

@@ -1,5 +1,6 @@
 """What every registered environment promises in Gymnasium's own vector environments, in every autoreset mode."""
 
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -11,7 +12,7 @@ from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory
 
 from ragen_envs import AgentTurns
 from ragen_envs.oracles import random_action
-from tests.support.ragen_envs.registered import every_id
+from tests.support.ragen_envs.registered import around, every_id, every_turns
 
 LIMIT = 3  # steps an episode: every environment ends often, whatever is played
 
@@ -100,31 +101,41 @@ def test_vector_matches_single_environments(env_id: str, mode: AutoresetMode, ki
         envs.close()
 
 
-@every_id
+@every_turns
 @every_mode
-def test_agent_turns_keep_the_final_message(env_id: str, mode: AutoresetMode) -> None:
-    envs = make_vector(env_id, mode, "sync", wrappers=[AgentTurns])
-    single = AgentTurns(gymnasium.make(env_id), max_turns=5)
+def test_turns_keep_the_final_message(env_id: str, wrapper: type[AgentTurns], mode: AutoresetMode) -> None:
+    envs = make_vector(env_id, mode, "sync", wrappers=[partial(wrapper, max_turns=5)])
+    single = wrapper(gymnasium.make(env_id), max_turns=5)
+    reply = around(single, "no such action")
     messages, _ = envs.reset(seed=20)
     assert messages == tuple(single.reset(seed=20 + row)[0] for row in range(2))
     for _ in range(5):
-        messages, rewards, terminated, truncated, info = envs.step(("junk",) * 2)
+        messages, rewards, terminated, truncated, info = envs.step((reply,) * 2)
     assert truncated.tolist() == [True] * 2 and rewards.tolist() == [-0.1] * 2
     assert not terminated.any()
     if mode == AutoresetMode.SAME_STEP:
         assert info["final_info"]["limit"].tolist() == ["turns"] * 2
-        assert all(message.startswith("The end") for message in info["final_obs"])
-        assert all("Turn 1 of 5" in message for message in messages)
+        assert tuple(info["final_obs"]) == last_messages(single, reply)
+        assert not set(messages) & set(info["final_obs"])
     else:
         assert info["limit"].tolist() == ["turns"] * 2
-        assert all(message.startswith("The end") for message in messages)
+        assert messages == last_messages(single, reply)
     envs.close()
 
 
-@every_id
-def test_agent_turns_work_in_processes(env_id: str) -> None:
+def last_messages(env: AgentTurns, reply: str) -> tuple[str, ...]:
+    """Those of two episodes with the same reply five times."""
+    found = []
+    for row in range(2):
+        env.reset(seed=20 + row)
+        found.append([env.step(reply)[0] for _ in range(5)][-1])
+    return tuple(found)
+
+
+@every_turns
+def test_turns_work_in_processes(env_id: str, wrapper: type[AgentTurns]) -> None:
     mode = AutoresetMode.NEXT_STEP
-    sync, apart = (make_vector(env_id, mode, kind, wrappers=[AgentTurns]) for kind in ("sync", "async"))
+    sync, apart = (make_vector(env_id, mode, kind, wrappers=[wrapper]) for kind in ("sync", "async"))
     try:
         assert data_equivalence(apart.reset(seed=1), sync.reset(seed=1), exact=True)
         assert apart.step(("junk", "junk"))[0] == sync.step(("junk", "junk"))[0]

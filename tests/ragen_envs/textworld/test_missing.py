@@ -37,6 +37,22 @@ def test_baselines_of_all_environments_leave_out_what_is_not_installed(
     assert "pip install 'ragen-trl[textworld]'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["play", "baselines", "describe"])
+@pytest.mark.parametrize("error", [MissingTextWorldError("it needs the planner"), GameError("there is no such quest")])
+def test_a_game_that_cannot_be_begun_gets_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, command: str
+) -> None:
+    """Regression: what is only found at `reset` ended the commands with a traceback."""
+
+    def fail(size: str, number: int, cache: Path) -> Path:
+        raise error
+
+    monkeypatch.setattr("ragen_envs.textworld.games.version", lambda name: "1.7.0")
+    monkeypatch.setattr("ragen_envs.textworld.env.game_file", fail)
+    assert main([command, "ragen/TextWorld-v0", *(["--oracle"] if command == "play" else [])]) == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
 def test_importing_and_registering_does_not_import_the_package() -> None:
     assert "ragen/TextWorld-v0" in gymnasium.registry
     code = "import sys, ragen_envs; print(sorted({'textworld', 'jericho', 'filelock'} & set(sys.modules)))"

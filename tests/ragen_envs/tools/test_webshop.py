@@ -2,10 +2,12 @@
 
 import copy
 import json
+import threading
 import warnings
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
@@ -41,6 +43,21 @@ def test_the_oracle_buys_what_is_wanted_and_earns_what_it_earns_in_the_shop() ->
     shop.close()
 
 
+def test_random_play_is_that_of_the_shop() -> None:
+    """With the oracle's above: the rows of random play and of the oracle are those of `WebShop`."""
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(12):
+        shop.reset(seed=seed)
+        env.reset(seed=seed)
+        ours, theirs, over = np.random.default_rng(seed), np.random.default_rng(seed), False
+        while not over:
+            result, expected = env.step(random_action(env, ours)), shop.step(random_action(shop, theirs))
+            assert result[:4] == expected[:4]
+            over = expected[2] or expected[3]
+    env.close()
+    shop.close()
+
+
 def test_a_model_shops_by_calls_in_its_templates_form() -> None:
     env = ToolTurns(WebShopTools(catalog="toy"))
     message, _ = env.reset(seed=0)
@@ -70,6 +87,20 @@ def test_a_wrong_purchase_ends_the_episode_without_success() -> None:
     env.reset(seed=0)
     assert env.step('{"answer": "I found nothing."}')[:4] == ("The episode is over.", 0.0, True, False)
     env.close()
+
+
+def test_calls_may_have_a_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, limited = WebShopTools(catalog="toy"), WebShopTools(catalog="toy", call_timeout=20.0)
+    assert free.reset(seed=0) == limited.reset(seed=0)
+    assert limited.step(best_action(limited, 9)) == free.step(best_action(free, 9))
+    gate = threading.Event()
+    monkeypatch.setattr(limited.shop, "step", lambda action: gate.wait(20))
+    monkeypatch.setattr(limited, "call_timeout", 0.05)
+    text, *_, info = limited.step(write_call("search", {"query": "mug"}))
+    assert text == "Error: no result within 0.05 seconds" and info["tool_failed"]
+    gate.set()
+    for env in (free, limited):
+        env.close()
 
 
 def test_it_is_a_plain_environment() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import gymnasium
 import pytest
 
-from ragen_envs import TextEnv
+from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
+from ragen_envs.cli.lookup import creator
 
 NEEDS = {"ragen/TextWorld-v0": "textworld"}
 _ALL = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("ragen/"))
@@ -22,13 +23,39 @@ TURN_INFO = {
     *("env_reward", "format_penalty", "action_rewards", "action_names", "limit", "state"),
 }
 
-every_id = pytest.mark.parametrize(
-    "env_id",
+
+def _marks(env_id: str) -> Any:
+    return pytest.mark.skipif(env_id not in IDS, reason=f"needs {NEEDS.get(env_id)}")
+
+
+def _wrappers(env_id: str) -> list[type[AgentTurns]]:
+    has_tools = issubclass(creator(gymnasium.spec(env_id)), ToolEnv)
+    return [AgentTurns, ToolTurns] if has_tools else [AgentTurns]
+
+
+every_id = pytest.mark.parametrize("env_id", [pytest.param(env_id, marks=_marks(env_id)) for env_id in _ALL])
+every_turns = pytest.mark.parametrize(
+    ("env_id", "wrapper"),
     [
-        pytest.param(env_id, marks=pytest.mark.skipif(env_id not in IDS, reason=f"needs {NEEDS.get(env_id)}"))
+        pytest.param(env_id, wrapper, marks=_marks(env_id), id=f"{env_id}-{wrapper.__name__}")
         for env_id in _ALL
+        for wrapper in _wrappers(env_id)
     ],
 )
+"""Each with the wrappers that let a model play it."""
+
+
+def turn_info(env_id: str, wrapper: type[AgentTurns]) -> set[str]:
+    """The keys of the wrapper's info."""
+    own = {"tool_results"} if wrapper is ToolTurns else set()
+    return TURN_INFO | set(make(env_id).idle_info) | own
+
+
+def around(env: AgentTurns, text: str) -> str:
+    """The reply whose action is a text, whatever the text is."""
+    if isinstance(env, ToolTurns):
+        return f"<tool_call>{text}</tool_call>"
+    return f"<think></think><answer>{text}</answer>"
 
 
 def make(env_id: str, **kwargs: Any) -> TextEnv:
