@@ -3,8 +3,8 @@
 A Qwen2.5-VL of 0.2 M parameters learns to say what is where on a picture, imitates a noisy oracle, and is trained by
 StarPO-S. Each result stands beside its controls: a blank picture, the pictures of other episodes, the text instead of
 the picture, random play, and the oracle; and a text model of the same size, which imitates and trains alike. There are
-few lakes of this size, so no lesson and no demonstration begins at a lake of the evaluation, and the lakes that training
-never began at are counted by themselves.
+few lakes of this size, so no lesson and no demonstration begins at a lake of the evaluation, and the lakes that
+training never began at are counted by themselves.
 
 Run it: ``python benchmarks/pictures.py --seed 0`` once for each seed, then the rows of all seeds are in the results.
 ``--smoke`` plays two updates.
