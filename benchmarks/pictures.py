@@ -132,7 +132,7 @@ def teach(
 
 def learn(folder: Path, seed: int, observation: str, smoke: bool) -> dict[str, Any]:
     """Teach, warm-start and train a model on pictures, or, without lessons, a text model; both stages are measured."""
-    updates, episodes = (2, 8) if smoke else (60, 256)
+    updates, episodes = (2, 8) if smoke else (300, 256)
     drawn, lesson_steps = (24, 2) if smoke else (1500, 900)
     demonstrations, steps = (8, 2) if smoke else (512, 400)
     began = time.perf_counter()
