@@ -238,8 +238,10 @@ def _examples(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
 
 
 def _as_text(turns: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Observations and replies, the reply after an arrow."""
+    """Observations and replies, the reply after an arrow; how many turns are left out."""
     lines: list[str] = []
     for turn in turns[:_MOST_TURNS]:
         lines += [*turn["observation"].splitlines(), *(f"> {line}" for line in turn["reply"].splitlines()), ""]
+    if len(turns) > _MOST_TURNS:
+        lines += [f"({len(turns) - _MOST_TURNS} more turns)", ""]
     return [line.replace("```", "'''") for line in lines[:-1]]
