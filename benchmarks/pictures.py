@@ -2,7 +2,9 @@
 
 A Qwen2.5-VL of 0.2 M parameters learns to say what is where on a picture, imitates a noisy oracle, and is trained by
 StarPO-S. Each result stands beside its controls: a blank picture, the pictures of other episodes, the text instead of
-the picture, random play, and the oracle.
+the picture, random play, and the oracle; and a text model of the same size, which imitates and trains alike. There are
+few lakes of this size, so no lesson and no demonstration begins at a lake of the evaluation, and the lakes that
+training never began at are counted by themselves.
 
 Run it: ``python benchmarks/pictures.py --seed 0`` once for each seed, then the rows of all seeds are in the results.
 ``--smoke`` plays two updates.
@@ -12,10 +14,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import matplotlib
 import numpy as np
 from learning.plots import SETTINGS
@@ -25,21 +29,22 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOSConfig, StarPOTrainer, evaluate
+from ragen_trl.evaluation.evaluator import play_held_out, summarise
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.policies.vision.processing import PictureProcessor
+from ragen_trl.policies.tiny_model import build_tiny_model
+from ragen_trl.policies.vision.processing import PictureProcessor, load_processor
 from ragen_trl.policies.vision.tiny_model import build_tiny_vision_model, build_tiny_vision_tokenizer
 from ragen_trl.rollout.env_pool import EnvSpec
 from ragen_trl.rollout.interfaces import Policy, TurnEnv
-from ragen_trl.rollout.seeds import WARM_START
+from ragen_trl.rollout.seeds import WARM_START, evaluation_seeds
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
 ENV = "ragen/FrozenLake-v0"
 LAKE: dict[str, Any] = {"size": 3, "is_slippery": False}
 SIDE = 28 * LAKE["size"]  # of a picture, in pixels: a token of Qwen2.5-VL for each tile
-CONTROLS = ("own", "blank", "other")
 LESSONS = 500_000  # first seed of the pictures in lessons: none of training, evaluation or demonstrations
-TOLD = 200  # pictures that are held out
+TOLD = 200  # pictures of the evaluation that ask what lessons taught
 _MEAN_OF = 5
 NOISE = 0.4  # of the oracle that is imitated: it leaves something to learn
 
@@ -73,10 +78,35 @@ def config(folder: Path, seed: int, updates: int, **changes: Any) -> StarPOSConf
     return StarPOSConfig(output_dir=str(folder), **{**options, **changes})
 
 
-def measured(policy: Policy, args: StarPOSConfig, text: StarPOSConfig, episodes: int) -> dict[str, Any]:
-    """The model on its own pictures, on wrong ones, and on text."""
-    rows = {kind: evaluate(policy, ENV, args, episodes, pictures=kind).as_dict() for kind in CONTROLS}
-    return {**rows, "text": evaluate(policy, ENV, text, episodes).as_dict()}
+def lakes(seeds: Iterable[int]) -> list[str]:
+    """The maps of start states, the player's place among them."""
+    env = gymnasium.make(ENV, **LAKE)
+    return [env.reset(seed=seed)[0] for seed in seeds]
+
+
+def apart(first: int, wanted: int, held: Collection[str]) -> list[int]:
+    """So many seeds from the first on whose lakes are not held out."""
+    return list(islice((seed for seed in count(first) if lakes([seed])[0] not in held), wanted))
+
+
+def measured(policy: Policy, args: StarPOSConfig, other: StarPOSConfig, episodes: int) -> dict[str, Any]:
+    """The model on its own messages, on those of lakes that training never began at, and on all the wrong ones.
+
+    ``other`` shows what the model was not trained on: text to one that sees.
+    """
+    batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    groups = args.max_steps * batch // args.num_generations
+    begun = set(lakes(args.train_seed_start + drawn for drawn in range(groups)))
+    played = play_held_out(policy, ENV, args, episodes)
+    unseen = [lake not in begun for lake in lakes(evaluation_seeds(episodes))]
+    found = {
+        "own": summarise(played).as_dict(),
+        "unseen": summarise([one for one, new in zip(played, unseen, strict=True) if new]).as_dict(),
+    }
+    if args.observation == "image":
+        found |= {kind: evaluate(policy, ENV, args, episodes, pictures=kind).as_dict() for kind in ("blank", "other")}
+        found["text"] = evaluate(policy, ENV, other, episodes).as_dict()
+    return found
 
 
 def teach(
@@ -84,56 +114,58 @@ def teach(
     processor: PictureProcessor,
     tokenizer: PreTrainedTokenizerBase,
     seed: int,
-    drawn: int,
+    drawn: Sequence[int],
+    told: Sequence[int],
     steps: int,
 ) -> dict[str, Any]:
     """Lessons on where things are, then on that and on moves, twice as often; and what was learnt of the first."""
-    asked = range(LESSONS, LESSONS + drawn + TOLD)
-    told = lessons(ENV, LAKE, SIDE, processor, tokenizer, asked)
-    moves = lessons(ENV, LAKE, SIDE, processor, tokenizer, asked[TOLD:], NOISE)
-    losses = imitate(model, told[TOLD:], processor, steps, batch_size=32, seed=seed)
-    imitate(model, [*told[TOLD:], *moves, *moves], processor, steps, batch_size=32, seed=seed)
+    asked = lessons(ENV, LAKE, SIDE, processor, tokenizer, told)
+    places = lessons(ENV, LAKE, SIDE, processor, tokenizer, drawn)
+    moves = lessons(ENV, LAKE, SIDE, processor, tokenizer, drawn, NOISE)
+    losses = imitate(model, places, processor, steps, batch_size=32, seed=seed)
+    imitate(model, [*places, *moves, *moves], processor, steps, batch_size=32, seed=seed)
     right = {
-        kind: places_right(model, told[:TOLD], processor, tokenizer, is_blank=kind == "blank")
-        for kind in ("own", "blank")
+        kind: places_right(model, asked, processor, tokenizer, is_blank=kind == "blank") for kind in ("own", "blank")
     }
     return {"lesson_loss": float(np.mean(losses[-50:])), "places_right": right}
 
 
-def run(folder: Path, seed: int, smoke: bool) -> dict[str, Any]:
-    """One seed: warm start, training, and both with their controls."""
-    updates, episodes = (2, 8) if smoke else (60, 256)
+def learn(folder: Path, seed: int, observation: str, smoke: bool) -> dict[str, Any]:
+    """Teach, warm-start and train a model on pictures, or, without lessons, a text model; both stages are measured."""
+    updates, episodes = (2, 8) if smoke else (300, 256)
     drawn, lesson_steps = (24, 2) if smoke else (1500, 900)
     demonstrations, steps = (8, 2) if smoke else (512, 400)
     began = time.perf_counter()
     text = config(folder, seed, updates, observation="text", image_size=StarPOSConfig.image_size)
-    args = config(folder, seed, updates)  # the last one: a configuration resets the state of Accelerate
+    args, other = config(folder, seed, updates), text  # a configuration resets the state of Accelerate
+    if observation == "text":
+        args, other = other, args
     tokenizer = build_tiny_vision_tokenizer()
     model = build_tiny_vision_model(tokenizer, seed)
+    processor, _ = load_processor(model, model.config, tokenizer, {})
+    if observation == "text":
+        model = build_tiny_model(tokenizer, seed, hidden_size=64, num_layers=2)
     trainer = StarPOTrainer(model, ENV, args, processing_class=tokenizer)
-    assert trainer.pictures is not None
+    held = lakes(evaluation_seeds(episodes))
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
         return turns.format_reply(demonstration(turns, turns.actions_left, 1, random, NOISE))
 
-    taught = teach(model, trainer.pictures, tokenizer, seed, drawn, lesson_steps)
-    seeds = range(WARM_START, WARM_START + demonstrations)
+    found: dict[str, Any] = {}
+    if observation == "image":
+        seeds = apart(LESSONS, drawn, set(held))
+        found = teach(model, processor, tokenizer, seed, seeds, evaluation_seeds(min(TOLD, episodes)), lesson_steps)
+    seeds = apart(WARM_START, demonstrations, set(held))
     shown = demonstrated(ScriptedPolicy(script, trainer.chat), EnvSpec(ENV, LAKE), args, trainer.chat, seeds)
-    losses = imitate(model, shown, trainer.pictures, steps, seed=seed)
-    warm = measured(trainer.policy(), args, text, episodes)
+    losses = imitate(model, shown, processor, steps, seed=seed)
+    found["imitation_loss"] = float(np.mean(losses[-50:]))
+    found["warm_start"] = measured(trainer.policy(), args, other, episodes)
     trainer.train()
-    curve = [row["success"] for row in trainer.state.log_history if "success" in row]
-    return {
-        "seed": seed,
-        **taught,
-        "imitation_loss": float(np.mean(losses[-50:])),
-        "warm_start": warm,
-        "curve": curve,
-        "trained": measured(trainer.policy(), args, text, episodes),
-        **{name: evaluate(name, ENV, args, episodes).as_dict() for name in ("random", "oracle")},
-        "minutes": (time.perf_counter() - began) / 60,
-    }
+    found["curve"] = [row["success"] for row in trainer.state.log_history if "success" in row]
+    found["trained"] = measured(trainer.policy(), args, other, episodes)
+    found |= {name: evaluate(name, ENV, args, episodes).as_dict() for name in ("random", "oracle")}
+    return {**found, "minutes": (time.perf_counter() - began) / 60}
 
 
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
@@ -167,8 +199,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("runs/pictures"))
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "pictures.json")
     options = parser.parse_args()
-    found = run(options.folder, options.seed, options.smoke)
-    for kind in (*CONTROLS, "text"):
+    found = {"seed": options.seed, **learn(options.folder / "image", options.seed, "image", options.smoke)}
+    found["on_text"] = learn(options.folder / "text", options.seed, "text", options.smoke)
+    for kind in found["trained"]:
         print(f"{kind:6} {found['warm_start'][kind]['success']:.3f} → {found['trained'][kind]['success']:.3f}")
     print(
         f"random {found['random']['success']:.3f}, oracle {found['oracle']['success']:.3f}, {found['minutes']:.1f} min"

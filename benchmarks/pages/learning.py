@@ -37,12 +37,18 @@ def question_table(content: Mapping[str, Any]) -> str:
             lines += [row([name, label, *_before(task, policy, others)]) for policy, label in _BASELINES]
     episodes = sorted({task["prepared"]["settings"]["episodes"] for task in tasks.values()})
     foot = (
-        f"Success on n = {', '.join(map(str, episodes))} held-out start states: [95 % interval] before training and "
-        f"for the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after training. Kept: the "
+        f"Success on n = {', '.join(map(str, episodes))} {_states(tasks)}: [95 % interval] before training and for "
+        f"the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after training. Kept: the "
         "success at the end as a share of the best evaluation, in the worst seed. "
         f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {_commits(content)}.{_apart(content)}"
     )
     return text([*lines, "", foot])
+
+
+def _states(tasks: Mapping[str, Any]) -> str:
+    """What the columns of success are about: the first evaluation of each task."""
+    first = list(dict.fromkeys(next(iter(task["prepared"]["results"])) for task in tasks.values()))
+    return "held-out start states" if first == ["held out"] else f"evaluation seeds ({', '.join(first)})"
 
 
 def _picture(title: str, name: str) -> str:

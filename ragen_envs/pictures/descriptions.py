@@ -7,6 +7,7 @@ Left out: other ways to say it (they count as nothing said), maps in other symbo
 
 import re
 from collections.abc import Mapping
+from statistics import fmean
 
 Square = tuple[int, int]
 
@@ -27,9 +28,12 @@ _RELATION = re.compile(rf"\b({_KINDS})\s+(?:is\s+|are\s+)?(above|below|left\s+of
 def description_score(text: str, state: str) -> float:
     r"""Rates a description of a map of Sokoban or FrozenLake.
 
-    It is the share of the statements that are right, times the share of the kinds of things (the player, and boxes and
-    targets, or holes and the goal) that a right statement names. So neither a guess at everything nor a single safe
-    statement earns much.
+    It is the share of right statements less that of wrong ones, or 0 if more are wrong, times the share of the map that
+    the right ones tell: the mean over the kinds of things that are there (the player, and boxes and targets, or holes
+    and the goal). Of a kind they tell the share of its squares that they name, or half of it for each axis, up to down
+    and left to right, on which a relation places it. A relation of several things is right if it holds for all of
+    them. What is said twice, or from both sides, counts once. So a guess at everything earns 0, and a single guess
+    little.
 
     Args:
         text: What was said; words in any case.
@@ -40,25 +44,25 @@ def description_score(text: str, state: str) -> float:
 
     Example:
         >>> room = "####\n#PX#\n#_O#\n####"
-        >>> description_score("player (1, 1), box (1, 2); target is below box", room)
+        >>> description_score("player (1, 1), box (1, 2), target (2, 2)", room)
         1.0
-        >>> round(description_score("player (1, 1), box (2, 2)", room), 2)
-        0.17
+        >>> description_score("player (1, 1), box (1, 2), target (1, 1), target is below box", room)
+        0.4166666666666667
     """
-    places = _places(state)
-    told: list[tuple[bool, tuple[str, ...]]] = []
-    lower = text.casefold()
-    for kind, row, column in _PLACE.findall(lower):
-        name = _name(kind)
-        told.append(((int(row), int(column)) in places.get(name, ()), (name,)))
-    for one, relation, other in _RELATION.findall(lower):
-        names = _name(one), _name(other)
-        told.append((_holds(relation, *(places.get(name, frozenset()) for name in names)), names))
-    if not told or not places:
+    squares, lower = _places(state), text.casefold()
+    places = {(_name(kind), (int(row), int(column))) for kind, row, column in _PLACE.findall(lower)}
+    relations = {_relation(*found) for found in _RELATION.findall(lower)}
+    if not squares or not places | relations:
         return 0.0
-    right = [names for is_right, names in told if is_right]
-    named = {name for names in right for name in names}
-    return len(right) / len(told) * len(named & places.keys()) / len(places)
+    named = {(kind, square) for kind, square in places if square in squares.get(kind, ())}
+    held = {(one, axis, other) for one, axis, other in relations if _holds(one, axis, other, squares)}
+    right, said = len(named) + len(held), len(places) + len(relations)
+    axes = {(kind, axis) for one, axis, other in held for kind in (one, other)}
+    told = [
+        max(sum(each == kind for each, _ in named) / len(there), len(axes & {(kind, 0), (kind, 1)}) / 2)
+        for kind, there in squares.items()
+    ]
+    return max(0, 2 * right - said) / said * fmean(told)
 
 
 def _places(state: str) -> Mapping[str, frozenset[Square]]:
@@ -78,8 +82,14 @@ def _name(kind: str) -> str:
     return "player" if kind == "you" else kind
 
 
-def _holds(relation: str, ones: frozenset[Square], others: frozenset[Square]) -> bool:
-    """Whether any of the ones is so placed to any of the others: further up, down, left or right."""
+def _relation(one: str, relation: str, other: str) -> tuple[str, int, str]:
+    """What is further up (axis 0) or further left (axis 1), the axis, and of what."""
     axis = 0 if relation in ("above", "below") else 1
-    sign = 1 if relation in ("above",) or relation.startswith("left") else -1
-    return any(sign * (other[axis] - one[axis]) > 0 for one in ones for other in others)
+    first, second = _name(one), _name(other)
+    return (first, axis, second) if relation.startswith(("above", "left")) else (second, axis, first)
+
+
+def _holds(one: str, axis: int, other: str, squares: Mapping[str, frozenset[Square]]) -> bool:
+    """Whether all of the one kind are further up, or left, than all of the other; both must be there."""
+    first, second = squares.get(one), squares.get(other)
+    return bool(first and second) and max(s[axis] for s in first or ()) < min(s[axis] for s in second or ())

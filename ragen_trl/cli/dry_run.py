@@ -36,9 +36,10 @@ from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, held_out_of
 from ragen_trl.policies.gguf_file import model_source
-from ragen_trl.policies.model_support import ModelNotFoundError, check_model, check_policy, context_length
+from ragen_trl.policies.model_support import ModelNotFoundError, check_model, context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.vision.loading import check_named_policy, picture_processor
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, write_calls_as
 from ragen_trl.rollout.episode import tools_of
@@ -61,9 +62,9 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     """
     training_rows(args)
     tokenizer, config = read_model(run.model, run.env)
-    if run.model is not None and config is not None:
-        check_policy(run.model, args, None)
-    episodes = sample_episodes(run.env, args, tokenizer)
+    if run.model is None or config is not None:
+        check_named_policy(run.model, args, None)
+    episodes = sample_episodes(run.env, args, tokenizer, run.model)
     rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
     rows += _environment(run.env, args.env_kwargs, args)
     rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config))]
@@ -84,7 +85,7 @@ def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConf
     rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
     rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
     rows += _first_prompt(tokenizer, run.env, args)
-    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
+    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer, run.model), 0))
 
 
 def evaluation_plan(plan: EvalPlan) -> str:
@@ -358,16 +359,19 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
     return tokenizer, config
 
 
-def sample_episodes(env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None) -> Sequence[Trajectory]:
+def sample_episodes(
+    env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None, model: str | None
+) -> Sequence[Trajectory]:
     """A few episodes of random actions in the model's tokens; none if there is no tokenizer or no random policy."""
     if tokenizer is None:
         return []
+    pictures, _ = picture_processor(model or "", args, tokenizer)
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
         return turns.format_reply([random_action(turns, random)])
 
-    chat = make_chat(tokenizer, make_turns(env, args), args)
+    chat = make_chat(tokenizer, make_turns(env, args), args, None if pictures is None else pictures.text)
     policy, pool = ScriptedPolicy(script, chat), EnvPool(args, partial(write_calls_as, chat))
     starts = [Start.drawn(seed, (args.seed, seed)) for seed in range(WARM_START, WARM_START + _SAMPLE_EPISODES)]
     try:

@@ -27,9 +27,9 @@ from trl.import_utils import is_vllm_available
 from ragen_trl.cli.processes import launched
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.presets import PRESETS, preset_options
+from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
 from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.validation import READ
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
@@ -232,8 +232,8 @@ def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
         raise OptionError(
             f"algo is {chosen.algo!r}, and preset {chosen.preset!r} is for {everywhere['algo']!r}; leave one out"
         )
-    unread = {name for names in READ.values() for name in names} - set(READ.get(chosen.advantage, ()))
-    return {name: value for name, value in preset_options(chosen.preset, chosen.env).items() if name not in unread}
+    left = unread(READ_BY_ADVANTAGE, chosen.advantage)
+    return {name: value for name, value in preset_options(chosen.preset, chosen.env).items() if name not in left}
 
 
 def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:

@@ -31,8 +31,9 @@ from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import check_policy, lora
+from ragen_trl.policies.model_support import lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import write_report
 from ragen_trl.rollout.environments import about, make_turns, save_play_options
@@ -248,8 +249,7 @@ def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
     with said_once():
         check_number(run.num_processes)
         check(run, args)
-        if run.model is not None:
-            check_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
+        check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:

@@ -3,11 +3,11 @@
 import math
 import threading
 import warnings
-from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from ragen_trl.config.critic import CRITIC_SCHEDULES, CriticOptions
-from ragen_trl.config.play import LEAST_TEMPERATURE, option_names
+from ragen_trl.config.critic import CRITIC_SCHEDULES
+from ragen_trl.config.play import LEAST_TEMPERATURE
+from ragen_trl.config.reading import READ_BY_LOSS, check_read
 from ragen_trl.errors import UserError
 from ragen_trl.system.functions import function_named
 
@@ -27,25 +27,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "bootstrap": BOOTSTRAPS,
     "critic_lr_scheduler_type": CRITIC_SCHEDULES,
     "sampler_check": ("stop", "warn"),
-    "loss_type": ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"),
+    "loss_type": tuple(READ_BY_LOSS),
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "observation": ("text", "image"),
 }
 
-_OF_A_CRITIC = option_names(CriticOptions)
-# Which of these options each advantage reads; the others would have no effect.
-READ: dict[str, tuple[str, ...]] = {
-    "group": ("baseline", "scale_rewards"),
-    "gae": ("gamma", "gae_lambda", *_OF_A_CRITIC),
-    "turn_gae": ("turn_gamma", "turn_lambda", *_OF_A_CRITIC),
-    "bi_level_gae": ("gamma", "gae_lambda", "turn_gamma", *_OF_A_CRITIC),
-    "gigpo": ("turn_gamma", "step_weight", "scale_rewards"),
-    "mt_grpo": ("step_weight",),
-}
-
-_CLIP = ("epsilon", "epsilon_high", "delta")  # not read by all of TRL's losses (its `_compute_loss`)
-_UNREAD_BY_LOSS = {"cispo": ("epsilon", "delta"), "sapo": _CLIP, "vespo": _CLIP}
 _SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
 # Options of TRL's loss that take a row for a whole trajectory, with the only value that is right.
 _OF_WHOLE_ROWS: dict[str, Any] = {
@@ -163,8 +150,7 @@ def _check_stepping(args: Options) -> None:
 
 def check_combinations(args: Options) -> None:
     """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
-    unread = {option for read in READ.values() for option in read} - set(READ[args.advantage])
-    _refuse_unread(args, sorted(unread), f"advantage {args.advantage!r}")
+    check_read(args)
     _check_loss(args)
     _check_credit(args)
     _check_critic_rate(args)
@@ -181,17 +167,8 @@ def check_combinations(args: Options) -> None:
         )
 
 
-def _refuse_unread(args: Options, names: Iterable[str], reader: str) -> None:
-    for name in names:
-        value, default = getattr(args, name), getattr(type(args), name)
-        if value != default:
-            raise ValueError(f"{name} is {value!r}, which {reader} does not read; leave it at {default!r}")
-
-
 def _check_loss(args: Options) -> None:
-    """Options of TRL's loss that its kind does not read, or reads as something else."""
-    unread = [name for name in _UNREAD_BY_LOSS.get(args.loss_type, ()) if getattr(args, name) is not None]
-    _refuse_unread(args, unread, f"loss_type {args.loss_type!r}")
+    """Options of TRL's loss that its kind reads as something else."""
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
         text = "by which loss_type 'cispo' bounds the ratio itself; set it above 1, TRL recommends 5.0"
         raise ValueError(f"epsilon_high is {args.epsilon_high}, {text}")

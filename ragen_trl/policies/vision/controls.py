@@ -25,11 +25,11 @@ class WrongPictures(Policy):
     Args:
         policy: Answers.
         kind: "blank": grey pictures of the same size. "other": what the next row that was asked for a reply sees or saw
-            last, the first row after the last one. A row that plays alone after other rollouts sees what one of their
-            episodes saw last.
+            last, the first row after the last one. Rows that look the same are passed over: samples of one start state
+            would show a model its own. If all do, the rows of the rollout before follow, as they looked last.
 
     Raises:
-        PictureControlError: If the kind is another one, or if the first row of the first rollout plays alone.
+        PictureControlError: If the kind is another one, or if no other row has shown another picture.
     """
 
     def __init__(self, policy: Policy, kind: str) -> None:
@@ -38,11 +38,11 @@ class WrongPictures(Policy):
         self._policy, self._kind = policy, kind
         self.chat, self.max_context = policy.chat, policy.max_context
         self._latest: dict[int, tuple[Picture, ...]] = {}
-        self._before: tuple[Picture, ...] = ()  # of the rollout before
+        self._before: tuple[tuple[Picture, ...], ...] = ()  # of the rollout before
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts."""
-        self._before, self._latest = next(iter(self._latest.values()), self._before), {}
+        self._before, self._latest = tuple(self._latest.values()) or self._before, {}
         self._policy.begin(seeds)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
@@ -60,12 +60,13 @@ class WrongPictures(Policy):
 
     def _instead(self, request: Request) -> tuple[Picture, ...]:
         if self._kind == "other" and request.pictures:
-            seen = sorted(self._latest)
-            other = seen[(seen.index(request.row) + 1) % len(seen)]
-            found = self._latest[other] if other != request.row else self._before
-            if not found:
-                raise PictureControlError("pictures is 'other', but one episode plays alone; play 2 or more at a time")
-            return found
+            rows = sorted(self._latest, key=lambda row: (row <= request.row, row))
+            for others in (*(self._latest[row] for row in rows), *self._before):
+                if others != request.pictures:
+                    return others
+            raise PictureControlError(
+                "pictures is 'other', but no other episode has shown another picture; play more episodes at a time"
+            )
         return tuple(map(blank, request.pictures))
 
 

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from peft import PeftConfig
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.policies.model_support import UnsupportedModelError, check_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vision.policy import VisionPolicy
@@ -14,6 +16,16 @@ from ragen_trl.policies.vision.processing import PictureProcessor, load_processo
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
+
+
+def check_named_policy(model: str | None, args: StarPOConfig, adapter: PeftConfig | None) -> None:
+    """As `check_policy`, for a command's ``--model``; ``None`` is the embedded model, which reads text."""
+    if model is not None:
+        check_policy(model, args, adapter)
+    elif args.observation == "image":
+        raise UnsupportedModelError(
+            "observation is 'image', but the embedded model reads text; give a Qwen2.5-VL or a Qwen3-VL by --model"
+        )
 
 
 def picture_processor(

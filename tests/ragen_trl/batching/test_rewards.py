@@ -141,4 +141,4 @@ def test_descriptions_are_compared_with_the_states_before_and_after() -> None:
     seen = described(f"<observation>{told}</observation><prediction>{told}</prediction>")
     silent = described("Right.")
     assert description_reward([episode(both), episode(silent)]) == [1.0, 0.0]
-    assert description_reward([episode(seen, silent)]) == pytest.approx([(1 + 2 / 3 * 2 / 3) / 2 / 2])
+    assert description_reward([episode(seen, silent)]) == pytest.approx([(1 + 1 / 3 * 2 / 3) / 2 / 2])

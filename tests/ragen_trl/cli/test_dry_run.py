@@ -8,6 +8,8 @@ from transformers import AutoConfig, MistralConfig
 
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
+from tests.support.ragen_trl.vision import TOKENIZER as VISION_TOKENIZER
+from tests.support.ragen_trl.vision import vision_model
 
 OPTIONS = "--max_steps 5 --per_device_train_batch_size 8 --num_generations 4 --eval_episodes 16".split()
 
@@ -32,6 +34,18 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
     assert "weights, held: 531,744 parameters · 4 bytes" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_sees_is_planned_with_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vision_model().save_pretrained(tmp_path / "model")
+    VISION_TOKENIZER.save_pretrained(tmp_path / "model")
+    options = [*OPTIONS, "--observation", "image", "--image_size", "56", "--output_dir", str(tmp_path / "run")]
+    said = plan(capsys, "train", *options, "--model", str(tmp_path / "model"))
+    assert "qwen2_5_vl" in said and "sampled and" in said
+    assert main(["train", *options, "--dry_run"]) == 2
+    assert "observation is 'image', but the embedded model reads text" in capsys.readouterr().err
+    assert main(["train", *options]) == 2  # the same without a plan, before anything is played
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_star_po_plays_its_reference_first(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from peft import LoraConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import AStarPOConfig, StarPOConfig, StarPOTrainer, format_reward
+from ragen_trl.config.reading import READ_BY_ADVANTAGE
 from ragen_trl.config.starpo import ADVANTAGES
-from ragen_trl.config.validation import CHOICES, CRITIC_ADVANTAGES, READ
+from ragen_trl.config.validation import CHOICES, CRITIC_ADVANTAGES
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.policies.model_support import NoReferenceError
 from ragen_trl.trainers.rollout import LaunchError
@@ -90,14 +91,14 @@ def test_the_table_of_options_says_what_an_estimator_reads(advantage: str) -> No
         trajectory_advantages(rollout, args)
     else:
         turn_advantages(rollout, args)
-    assert (args.read & OTHER.keys()) | of_trainer == set(READ[advantage])
+    assert (args.read & OTHER.keys()) | of_trainer == set(READ_BY_ADVANTAGE[advantage])
 
 
 def test_every_option_of_the_table_is_one_of_the_configuration() -> None:
-    listed = {option for read in READ.values() for option in read}
+    listed = {option for read in READ_BY_ADVANTAGE.values() for option in read}
     assert listed == OTHER.keys()
     assert listed <= {field.name for field in fields(StarPOConfig)}
-    assert READ.keys() == set(ADVANTAGES)
+    assert READ_BY_ADVANTAGE.keys() == set(ADVANTAGES)
     default = config()
     assert all(getattr(default, name) != value for name, value in OTHER.items())
 
@@ -106,7 +107,7 @@ def test_every_option_of_the_table_is_one_of_the_configuration() -> None:
 @pytest.mark.parametrize("advantage", ADVANTAGES)
 def test_an_option_is_taken_where_it_is_read_and_refused_elsewhere(advantage: str, option: str) -> None:
     changes = {"advantage": advantage, option: OTHER[option]}
-    if option in READ[advantage]:
+    if option in READ_BY_ADVANTAGE[advantage]:
         assert getattr(config(**NEEDS.get(option, {}), **changes), option) == OTHER[option]
         return
     message = f"{option} is {OTHER[option]!r}, which advantage '{advantage}' does not read; leave it at"
@@ -220,6 +221,8 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
         ({"loss_type": "sapo", "epsilon": 0.1}, "epsilon is 0.1, which loss_type 'sapo' does not read"),
         ({"loss_type": "vespo", "epsilon_high": 0.1}, "epsilon_high is 0.1, which loss_type 'vespo' does not read"),
         ({"loss_type": "cispo", "delta": 4.0, "epsilon_high": 5.0}, "delta is 4.0, which loss_type 'cispo' does not"),
+        ({"sapo_temperature_neg": 2.0}, "sapo_temperature_neg is 2.0, which loss_type"),
+        ({"loss_type": "sapo", "vespo_k_pos": 3.0}, "vespo_k_pos is 3.0, which loss_type 'sapo' does not read"),
         ({"loss_type": "cispo"}, "epsilon_high is None, by which loss_type 'cispo' bounds the ratio itself; set it ab"),
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high is 0.28, by which loss_type 'cispo' bounds"),
         ({"loss_type": "dr_grpo", "max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),

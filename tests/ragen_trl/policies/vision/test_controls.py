@@ -53,6 +53,19 @@ def test_rows_that_begin_later_see_another_episode(tmp_path: Path) -> None:
     assert evaluate(Watching(), frames, args, episodes=4, pictures="other").n == 4
 
 
+def test_rows_that_look_the_same_are_passed_over() -> None:
+    """Samples of one start state play side by side: each was shown its own picture as another episode's."""
+    watching = Watching()
+    policy = WrongPictures(watching, "other")
+    policy.begin([1, 2, 3, 4])
+    ask(policy, {0: ONE, 1: ONE, 2: OTHER, 3: OTHER})
+    policy.begin([1, 2])
+    ask(policy, {0: OTHER, 1: OTHER})
+    assert watching.shown == [{0: (OTHER,), 1: (OTHER,), 2: (ONE,), 3: (ONE,)}, {0: (ONE,), 1: (ONE,)}]
+    with pytest.raises(PictureControlError, match="no other episode has shown another picture"):
+        ask(WrongPictures(watching, "other"), {0: ONE, 1: ONE})
+
+
 def test_a_row_that_plays_alone_sees_an_episode_of_the_rollout_before(tmp_path: Path) -> None:
     """The last of five episodes, four at a time; the evaluation ended there, after four had been played."""
     args = vision_config(tmp_path, max_turns=1)
@@ -82,5 +95,5 @@ def test_an_evaluation_takes_the_controls(tmp_path: Path) -> None:
     assert {picture.pixels for (picture,) in blank.values()} == {bytes([128] * 56 * 56 * 3)}
     with pytest.raises(PictureControlError, match="pictures is 'none'"):
         evaluate(watching, frames, args, episodes=4, pictures="none")
-    with pytest.raises(PictureControlError, match="one episode"):
+    with pytest.raises(PictureControlError, match="no other episode"):
         evaluate(watching, frames, args, episodes=1, pictures="other")

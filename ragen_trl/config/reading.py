@@ -1,0 +1,47 @@
+"""Which options each advantage and each loss reads. Others would have no effect, and are refused where they are set.
+
+Left out: options that one kind of configuration reads and another does not, which stand in the configurations.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.play import option_names
+
+_OF_A_CRITIC = option_names(CriticOptions)
+READ_BY_ADVANTAGE: dict[str, tuple[str, ...]] = {
+    "group": ("baseline", "scale_rewards"),
+    "gae": ("gamma", "gae_lambda", *_OF_A_CRITIC),
+    "turn_gae": ("turn_gamma", "turn_lambda", *_OF_A_CRITIC),
+    "bi_level_gae": ("gamma", "gae_lambda", "turn_gamma", *_OF_A_CRITIC),
+    "gigpo": ("turn_gamma", "step_weight", "scale_rewards"),
+    "mt_grpo": ("step_weight",),
+}
+_CLIP = ("epsilon", "epsilon_high", "delta")
+READ_BY_LOSS: dict[str, tuple[str, ...]] = {  # of TRL's GRPOTrainer._compute_loss
+    **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), _CLIP),
+    "cispo": ("epsilon_high",),
+    "sapo": ("sapo_temperature_pos", "sapo_temperature_neg"),
+    "luspo": _CLIP,
+    "vespo": ("vespo_k_pos", "vespo_lambda_pos", "vespo_k_neg", "vespo_lambda_neg"),
+}
+
+
+def unread(read: Mapping[str, tuple[str, ...]], chosen: str) -> list[str]:
+    """Options of a table that the chosen row does not have; all of them if there is no such row."""
+    return sorted({name for names in read.values() for name in names} - set(read.get(chosen, ())))
+
+
+def check_read(args: Any) -> None:
+    """Raise ``ValueError`` for an option that differs from the default of its class and that nothing reads.
+
+    Args:
+        args: A ``StarPOConfig``. ``None`` for an option of a loss says that it has none, and is always taken.
+    """
+    for kind, read in (("advantage", READ_BY_ADVANTAGE), ("loss_type", READ_BY_LOSS)):
+        chosen = getattr(args, kind)
+        for name in unread(read, chosen):
+            value, default = getattr(args, name), getattr(type(args), name)
+            if value != default and (value is not None or kind == "advantage"):
+                raise ValueError(f"{name} is {value!r}, which {kind} {chosen!r} does not read; leave it at {default!r}")
