@@ -150,7 +150,10 @@ class _Connection:
         try:
             from mcp import Client, StdioServerParameters  # type: ignore[import-not-found, unused-ignore]
         except ImportError as error:
-            raise ImportError("the official SDK (mcp) is missing; pip install 'ragen-trl[mcp]'") from error
+            raise ImportError(
+                "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv and verifiers "
+                "need an older one, and a virtual environment of their own)"
+            ) from error
         described = dict(variables) if variables else None
         parameters = StdioServerParameters(command=command[0], args=command[1:], env=described, cwd=cwd)
         self._talk = _Talk(Client(parameters, read_timeout_seconds=start_timeout), call_timeout)
@@ -161,7 +164,9 @@ class _Connection:
         self._finalizer = weakref.finalize(self, _end, self._talk, self._thread)
         if not started or self._talk.failure is not None:
             self.close()
-            why = self._talk.failure or f"it did not list its tools within {start_timeout:g} seconds"
+            why = f"it did not list its tools within {start_timeout:g} seconds"
+            if started:
+                why = f"{_innermost(self._talk.failure)}; it may have written more to standard error"
             raise McpServerError(f"the MCP server {' '.join(command)!r} could not be started: {why}") from (
                 self._talk.failure
             )
@@ -211,6 +216,13 @@ class _Loop(asyncio.SelectorEventLoop if sys.platform != "win32" else asyncio.Pr
         for transport in self._started if sys.platform != "win32" else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
+
+
+def _innermost(failure: BaseException | None) -> BaseException | None:
+    """The first exception in groups of groups, as the SDK's task groups raise them."""
+    while exceptions := getattr(failure, "exceptions", ()):  # of an ExceptionGroup, which Python 3.10 has not
+        failure = exceptions[0]
+    return failure
 
 
 class _Talk:

@@ -208,7 +208,7 @@ class WebShop(TextEnv):
     @property
     def picture_instruction(self) -> str:
         """The rules, and what the picture is of."""
-        return f"{self.instruction} {self._seen}"
+        return f"{self.instruction}\n{self._seen}"
 
     @property
     def _seen(self) -> str:

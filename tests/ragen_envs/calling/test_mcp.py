@@ -145,8 +145,10 @@ def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: P
     pytest.importorskip("mcp")
     with pytest.raises(McpServerError, match="MCP server 'no-such-program' could not be started"):
         McpTools(["no-such-program"], TASKS, reached_six)
+    with pytest.raises(McpServerError, match="could not be started: Connection closed; it may have written more"):
+        McpTools([sys.executable, "-c", ""], TASKS, reached_six)
     slow = [sys.executable, str(SERVER), str(tmp_path / "pids"), "--slow"]
-    with pytest.raises(McpServerError, match="could not be started"):
+    with pytest.raises(McpServerError, match="could not be started: it did not list its tools within 8 seconds"):
         McpTools(slow, TASKS, reached_six, start_timeout=8)
     assert gone(processes(tmp_path / "pids"))
 
