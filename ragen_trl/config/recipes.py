@@ -120,7 +120,7 @@ WARM_STARTS: dict[str, dict[str, Any]] = {
     "ragen/BanditRev-v0": _NAMES,
     "ragen/TextWorld-v0": {"demonstrations": 2000, "noise": 0.5, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
     # What a call needs is in the result of the one before, so that a reply has one call.
-    "ragen/Tools-v0": {"demonstrations": 12_000, "noise": 0.3, "demo_actions_per_turn": 1},
+    "ragen/Tools-v0": {"demonstrations": 18_000, "noise": 0.3, "demo_actions_per_turn": 1},
     "ragen/ToyShop-v0": {"demonstrations": 2000, "noise": 0.4, "demo_actions_per_turn": 1, "demo_epochs": 4.0},
 }
 
