@@ -22,8 +22,8 @@ _KINDS = (".z8", ".tw-pddl")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
 
-PARSING = threading.Lock()
-"""Held while TextWorld makes or starts a game: all threads share its one parser, and what warnings are shown."""
+PARSING = threading.RLock()
+"""Held while a game is made or started, or one of ALFWorld's answers: threads share parsers and shown warnings."""
 
 if os.name == "posix":  # otherwise a child could inherit it from a thread that the child does not have
     os.register_at_fork(before=PARSING.acquire, after_in_parent=PARSING.release, after_in_child=PARSING.release)

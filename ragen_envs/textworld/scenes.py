@@ -9,6 +9,7 @@ which takes ten times as long as playing the commands again.)
 Left out: games that draw something while they are played. TextWorld's do not.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -86,7 +87,7 @@ class _Interpreters:
         self._lock = threading.Lock()
 
     def scene_after(self, commands: Commands) -> Scene:
-        with self._lock:
+        with self._lock, _answering(self._path):
             done, game, answer = self._furthest(commands)
             for command in commands[len(done) :]:
                 answer, _, _ = game.step(command)
@@ -105,6 +106,11 @@ class _Interpreters:
         else:
             game = self._idle.pop(0)[1]
         return (), game, game.reset()
+
+
+def _answering(path: str) -> contextlib.AbstractContextManager[Any]:
+    """What is held while a game answers: ALFWorld's parse every text, TextWorld's own are parsed when they start."""
+    return PARSING if Path(path).suffix == ".tw-pddl" else contextlib.nullcontext()
 
 
 def _start(path: str, planned: bool) -> Any:

@@ -1,6 +1,8 @@
 """A folder of games as ALFWorld's data are, with a game made here: `tests.support.ragen_envs.alfworld_game`."""
 
 import copy
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -65,3 +67,18 @@ def test_types_of_tasks_are_told_apart(folder: Path) -> None:
     assert {one.reset(seed=seed)[1]["task_type"] for seed in range(8)} == {"pick_cool_then_place_in_recep"}
     with pytest.raises(ValueError, match="split='eval' is of generated games; with a folder leave it out"):
         TextWorld(folder=str(folder), split="eval")
+
+
+def test_threads_play_several_games_side_by_side(tmp_path: Path) -> None:
+    """Regression: every answer of these games is parsed, by one parser of all threads; it ended in an IndexError."""
+    pytest.importorskip("fast_downward")
+    games = [str(write_game(tmp_path / f"trial_{number}")) for number in range(4)]
+    ways = [("go to shelf 1",), ("go to shelf 2", "take mug 1 from shelf 2"), ("go to shelf 1", "go to fridge 1")]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            played = list(pool.map(lambda game: [scene.__wrapped__(game, way, False) for way in ways * 3], games))
+    finally:
+        sys.setswitchinterval(interval)
+    assert played == [[scene.__wrapped__(games[0], way, False) for way in ways * 3]] * 4
