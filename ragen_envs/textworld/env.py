@@ -116,7 +116,7 @@ class TextWorld(TextEnv):
         self._first = EVALUATION if split == "eval" else 0
         self._folder = None if folder is None else Path(folder).expanduser()
         if self._folder is not None and split != "train":
-            raise ValueError(f"split={split!r} is of generated games; with a folder leave it out")
+            raise ValueError(f"split={split!r} is of generated games; with a folder leave it out, or name another")
         found = GENERATED if self._folder is None else len(games_in(self._folder))
         self._games = games or found
         self._show_commands, self._rewards = show_commands, rewards
