@@ -125,7 +125,7 @@ def _start(path: str, planned: bool) -> Any:
         try:
             game = textworld.start(path, textworld.EnvInfos(**wanted))
         except ImportError as error:
-            needed = "pip install 'textworld[pddl]'"
+            needed = "pip install 'ragen-trl[alfworld]'"
             raise MissingTextWorldError(f"{path} needs the planner of TextWorld; {needed}") from error
     if Path(path).suffix == ".tw-pddl":
         infos = game._entity_infos

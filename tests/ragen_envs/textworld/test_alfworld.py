@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_without_the_planner_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textworld.envs.pddl.pddl.fast_downward_missing", True)
-    with pytest.raises(ImportError, match=r"game.tw-pddl needs the planner of .*; pip install 'textworld\[pddl\]'"):
+    with pytest.raises(ImportError, match=r"game.tw-pddl needs the planner of .*; pip install 'ragen-trl\[alfworld\]'"):
         scene.__wrapped__(str(folder / "elsewhere" / "trial_2" / "game.tw-pddl"), (), False)
 
 
