@@ -24,7 +24,7 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.rooms import NoRoomError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld import MissingTextWorldError
+from ragen_envs.textworld import GameError, MissingTextWorldError
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.local_store import StoreSettingsError
@@ -38,8 +38,9 @@ _EXAMPLES = """examples:
   python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
 _SHOP_ERRORS = (ShopServerError, StoreSettingsError)
-_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, gymnasium.error.DependencyNotInstalled)
-_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS)
+_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, GameError)
+_MISSING = (MissingTextWorldError, gymnasium.error.DependencyNotInstalled)
+_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS, *_MISSING)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves on a terminal

@@ -7,6 +7,6 @@ and no other family. The package `textworld` is imported by the first game, so t
 """
 
 from ragen_envs.textworld.env import TextWorld
-from ragen_envs.textworld.games import MissingTextWorldError
+from ragen_envs.textworld.games import GameError, MissingTextWorldError
 
-__all__ = ["MissingTextWorldError", "TextWorld"]
+__all__ = ["GameError", "MissingTextWorldError", "TextWorld"]

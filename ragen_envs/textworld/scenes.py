@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_envs.textworld.alfworld import short_names
-from ragen_envs.textworld.games import PARSING, MissingTextWorldError, check_installed
+from ragen_envs.textworld.games import PARSING, DamagedGameError, MissingTextWorldError, check_installed
 
 Commands = tuple[str, ...]
 MOST_INTERPRETERS = 4  # of one game, in one process; each takes 1.8 MB
@@ -64,6 +64,7 @@ def scene(path: str, commands: Commands, planned: bool) -> Scene:
 
     Raises:
         MissingTextWorldError: If a package is not installed.
+        DamagedGameError: If the file is no game.
         OSError: If the file cannot be read.
     """
     return _interpreters(path, planned).scene_after(commands)
@@ -127,6 +128,8 @@ def _start(path: str, planned: bool) -> Any:
         except ImportError as error:
             needed = "pip install 'ragen-trl[alfworld]'"
             raise MissingTextWorldError(f"{path} needs the planner of TextWorld; {needed}") from error
+        except (ValueError, KeyError) as error:
+            raise DamagedGameError(path, error) from error
     if Path(path).suffix == ".tw-pddl":
         infos = game._entity_infos
         for name, short in short_names(infos).items():
