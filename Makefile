@@ -59,7 +59,8 @@ test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on tw
 
 test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C++ compiler, CMake and 260 MB, some minutes
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
-	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py -k 'TextWorld or textworld'
+	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py tests/test_docs.py \
+	    -k 'TextWorld or textworld or environments.md'
 
 test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv, GEM, verifiers and tau2-bench, each in an environment of its own
 	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name%-llm}; name=$${name#nvidia-}; \
