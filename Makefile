@@ -57,9 +57,10 @@ test-pretrained: smollm2 ## Run the tests that train and play SmolLM2-135M-Instr
 test-sharded: $(VENV)/.deepspeed ## Run the tests with FSDP2 and DeepSpeed on two CPU processes, some minutes
 	@DS_ACCELERATOR=cpu RAGEN_TEST_SHARDED=1 $(RUN) -m pytest tests/sharded
 
-test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C compiler and 220 MB, some minutes
+test-worlds: $(VENV)/.worlds ## Run the tests of the text adventures, which need a C++ compiler, CMake and 260 MB, some minutes
 	@$(RUN) -m pytest --numprocesses auto --dist loadfile tests/ragen_envs/textworld tests/ragen_envs/contract \
-	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py -k 'TextWorld or textworld'
+	    tests/ragen_envs/test_thoughts.py tests/benchmarks/test_environment_pages.py tests/test_docs.py \
+	    -k 'TextWorld or textworld or environments.md'
 
 test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with OpenEnv, GEM, verifiers and tau2-bench, each in an environment of its own
 	@for found in $(BRIDGES); do echo "== $$found"; name=$${found%%==*}; name=$${name%-llm}; name=$${name#nvidia-}; \
@@ -108,9 +109,11 @@ $(VENV)/.deepspeed: $(STAMP)
 	    -e '.[deepspeed]' -c constraints.txt
 	@touch $@
 
+# The planner's own build calls `python`, which some systems do not have.
 $(VENV)/.worlds: $(STAMP)
-	@echo "== installing TextWorld into $(VENV)"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[textworld]' -c constraints.txt
+	@echo "== installing TextWorld and its planner into $(VENV)"
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(RUN) -m pip install --quiet --disable-pip-version-check \
+	    -e '.[alfworld]' -c constraints.txt
 	@touch $@
 
 # One for each package, because their dependencies exclude each other. What they have in common with $(VENV) is found

@@ -4,11 +4,13 @@ The blocks of a page run in one process, one after the other in an empty folder,
 nothing. Python blocks run, unless a comment before the block says otherwise:
 
     <!-- not run: REASON -->   it needs a download, a GPU or minutes: Python is compiled, and that is all
+    <!-- needs: PACKAGE -->    Python is run where this package is installed, and compiled elsewhere
     <!-- file: NAME -->        it is a file that later blocks of the page use
     <!-- run -->               shell commands that are run, too; Python and pytest in them are those of the tests
 """
 
 import importlib
+import importlib.util
 import json
 import os
 import re
@@ -28,7 +30,8 @@ SHELLS = {"bash", "console", "sh", "shell"}
 SECONDS = 240
 
 FENCE = re.compile(
-    r"(?:^[ ]*<!--[ ]*(?:not run:(?P<reason>[^\n]*?)|file:[ ]*(?P<file>[\w.]+)[ ]*|(?P<run>run)[ ]*)-->[ ]*\n\s*)?"
+    r"(?:^[ ]*<!--[ ]*(?:not run:(?P<reason>[^\n]*?)|needs:[ ]*(?P<needs>\w+)[ ]*|file:[ ]*(?P<file>[\w.]+)[ ]*"
+    r"|(?P<run>run)[ ]*)-->[ ]*\n\s*)?"
     r"^(?P<indent>[ ]*)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
@@ -67,6 +70,7 @@ class Block(NamedTuple):
         reason: Why it is not run; ``None`` if nothing was said.
         file: The file that it is, if it is one.
         run: Whether it is said to be run.
+        needs: The package without which it is not run, if there is one.
     """
 
     language: str
@@ -74,11 +78,17 @@ class Block(NamedTuple):
     reason: str | None = None
     file: str | None = None
     run: bool = False
+    needs: str | None = None
 
     @property
     def used(self) -> bool:
         """Whether the tests do something with it."""
         return self.language == "python" or self.file is not None or self.run
+
+    @property
+    def runs(self) -> bool:
+        """Whether Python in it can be run here, and nothing says otherwise."""
+        return self.reason is None and (self.needs is None or importlib.util.find_spec(self.needs) is not None)
 
 
 def blocks(text: str) -> list[Block]:
@@ -90,7 +100,7 @@ def blocks(text: str) -> list[Block]:
         lines_above = text.count("\n", 0, match.start("code"))
         reason = None if match["reason"] is None else match["reason"].strip()
         code = "\n" * lines_above + "\n".join(lines) + "\n"
-        found.append(Block(match["language"], code, reason, match["file"], match["run"] is not None))
+        found.append(Block(match["language"], code, reason, match["file"], match["run"] is not None, match["needs"]))
     return found
 
 
@@ -132,6 +142,7 @@ def test_blocks_are_found_with_their_line_and_reason() -> None:
         "<!-- not run: -->\n```bash\nls\n```\n"
         "<!-- file: a_b.py -->\n```python\nz\n```\n"
         "<!-- run -->\n```bash\nls\n```\n"
+        "<!-- needs: no_such_package -->\n```python\nw\n```\n"
     )
     assert blocks(page) == [
         Block("python", "\n\nx = 1\n", None),
@@ -139,7 +150,9 @@ def test_blocks_are_found_with_their_line_and_reason() -> None:
         Block("bash", "\n" * 11 + "ls\n", ""),
         Block("python", "\n" * 15 + "z\n", file="a_b.py"),
         Block("bash", "\n" * 19 + "ls\n", run=True),
+        Block("python", "\n" * 23 + "w\n", needs="no_such_package"),
     ]
+    assert [block.runs for block in blocks(page)] == [True, False, False, True, True, False]
 
 
 def test_commands_are_found_with_their_targets() -> None:
@@ -159,7 +172,7 @@ def test_there_is_a_readme() -> None:
 def test_blocks_run(page: Path, tmp_path: Path) -> None:
     used = [block for block in blocks(TEXTS[page]) if block.used]
     assert "" not in {block.reason for block in used}, "say why in <!-- not run: REASON -->"
-    task = [{**block._asdict(), "page": str(page), "runs": block.reason is None} for block in used]
+    task = [{**block._asdict(), "page": str(page), "runs": block.runs} for block in used]
     done = subprocess.run(
         [sys.executable, "-c", RUNNER],
         input=json.dumps(task),

@@ -32,9 +32,10 @@ class Argument(NamedTuple):
 def sections(kind: type) -> tuple[str, dict[str, str]]:
     """The docstring of a class: the text before its first section, and title and text of each section, in order.
 
-    The docstring of a base class is not taken instead: it describes something else.
+    The docstring of a base class is not taken instead: it describes something else. The arguments are left out, because
+    `arguments` has them.
     """
-    first, *parts = _HEADING.split(inspect.cleandoc(kind.__doc__ or ""))
+    first, *parts = _HEADING.split(_ARGS.sub("", inspect.cleandoc(kind.__doc__ or "")))
     return first.strip(), dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
 
 

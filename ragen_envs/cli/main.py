@@ -8,7 +8,7 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +18,7 @@ from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, w
 from ragen_envs.cli import keyboard
 from ragen_envs.cli.games import Moves, Replies, key_bindings, play
 from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
-from ragen_envs.cli.page import ResultsError, describe, read_rows, write_page
+from ragen_envs.cli.page import NoPictureError, ResultsError, describe, read_rows, write_page
 from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
 from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.rooms import NoRoomError
@@ -38,9 +38,9 @@ _EXAMPLES = """examples:
   python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
 _SHOP_ERRORS = (ShopServerError, StoreSettingsError)
-_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, gymnasium.error.DependencyNotInstalled)
-_TEXTWORLD_ERRORS = (GameError, MissingTextWorldError)
-_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS, *_TEXTWORLD_ERRORS)
+_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, GameError)
+_MISSING = (MissingTextWorldError, gymnasium.error.DependencyNotInstalled)
+_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS, *_MISSING)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves on a terminal
@@ -224,10 +224,20 @@ def _describe(options: argparse.Namespace) -> None:
         _say(describe(options.env, rows).rstrip())
         return
     try:
-        for path in write_page(options.out, options.env, rows):
-            _say(f"written to {path}")
+        written = _written(options.out, options.env, rows)
     except OSError as error:
         raise _MistakeError(f"--out {options.out} cannot be written: {error}") from error
+    for path in written:
+        _say(f"written to {path}")
+
+
+def _written(folder: Path, env_id: str, rows: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """The files of a page; without its picture where the package that draws is not installed."""
+    try:
+        return write_page(folder, env_id, rows)
+    except NoPictureError as error:
+        print(f"left out: the moving picture, because {error}", file=sys.stderr)
+        return write_page(folder, env_id, rows, pictured=False)
 
 
 def _list(options: argparse.Namespace) -> None:

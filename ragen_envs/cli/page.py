@@ -15,8 +15,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from ragen_envs.baselines import HORIZONS
 from ragen_envs.cli.docstring import Argument, arguments, sections
-from ragen_envs.cli.episode import frames, policy_of, transcript
-from ragen_envs.cli.lookup import creator, make_named
+from ragen_envs.cli.episode import Frame, frames, policy_of, transcript
+from ragen_envs.cli.lookup import EnvironmentChoiceError, creator, make_named
 from ragen_envs.oracles import best_action, difficulty
 from ragen_envs.pictures.film import write_film
 from ragen_envs.text_env import TextEnv
@@ -27,6 +27,10 @@ _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whos
 
 class ResultsError(ValueError):
     """A file of baselines cannot be read; the message says what is wrong."""
+
+
+class NoPictureError(ValueError):
+    """An environment cannot be drawn here, mostly because a package is not installed; the message says which."""
 
 
 def page_name(env_id: str) -> str:
@@ -71,7 +75,11 @@ def describe(
 
 
 def write_page(
-    folder: Path, name: str, rows: Sequence[Mapping[str, Any]] = (), more: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    rows: Sequence[Mapping[str, Any]] = (),
+    more: Mapping[str, str] | None = None,
+    pictured: bool = True,
 ) -> list[Path]:
     """Writes the page of an environment, and beside it a moving picture if the environment draws itself.
 
@@ -80,24 +88,34 @@ def write_page(
         name: A Gymnasium id, ``module:id`` included.
         rows: As `describe` takes them.
         more: As `describe` takes them.
+        pictured: Whether there is a picture.
 
     Returns:
         The files that were written.
 
     Raises:
         EnvironmentChoiceError: If the environment cannot be made.
+        NoPictureError: If it cannot be drawn. Then there is no page.
         OSError: If a file cannot be written.
     """
     page, film = folder / f"{page_name(name)}.md", folder / f"{page_name(name)}.gif"
-    drawn = draws_itself(name)
+    drawn = pictured and draws_itself(name)
     text = describe(name, rows, film.name if drawn else None, more)
     folder.mkdir(parents=True, exist_ok=True)
     if drawn:
-        env = make_named(name, {"render_mode": "rgb_array"})
-        write_film(film, frames(env))
-        env.close()
+        write_film(film, _drawn(name))
     page.write_text(text, encoding="utf-8")
     return [page, film] if drawn else [page]
+
+
+def _drawn(name: str) -> list[Frame]:
+    try:
+        env = make_named(name, {"render_mode": "rgb_array"})
+        shown = frames(env)
+    except (EnvironmentChoiceError, gymnasium.error.DependencyNotInstalled) as error:
+        raise NoPictureError(str(error)) from error
+    env.close()
+    return shown
 
 
 def draws_itself(name: str) -> bool:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from ragen_envs.textworld.games import DamagedGameError
+
 TASK_TYPES = (
     "pick_and_place_simple",
     "look_at_obj_in_light",
@@ -19,10 +21,17 @@ TASK_TYPES = (
 
 
 def task_type(game: Path) -> str:
-    """The type of a game's task, from the ``traj_data.json`` beside it or the name of a folder; "" for other games."""
+    """The type of a game's task, from the ``traj_data.json`` beside it or the name of a folder; "" for other games.
+
+    Raises:
+        DamagedGameError: If that file is no JSON object.
+    """
     about = game.with_name("traj_data.json")
     if about.is_file():
-        return str(json.loads(about.read_text(encoding="utf-8")).get("task_type", ""))
+        try:
+            return str(json.loads(about.read_text(encoding="utf-8")).get("task_type", ""))
+        except (ValueError, AttributeError) as error:
+            raise DamagedGameError(about, error) from error
     parts = [part.split("-")[0] for part in game.parts]
     return next((part for part in parts if part in TASK_TYPES), "")
 

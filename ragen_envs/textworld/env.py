@@ -93,7 +93,7 @@ class TextWorld(TextEnv):
         Args:
             size: Rooms, objects and commands of the quest. "w2-o3-q4" and "w4-o6-q8" are published sizes; any numbers
                 from 1 to 99 are possible, such as "w1-o2-q1".
-            games: The most different games; by default 16 generated ones, or all of a folder.
+            games: The most different games; by default 16 generated ones of at most 1,000,000, or all of a folder.
             split: "train" or "eval"; the other one of two disjoint sets of generated games.
             show_commands: Whether observations list the admissible commands.
             rewards: "final" or "progress".
@@ -111,12 +111,14 @@ class TextWorld(TextEnv):
         check_limit("games", games)
         check_choice("split", split, ("train", "eval"))
         check_choice("rewards", rewards, ("final", "progress"))
+        if folder is None and games is not None and games > EVALUATION:
+            raise ValueError(f"games={games} is more than the {EVALUATION:,} of split={split!r}; use at most so many")
         super().__init__(render_mode=render_mode, max_observation_length=LONGEST, max_action_length=256)
         self._size, self._cache = size, user_cache() if cache is None else Path(cache).expanduser()
         self._first = EVALUATION if split == "eval" else 0
         self._folder = None if folder is None else Path(folder).expanduser()
         if self._folder is not None and split != "train":
-            raise ValueError(f"split={split!r} is of generated games; with a folder leave it out")
+            raise ValueError(f"split={split!r} is of generated games; with a folder leave it out, or name another")
         found = GENERATED if self._folder is None else len(games_in(self._folder))
         self._games = games or found
         self._show_commands, self._rewards = show_commands, rewards

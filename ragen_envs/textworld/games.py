@@ -15,15 +15,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 EVALUATION = 1_000_000
-"""Number of the first generated game of the split "eval"; those of "train" begin at 0."""
+"""Number of the first generated game of the split "eval"; those of "train" begin at 0. Each split has as many."""
 
 _SIZE = re.compile(r"w([1-9]\d?)-o([1-9]\d?)-q([1-9]\d?)")
 _KINDS = (".z8", ".tw-pddl")
 _ATTEMPTS = 5
 _NEXT_ATTEMPT = 10_000_000  # added to the seed of a game that has no quest
 
-PARSING = threading.Lock()
-"""Held while TextWorld makes or starts a game: all threads share its one parser, and what warnings are shown."""
+PARSING = threading.RLock()
+"""Held while a game is made or started, or one of ALFWorld's answers: threads share parsers and shown warnings."""
 
 if os.name == "posix":  # otherwise a child could inherit it from a thread that the child does not have
     os.register_at_fork(before=PARSING.acquire, after_in_parent=PARSING.release, after_in_child=PARSING.release)
@@ -35,6 +35,15 @@ class MissingTextWorldError(ModuleNotFoundError):
 
 class GameError(ValueError):
     """A game cannot be made or read."""
+
+
+class DamagedGameError(GameError):
+    """A file of a game is not what it should be."""
+
+    def __init__(self, path: Path | str, error: Exception) -> None:
+        """Names the file."""
+        found = f"{type(error).__name__}: {error}"
+        super().__init__(f"{path} is damaged ({found}); get it again, or take it out of the folder")
 
 
 def check_installed() -> str:
@@ -87,7 +96,7 @@ def game_file(size: str, number: int, cache: Path) -> Path:
         cache: The folder of all games.
 
     Raises:
-        GameError: If TextWorld finds no quest of this length.
+        GameError: If TextWorld finds no quest of this length, or the cache cannot be written.
         MissingTextWorldError: If `textworld` is not installed.
     """
     home = cache / f"textworld-{check_installed()}" / size
@@ -96,7 +105,10 @@ def game_file(size: str, number: int, cache: Path) -> Path:
         return found
     from filelock import FileLock
 
-    home.mkdir(parents=True, exist_ok=True)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GameError(f"cache='{cache}' cannot be written ({error.strerror}); name another folder") from error
     with FileLock(home / f"{number}.lock"):
         if not found.exists():
             with tempfile.TemporaryDirectory(prefix=".making-", dir=home) as scratch:
@@ -140,8 +152,10 @@ def games_in(folder: Path) -> tuple[Path, ...]:
     solvable, and those with movable receptacles or sliced things in their names.
 
     Raises:
-        GameError: If there are none, or a ``.z8`` has no ``.json`` of its own beside it.
+        GameError: If there is no such folder or no game in it, or a ``.z8`` has no ``.json`` of its own beside it.
     """
+    if not folder.is_dir():
+        raise GameError(f"folder='{folder}' is no folder; name one with games")
     found = sorted(path for path in folder.rglob("*") if path.suffix in _KINDS and _is_played(path))
     if not found:
         raise GameError(f"folder='{folder}' has no game that ends in {' or '.join(_KINDS)}; name one that has")

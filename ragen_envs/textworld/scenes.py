@@ -9,6 +9,7 @@ which takes ten times as long as playing the commands again.)
 Left out: games that draw something while they are played. TextWorld's do not.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_envs.textworld.alfworld import short_names
-from ragen_envs.textworld.games import PARSING, MissingTextWorldError, check_installed
+from ragen_envs.textworld.games import PARSING, DamagedGameError, MissingTextWorldError, check_installed
 
 Commands = tuple[str, ...]
 MOST_INTERPRETERS = 4  # of one game, in one process; each takes 1.8 MB
@@ -63,6 +64,7 @@ def scene(path: str, commands: Commands, planned: bool) -> Scene:
 
     Raises:
         MissingTextWorldError: If a package is not installed.
+        DamagedGameError: If the file is no game.
         OSError: If the file cannot be read.
     """
     return _interpreters(path, planned).scene_after(commands)
@@ -86,7 +88,7 @@ class _Interpreters:
         self._lock = threading.Lock()
 
     def scene_after(self, commands: Commands) -> Scene:
-        with self._lock:
+        with self._lock, _answering(self._path):
             done, game, answer = self._furthest(commands)
             for command in commands[len(done) :]:
                 answer, _, _ = game.step(command)
@@ -107,6 +109,11 @@ class _Interpreters:
         return (), game, game.reset()
 
 
+def _answering(path: str) -> contextlib.AbstractContextManager[Any]:
+    """What is held while a game answers: ALFWorld's parse every text, TextWorld's own are parsed when they start."""
+    return PARSING if Path(path).suffix == ".tw-pddl" else contextlib.nullcontext()
+
+
 def _start(path: str, planned: bool) -> Any:
     """A new interpreter of a game."""
     check_installed()
@@ -119,8 +126,10 @@ def _start(path: str, planned: bool) -> Any:
         try:
             game = textworld.start(path, textworld.EnvInfos(**wanted))
         except ImportError as error:
-            needed = "pip install 'textworld[pddl]'"
+            needed = "pip install 'ragen-trl[alfworld]'"
             raise MissingTextWorldError(f"{path} needs the planner of TextWorld; {needed}") from error
+        except (ValueError, KeyError) as error:
+            raise DamagedGameError(path, error) from error
     if Path(path).suffix == ".tw-pddl":
         infos = game._entity_infos
         for name, short in short_names(infos).items():

@@ -120,9 +120,9 @@ def _episodes(named: Sequence[NamedEnv], default: int) -> int:
     return int(found.pop()) if len(found) == 1 else default
 
 
-def _fixed(env: str) -> dict[str, Any]:
-    """The keyword arguments by which an environment plays its fixed list of prompts."""
-    return dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
+def _fixed(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments by which an environment plays its fixed list of prompts; a folder of games is one."""
+    return {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
 
 
 def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
@@ -191,7 +191,7 @@ def _configured(
         }
     )
     task = parser.get_default("env_kwargs") or {}
-    parser.set_defaults(env_kwargs={**task, **_fixed(env)} or None)  # the training split is not what is evaluated
+    parser.set_defaults(env_kwargs={**task, **_fixed(env, task)} or None)  # the training split is not what is evaluated
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise EvalOptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
@@ -212,7 +212,8 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
         for one in args.values():
             if env.kwargs is not None:
                 one.env_kwargs = dict(env.kwargs)
-        specs.append(EnvSpec(env.env, {**_fixed(env.env), **_agreed_kwargs(env.env, args), **(env.changes or {})}))
+        kwargs = {**_agreed_kwargs(env.env, args), **(env.changes or {})}
+        specs.append(EnvSpec(env.env, {**_fixed(env.env, kwargs), **kwargs}))
         for one in args.values():
             one.env_kwargs = None  # the spec has them
         try:

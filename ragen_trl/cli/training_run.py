@@ -270,7 +270,11 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     if args.vllm_adapter_dir is not None:
         check_adapter(lora(run.lora_r, run.lora_alpha))
     launch_of(launched(), args.deepspeed, args.fsdp)
-    make_turns(run.env, evaluated(run, args)).close()
+    held_out = evaluated(run, args)
+    try:
+        make_turns(run.env, held_out).close()
+    except (ValueError, TypeError) as error:
+        raise RunOptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
     training_rows(args)
 
 
@@ -384,10 +388,7 @@ def _config(args: StarPOConfig) -> dict[str, Any]:
 
 
 def _trajectories(args: StarPOConfig, steps: int, history: list[dict[str, Any]]) -> dict[str, int]:
-    """How many trajectories were sampled, refills included, and trained on (from means over logging windows).
-
-    A*-PO's episodes of the reference are counted separately.
-    """
+    """Trajectories sampled, refills included, and trained on (from logged means); A*-PO's reference episodes apart."""
 
     def over_the_run(name: str) -> int:
         found = [row[f"filter/{name}"] for row in history if f"filter/{name}" in row]

@@ -130,6 +130,23 @@ def test_a_page_in_a_folder_has_a_moving_picture(
         assert film.convert("RGB").getpixel((5, 5)) == (200, 200, 200) and film.info["duration"] == 2000
 
 
+def test_where_the_package_that_draws_is_missing_the_page_has_no_picture(
+    countup: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: no page of CliffWalking could be written without pygame, nor one of ToyShop without resvg_py."""
+
+    def fails(env: Countup) -> np.ndarray:
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr(Countup, "_picture", fails)
+    assert main(["describe", countup, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"written to {tmp_path}/Countup-v2.md\n"
+    assert shown.err == "left out: the moving picture, because pygame is not installed\n"
+    assert (tmp_path / "Countup-v2.md").read_text().startswith("# me/Countup-v2\n\nSay")
+    assert not (tmp_path / "Countup-v2.gif").exists()
+
+
 def test_rows_of_the_environment_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = ragen_envs.baselines.measure(LAKE, "oracle", 10, episodes=20, env_kwargs=CORNER).as_dict()
     other = {**row, "env": "ragen/Bandit-v0", "n": 4711}
@@ -175,6 +192,25 @@ def test_arguments_may_be_described_in_the_docstring_of_a_function() -> None:
         Argument("size", "4", "How large: 3 or 4."),
         Argument("name", "", "Its name."),
     ]
+
+
+def test_arguments_after_the_sections_are_shown_once() -> None:
+    class Once(Countup):
+        """Say a number.
+
+        ## Rewards
+        1 for the number.
+
+        Args:
+            first: The first number.
+
+        ## Source
+        This one.
+        """
+
+        __init__ = Countup.__init__
+
+    assert sections(Once) == ("Say a number.", {"Rewards": "1 for the number.", "Source": "This one."})
 
 
 def test_a_class_without_a_docstring_says_nothing_of_its_base() -> None:

@@ -1,6 +1,9 @@
 """A folder of games as ALFWorld's data are, with a game made here: `tests.support.ragen_envs.alfworld_game`."""
 
 import copy
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -8,8 +11,10 @@ import numpy as np
 import pytest
 
 from ragen_envs import TextWorld, best_action, difficulty, explain
+from ragen_envs.textworld.games import GameError
 from ragen_envs.textworld.scenes import scene
 from tests.support.ragen_envs.alfworld_game import write_game
+from tests.support.ragen_envs.commands import check_one_line
 
 pytest.importorskip("textworld")
 
@@ -26,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_without_the_planner_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("textworld.envs.pddl.pddl.fast_downward_missing", True)
-    with pytest.raises(ImportError, match=r"game.tw-pddl needs the planner of .*; pip install 'textworld\[pddl\]'"):
+    with pytest.raises(ImportError, match=r"game.tw-pddl needs the planner of .*; pip install 'ragen-trl\[alfworld\]'"):
         scene.__wrapped__(str(folder / "elsewhere" / "trial_2" / "game.tw-pddl"), (), False)
 
 
@@ -65,3 +70,32 @@ def test_types_of_tasks_are_told_apart(folder: Path) -> None:
     assert {one.reset(seed=seed)[1]["task_type"] for seed in range(8)} == {"pick_cool_then_place_in_recep"}
     with pytest.raises(ValueError, match="split='eval' is of generated games; with a folder leave it out"):
         TextWorld(folder=str(folder), split="eval")
+
+
+@pytest.mark.parametrize("content", ['{"pddl_domain": ', "{}", "\0"])
+def test_a_damaged_game_is_named(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("fast_downward")
+    (tmp_path / "game.tw-pddl").write_text(content)
+    env = TextWorld(folder=str(tmp_path))
+    with pytest.raises(GameError, match="game.tw-pddl is damaged .*; get it again, or take it out of the folder"):
+        env.reset(seed=0)
+    command = ["play", "ragen/TextWorld-v0", "--random", "--env_kwargs", json.dumps({"folder": str(tmp_path)})]
+    check_one_line(capsys, command, ["game.tw-pddl is damaged"])
+    (tmp_path / "traj_data.json").write_text(content + "[")
+    with pytest.raises(GameError, match="traj_data.json is damaged"):
+        env.reset(seed=0)
+
+
+def test_threads_play_several_games_side_by_side(tmp_path: Path) -> None:
+    """Regression: every answer of these games is parsed, by one parser of all threads; it ended in an IndexError."""
+    pytest.importorskip("fast_downward")
+    games = [str(write_game(tmp_path / f"trial_{number}")) for number in range(4)]
+    ways = [("go to shelf 1",), ("go to shelf 2", "take mug 1 from shelf 2"), ("go to shelf 1", "go to fridge 1")]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            played = list(pool.map(lambda game: [scene.__wrapped__(game, way, False) for way in ways * 3], games))
+    finally:
+        sys.setswitchinterval(interval)
+    assert played == [[scene.__wrapped__(games[0], way, False) for way in ways * 3]] * 4

@@ -157,6 +157,7 @@ def test_a_model_reads_the_task_again_where_its_context_begins_later() -> None:
     [
         ({"size": "small"}, "size='small' is no size"),
         ({"games": 0}, "games=0 leaves nothing to play"),
+        ({"games": 1_000_001}, "games=1000001 is more than the 1,000,000 of split='train'; use at most so many"),
         ({"split": "test"}, "split='test' is unknown; use one of train, eval"),
         ({"rewards": "dense"}, "rewards='dense' is unknown; use one of final, progress"),
     ],

@@ -71,6 +71,12 @@ def test_what_was_left_half_made_is_never_read(tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.rglob("game.z8"))
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(GameError, match="cache='.*file' cannot be written .*; name another folder"):
+        game_file("w1-o1-q1", 0, tmp_path / "file")
+
+
 def test_a_quest_that_does_not_exist_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import textworld
     from textworld.generator import QuestGenerationError

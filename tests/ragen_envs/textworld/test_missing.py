@@ -67,8 +67,10 @@ def test_a_size_is_three_numbers(size: object) -> None:
 
 
 def test_a_folder_without_games_or_with_half_a_game_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(GameError, match="has no game that ends in .z8 or .tw-pddl"):
+    with pytest.raises(GameError, match="nothing' is no folder; name one with games"):
         games_in(tmp_path / "nothing")
+    with pytest.raises(GameError, match="has no game that ends in .z8 or .tw-pddl"):
+        games_in(tmp_path)
     (tmp_path / "half.z8").write_bytes(b"")
     with pytest.raises(GameError, match="half.z8 has no half.json beside it"):
         games_in(tmp_path)

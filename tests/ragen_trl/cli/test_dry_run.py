@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoConfig, MistralConfig
 
+from ragen_envs import MissingTextWorldError
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 from tests.support.ragen_trl.vision import TOKENIZER as VISION_TOKENIZER
@@ -115,7 +116,14 @@ def test_a_model_of_a_hub_out_of_reach_leaves_the_other_lines(capsys: pytest.Cap
     assert "8 start states · 16 = 128 a rollout" in said
 
 
-def test_a_mistake_is_one_in_a_dry_run_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def _no_textworld() -> str:
+    raise MissingTextWorldError("pip install textworld")
+
+
+def test_a_mistake_is_one_in_a_dry_run_as_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragen_envs.textworld.env.check_installed", _no_textworld)
     (tmp_path / "empty").mkdir()
     (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00 no more")
     mistakes = {
@@ -123,6 +131,7 @@ def test_a_mistake_is_one_in_a_dry_run_as_well(tmp_path: Path, capsys: pytest.Ca
         "train_seed_start is 17": ["train", "--train_seed_start", "17"],
         "leaves none of 1 demonstrations": ["train", "--demonstrations", "1", "--demo_held_out", "0.5"],
         "is a folder without config.json": ["eval", "--model", str(tmp_path / "empty"), "--env", "ragen/Bandit-v0"],
+        "pip install textworld": ["train", "--env", "ragen/TextWorld-v0"],
         "cut.gguf": ["warm-start", "--model", str(tmp_path / "cut.gguf")],
     }
     for message, command in mistakes.items():

@@ -1,14 +1,18 @@
 """What training is evaluated on, and what its reward has beside the environment's return, by options of `train`."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ragen_trl import consistency_reward
+from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import OptionError, parse
 from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, _quick_rows, check, evaluated
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.rollout.environments import save_play_options
+from tests.support.ragen_envs.alfworld_game import write_game
 
 TOY_SHOP = ("--env", "ragen/ToyShop-v0")
 
@@ -39,6 +43,27 @@ def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
         options(tmp_path, *TOY_SHOP, "--eval_env_kwarg", "{}")
     with pytest.raises(OptionError, match=r"did you mean --lora_r\?"):
         options(tmp_path, *TOY_SHOP, "--lora_rank", "8")
+
+
+def test_games_of_a_folder_are_trained_on_and_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: the split of generated games was added to a folder, which has none, and refused as the user's own."""
+    monkeypatch.setattr("ragen_envs.textworld.games.version", lambda name: "none is played")
+    games, others = ({"folder": str(write_game(tmp_path / name).parent)} for name in ("train", "valid"))
+    adventure = ("--env", "ragen/TextWorld-v0", "--env_kwargs", json.dumps(games))
+    run, args = options(tmp_path, *adventure, "--eval_env_kwargs", json.dumps(others))
+    check(run, args)
+    assert (args.env_kwargs, evaluated(run, args).env_kwargs) == (games, others)
+    run, args = options(tmp_path, *adventure)
+    with pytest.raises(RunOptionError, match=r"'split': 'eval'.*with a folder.*; eval_env_kwargs changes it"):
+        check(run, args)
+    save_play_options(tmp_path / "model", "ragen/TextWorld-v0", args)
+    for words, wanted in (
+        (["--env", f"ragen/TextWorld-v0:{json.dumps(others)}"], others),
+        (["--env", "ragen/TextWorld-v0", "--env_kwargs", json.dumps(others)], others),
+        (["--model", str(tmp_path / "model")], games),
+    ):
+        plan = read_plan({}, ["--use_cpu", "true", "--bf16", "false", *words])
+        assert plan.tasks[0].spec.kwargs == wanted
 
 
 def test_the_consistency_bonus_has_its_weight_and_is_refused_where_there_are_no_thoughts(tmp_path: Path) -> None:
