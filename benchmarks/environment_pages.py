@@ -29,6 +29,7 @@ SPEEDS = {
     "ragen/FrozenLake-v0": "frozen lake step, as made",
     "ragen/Sokoban-v0": "sokoban step, as made",
     "ragen/SokobanLarge-v0": "large sokoban step, as made",
+    "ragen/Tools-v0": "tools step, as made",
 }
 CATALOGS = {"ragen/ToyShop-v0": "toy", "ragen/WebShop-v0": "synthetic"}  # the default of each
 SHOPS = "What other policies reach, and with other catalogues: [experiment](../experiments/webshop_baselines.md)."

@@ -87,6 +87,29 @@ def our_vector(seconds: float, env_id: str, mode: str) -> Count:
     return time_calls(seconds, lambda: envs.step(next(rounds)), NUM_ENVS)
 
 
+def our_tool_calls(seconds: float) -> Count:
+    """Random calls of tools, at most ten an episode: known tools, arguments of the right kind."""
+    import gymnasium
+    import numpy as np
+
+    import ragen_envs  # noqa: F401
+    from ragen_envs.tools.policies import random_call
+
+    env = gymnasium.make(TOOLS, max_episode_steps=10)
+    tools: Any = env.unwrapped
+    env.reset(seed=0)
+    rng, count, spent = np.random.default_rng(0), 0, 0.0
+    while spent < seconds:
+        env.reset()
+        over = False
+        while not over:
+            call = random_call(tools, rng)
+            before = time.perf_counter()
+            over = any(env.step(call)[2:4])
+            count, spent = count + 1, spent + time.perf_counter() - before
+    return count, spent
+
+
 def gym_sokoban(seconds: float, what: str) -> Count:
     """gym-sokoban, whose step draws a picture; RAGEN's Sokoban is a subclass that calls it."""
     from gym_sokoban.envs.sokoban_env import SokobanEnv
@@ -150,7 +173,7 @@ def gymnasium_lake(seconds: float, what: str) -> Count:
     return time_calls(seconds, fresh) if what == "resets" else time_steps(seconds, env.reset, step, range(4))
 
 
-LAKE, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Sokoban-v0"
+LAKE, SOKOBAN, TOOLS = "ragen/FrozenLake-v0", "ragen/Sokoban-v0", "ragen/Tools-v0"
 WORKLOADS: dict[str, tuple[Callable[..., Count], tuple[Any, ...]]] = {
     "sokoban step, unwrapped": (our_steps, (SOKOBAN, True)),
     "sokoban step, as made": (our_steps, (SOKOBAN, False)),
@@ -164,6 +187,8 @@ WORKLOADS: dict[str, tuple[Callable[..., Count], tuple[Any, ...]]] = {
     "frozen lake reset": (our_resets, (LAKE,)),
     "frozen lake vector, own": (our_vector, (LAKE, "vector_entry_point")),
     "frozen lake vector, sync": (our_vector, (LAKE, "sync")),
+    "tools step, as made": (our_tool_calls, ()),
+    "tools reset": (our_resets, (TOOLS,)),
     "gym-sokoban step": (gym_sokoban, ("steps",)),
     "gym-sokoban reset": (gym_sokoban, ("resets",)),
     "gem sokoban step": (gem_sokoban, ("steps",)),

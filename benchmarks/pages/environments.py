@@ -19,6 +19,8 @@ _COMPARED: dict[str, tuple[str | None, ...]] = {
     "frozen lake vector, own": (None, None, None),
     "large sokoban step, as made": (None, None, None),
     "large sokoban reset": (None, None, None),
+    "tools step, as made": (None, None, None),
+    "tools reset": (None, None, None),
 }
 
 
