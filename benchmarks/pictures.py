@@ -45,7 +45,7 @@ LAKE: dict[str, Any] = {"size": 3, "is_slippery": False}
 SIDE = 28 * LAKE["size"]  # of a picture, in pixels: a token of Qwen2.5-VL for each tile
 LESSONS = 500_000  # first seed of the pictures in lessons: none of training, evaluation or demonstrations
 TOLD = 200  # pictures of the evaluation that ask what lessons taught
-_MEAN_OF = 5
+_MEAN_OF = 15
 NOISE = 0.4  # of the oracle that is imitated: it leaves something to learn
 
 

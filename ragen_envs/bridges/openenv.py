@@ -246,6 +246,8 @@ class _Session:
         except Exception as error:  # the server's errors, a closed socket and a timeout have no common class
             said = str(error) or type(error).__name__
             remedy = "look at its log; if it has no session left, raise its max_concurrent_envs"
+            if "VALIDATION_ERROR" in said:  # by OpenEnv's own code; its actions have other fields
+                remedy = "it takes other actions: OpenEnvTools is for servers with tools, OpenEnvText for a text field"
             raise ForeignEnvError(f"the OpenEnv server at {self.url} gives no answer: {said}; {remedy}") from error
 
 

@@ -77,6 +77,13 @@ def test_a_server_without_room_and_one_that_is_gone_are_named(echo: str) -> None
         OpenEnvText("http://127.0.0.1:9")
 
 
+def test_a_server_that_reads_text_is_named_where_tools_are_wanted(echo: str) -> None:
+    env = OpenEnvTools(echo, task="Say something.")
+    with pytest.raises(ForeignEnvError, match="it takes other actions: OpenEnvTools is for servers with tools"):
+        env.reset(seed=0)
+    env.close()
+
+
 def test_an_older_openenv_is_named(echo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`openenv-core` 0.3 is imported by the same name, and its results have no metadata."""
     old = dataclasses.make_dataclass("StepResult", ["observation", "reward", "done"])
