@@ -29,7 +29,7 @@ SETTINGS = {
 }
 _COLUMNS = 4
 _TITLE_WIDTH = 34
-_CROWDED = 0.25  # of success: names of lines further down stand above them
+_CROWDED = 0.25  # of success: names of lines further down stand above them at the left
 
 
 def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -162,14 +162,14 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Any], named: bool) -> No
     for name, colour, style in (("random", _RANDOM, (5, 3)), ("oracle", _ORACLE, (1, 1.5))):
         axes.axhline(baselines[name], color=colour, lw=1.1, ls=(0, style), zorder=1.5)
         if named:
-            low = baselines[name] < _CROWDED  # below it stands how the curve ends
+            low = baselines[name] < _CROWDED  # at the right end stands how the curve ends
             axes.annotate(
                 name,
-                (1.0, baselines[name]),
+                (0.0 if low else 1.0, baselines[name]),
                 xycoords=("axes fraction", "data"),
-                xytext=(-2, 2 if low else -3),
+                xytext=(2, 1) if low else (-2, -3),
                 textcoords="offset points",
-                ha="right",
+                ha="left" if low else "right",
                 va="bottom" if low else "top",
                 color=colour,
                 fontsize=8,
