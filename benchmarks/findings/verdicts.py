@@ -123,7 +123,10 @@ def recorded_outcomes(run: Run) -> list[int]:
 
 
 def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interval | None, list[str]]:
-    """The mean over games of how much higher success ends, as a share of theirs; and the games, each with its form."""
+    """The mean over games of how much higher success ends, as a share of theirs; and the games, each with its form.
+
+    Where theirs ends at 0 in every seed there is no such share, and no mean over games: no interval.
+    """
     rows: dict[str, list[tuple[float, float]]] = {}
     episodes = []
     for pair in pairs:
@@ -134,7 +137,8 @@ def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interv
                 name = f"{game} ({pair.form})"
                 rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]
                 episodes.append(episodes_of(results, pair.question, game))
-    return (relative_interval(list(rows.values()), episodes) if rows else None), list(rows)
+    defined = bool(rows) and all(any(theirs for _, theirs in row) for row in rows.values())
+    return (relative_interval(list(rows.values()), episodes) if defined else None), list(rows)
 
 
 def runs_of(results: Results, question: str, task: str, variant: str) -> dict[int, Run]:
@@ -147,7 +151,7 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
     """The claim, its figures in every place, and the verdicts."""
     if claim.pooled:
         found, games = relative_difference(claim.pairs, results)
-        places = [_place(claim, "", ", ".join(games) or "all games", found)]
+        places = [_place(claim, "", ", ".join(games) or "all games", found, bool(games))]
     else:
         places = [
             _place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(pair, game, results))

@@ -84,7 +84,8 @@ def _draw_ends(axes: Axes, name: str, task: Mapping[str, Any]) -> None:
     axes.axvline(first["warm_start"]["success"], color="#d55e00", lw=1.2, label="where training begins")
     for row, variant in enumerate(task["variants"].values()):
         found = variant["summary"]["success"]
-        bar = [[found["mean"] - found["low"]], [found["high"] - found["mean"]]]
+        # Not below 0: the mean of equal numbers may differ from them in the last digit.
+        bar = [[max(0.0, found["mean"] - found["low"])], [max(0.0, found["high"] - found["mean"])]]
         label = "after training" if row == 0 else None
         axes.errorbar(
             found["mean"], row, xerr=bar, fmt="o", ms=4.5, capsize=2.5, color=_COLOUR, label=label, zorder=4

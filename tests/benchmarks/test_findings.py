@@ -157,6 +157,16 @@ def test_the_mean_over_games_is_relative_and_counts_each_game_once() -> None:
     assert found[0]["difference"]["n"] == 2  # seeds, of the game that has fewest
 
 
+def test_a_mean_of_shares_cannot_be_told_where_one_is_a_share_of_nothing() -> None:
+    """The vanilla GRPO form ends at 0 on the bandit in every seed: that was a division by zero."""
+    both = question(a=ending(0.6, 0.6), b=ending(0.4, 0.4))
+    both["tasks"]["other"] = question(a=ending(0.9, 1.0), b=ending(0.0, 0.0))["tasks"]["game"]
+    claim = replace(PLAIN, pooled=True, effect=0.2, pairs=(Pair("GRPO", "q", "a", "b", ("game", "other")),))
+    (place,) = verdicts.examined(claim, {"q": both})["places"]
+    assert (place["verdict"], place["difference"]) == ("cannot be told", None)
+    assert place["game"] == "game (GRPO), other (GRPO)"
+
+
 def test_a_steady_run_has_no_fall_and_a_collapse_has_one() -> None:
     steady = run([0.5, 0.53, 0.47, 0.5, 0.52, 0.48, 0.5, 0.51, 0.5], list(range(9)))
     collapsed = run([0.5, 0.8, 0.8, 0.8, 0.4, 0.1, 0.0, 0.0, 0.0], [100 * place for place in range(9)])
