@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -78,21 +78,23 @@ def config(folder: Path, seed: int, updates: int, **changes: Any) -> StarPOSConf
     return StarPOSConfig(output_dir=str(folder), **{**options, **changes})
 
 
-def lakes(seeds: Iterable[int]) -> list[str]:
+def lakes(seeds: Iterable[int]) -> Iterator[str]:
     """The maps of start states, the player's place among them."""
     env = gymnasium.make(ENV, **LAKE)
-    return [env.reset(seed=seed)[0] for seed in seeds]
+    for seed in seeds:
+        yield env.reset(seed=seed)[0]
 
 
 def apart(first: int, wanted: int, held: Collection[str]) -> list[int]:
     """So many seeds from the first on whose lakes are not held out."""
-    return list(islice((seed for seed in count(first) if lakes([seed])[0] not in held), wanted))
+    found = (seed for seed, lake in zip(count(first), lakes(count(first)), strict=True) if lake not in held)
+    return list(islice(found, wanted))
 
 
-def measured(policy: Policy, args: StarPOSConfig, other: StarPOSConfig, episodes: int) -> dict[str, Any]:
-    """The model on its own messages, on those of lakes that training never began at, and on all the wrong ones.
+def measured(policy: Policy, args: StarPOSConfig, text: StarPOSConfig, episodes: int) -> dict[str, Any]:
+    """The model on its own messages, on those of lakes that training never began at, and one that sees on wrong ones.
 
-    ``other`` shows what the model was not trained on: text to one that sees.
+    ``text`` shows the map as text, which a model that sees was not trained on.
     """
     batch = args.per_device_train_batch_size * args.gradient_accumulation_steps
     groups = args.max_steps * batch // args.num_generations
@@ -105,7 +107,7 @@ def measured(policy: Policy, args: StarPOSConfig, other: StarPOSConfig, episodes
     }
     if args.observation == "image":
         found |= {kind: evaluate(policy, ENV, args, episodes, pictures=kind).as_dict() for kind in ("blank", "other")}
-        found["text"] = evaluate(policy, ENV, other, episodes).as_dict()
+        found["text"] = evaluate(policy, ENV, text, episodes).as_dict()
     return found
 
 
@@ -137,16 +139,15 @@ def learn(folder: Path, seed: int, observation: str, smoke: bool) -> dict[str, A
     demonstrations, steps = (8, 2) if smoke else (512, 400)
     began = time.perf_counter()
     text = config(folder, seed, updates, observation="text", image_size=StarPOSConfig.image_size)
-    args, other = config(folder, seed, updates), text  # a configuration resets the state of Accelerate
-    if observation == "text":
-        args, other = other, args
+    # The last one is the trainer's: a configuration resets the state of Accelerate.
+    args = text if observation == "text" else config(folder, seed, updates)
     tokenizer = build_tiny_vision_tokenizer()
     model = build_tiny_vision_model(tokenizer, seed)
     processor, _ = load_processor(model, model.config, tokenizer, {})
     if observation == "text":
         model = build_tiny_model(tokenizer, seed, hidden_size=64, num_layers=2)
     trainer = StarPOTrainer(model, ENV, args, processing_class=tokenizer)
-    held = lakes(evaluation_seeds(episodes))
+    held = set(lakes(evaluation_seeds(episodes)))
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)
@@ -154,16 +155,16 @@ def learn(folder: Path, seed: int, observation: str, smoke: bool) -> dict[str, A
 
     found: dict[str, Any] = {}
     if observation == "image":
-        seeds = apart(LESSONS, drawn, set(held))
+        seeds = apart(LESSONS, drawn, held)
         found = teach(model, processor, tokenizer, seed, seeds, evaluation_seeds(min(TOLD, episodes)), lesson_steps)
-    seeds = apart(WARM_START, demonstrations, set(held))
+    seeds = apart(WARM_START, demonstrations, held)
     shown = demonstrated(ScriptedPolicy(script, trainer.chat), EnvSpec(ENV, LAKE), args, trainer.chat, seeds)
     losses = imitate(model, shown, processor, steps, seed=seed)
     found["imitation_loss"] = float(np.mean(losses[-50:]))
-    found["warm_start"] = measured(trainer.policy(), args, other, episodes)
+    found["warm_start"] = measured(trainer.policy(), args, text, episodes)
     trainer.train()
     found["curve"] = [row["success"] for row in trainer.state.log_history if "success" in row]
-    found["trained"] = measured(trainer.policy(), args, other, episodes)
+    found["trained"] = measured(trainer.policy(), args, text, episodes)
     found |= {name: evaluate(name, ENV, args, episodes).as_dict() for name in ("random", "oracle")}
     return {**found, "minutes": (time.perf_counter() - began) / 60}
 

@@ -163,17 +163,17 @@ def _draw_baselines(axes: Axes, baselines: Mapping[str, Any], named: bool) -> No
     for name, colour, style in (("random", _RANDOM, (5, 3)), ("oracle", _ORACLE, (1, 1.5))):
         axes.axhline(baselines[name], color=colour, lw=1.1, ls=(0, style), zorder=1.5)
         if named:
-            low = baselines[name] < _CROWDED  # at the right end stands how the curve ends
+            x, place = 1.0, {"xytext": (-2, -3), "ha": "right", "va": "top"}
+            if baselines[name] < _CROWDED:  # at the right end stands how the curve ends
+                x, place = 0.0, {"xytext": (2, 1), "ha": "left", "va": "bottom"}
             axes.annotate(
                 name,
-                (0.0 if low else 1.0, baselines[name]),
+                (x, baselines[name]),
                 xycoords=("axes fraction", "data"),
-                xytext=(2, 1) if low else (-2, -3),
                 textcoords="offset points",
-                ha="left" if low else "right",
-                va="bottom" if low else "top",
                 color=colour,
                 fontsize=8,
+                **place,
             )
 
 

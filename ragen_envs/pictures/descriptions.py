@@ -91,5 +91,6 @@ def _relation(one: str, relation: str, other: str) -> tuple[str, int, str]:
 
 def _holds(one: str, axis: int, other: str, squares: Mapping[str, frozenset[Square]]) -> bool:
     """Whether all of the one kind are further up, or left, than all of the other; both must be there."""
-    first, second = squares.get(one), squares.get(other)
-    return bool(first and second) and max(s[axis] for s in first or ()) < min(s[axis] for s in second or ())
+    if one not in squares or other not in squares:
+        return False
+    return max(square[axis] for square in squares[one]) < min(square[axis] for square in squares[other])

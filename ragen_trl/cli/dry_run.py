@@ -34,7 +34,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
-from ragen_trl.imitation.fine_tuning import WarmStartConfig, held_out_of
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_support import ModelNotFoundError, check_model, context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -79,13 +79,14 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
 
 def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
     """The plan of ``warm-start``; arguments and errors are those of `training_plan`."""
+    check_observation(args)
     tokenizer, config = read_model(run.model, run.env)
     target = Path(args.output_dir)
     state = "exists and would be replaced" if target.exists() else "new"
     rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
     rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
     rows += _first_prompt(tokenizer, run.env, args)
-    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer, run.model), 0))
+    return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
 
 
 def evaluation_plan(plan: EvalPlan) -> str:
@@ -360,12 +361,12 @@ def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | No
 
 
 def sample_episodes(
-    env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None, model: str | None
+    env: str, args: StarPOConfig, tokenizer: PreTrainedTokenizerBase | None, model: str | None = None
 ) -> Sequence[Trajectory]:
     """A few episodes of random actions in the model's tokens; none if there is no tokenizer or no random policy."""
     if tokenizer is None:
         return []
-    pictures, _ = picture_processor(model or "", args, tokenizer)
+    pictures = None if model is None else picture_processor(model, args, tokenizer)[0]
 
     def script(turns: TurnEnv, random: np.random.Generator) -> str:
         assert isinstance(turns, AgentTurns)

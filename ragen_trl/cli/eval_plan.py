@@ -22,7 +22,7 @@ from trl import TrlParser
 
 from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
-from ragen_trl.config.recipes import EVALUATIONS, defaults, is_embedded, played
+from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.plan import (
@@ -120,11 +120,6 @@ def _episodes(named: Sequence[NamedEnv], default: int) -> int:
     return int(found.pop()) if len(found) == 1 else default
 
 
-def _fixed(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The keyword arguments by which an environment plays its fixed list of prompts; a folder of games is one."""
-    return {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
-
-
 def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
     """The folder without ``--output_dir``: ``runs/eval-frozenlake-starpo-s-seed42-on-sokoban``."""
     # A model that this package trained is in RUN/model.
@@ -191,7 +186,8 @@ def _configured(
         }
     )
     task = parser.get_default("env_kwargs") or {}
-    parser.set_defaults(env_kwargs={**task, **_fixed(env, task)} or None)  # the training split is not what is evaluated
+    # The training split is not what is evaluated.
+    parser.set_defaults(env_kwargs={**task, **evaluation_kwargs(env, task)} or None)
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise EvalOptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
@@ -213,7 +209,7 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
             if env.kwargs is not None:
                 one.env_kwargs = dict(env.kwargs)
         kwargs = {**_agreed_kwargs(env.env, args), **(env.changes or {})}
-        specs.append(EnvSpec(env.env, {**_fixed(env.env, kwargs), **kwargs}))
+        specs.append(EnvSpec(env.env, {**evaluation_kwargs(env.env, kwargs), **kwargs}))
         for one in args.values():
             one.env_kwargs = None  # the spec has them
         try:

@@ -113,6 +113,17 @@ EVALUATIONS: dict[str, dict[str, Any]] = {
     "ragen/TextWorld-v0": {"eval_env_kwargs": {"split": "eval"}},
 }
 
+
+def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments by which an environment plays what it is evaluated on.
+
+    Args:
+        env: Gymnasium id.
+        kwargs: Those that it has. A folder of TextWorld's games has no splits.
+    """
+    return {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
+
+
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
 _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
 WARM_STARTS: dict[str, dict[str, Any]] = {

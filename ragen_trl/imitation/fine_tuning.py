@@ -155,9 +155,11 @@ def warm_start(
         ``output_dir``, whose ``warm_start.json`` describes the demonstrations.
 
     Raises:
-        DemonstrationsError: If there is no episode, or one without tokens, or processes cannot share a batch evenly.
+        DemonstrationsError: If there is no episode, or one without tokens or with pictures, or processes cannot share a
+            batch evenly.
         TargetError: If ``output_dir`` is a file, or holds something other than an earlier warm start.
     """
+    check_observation(args)
     target = Path(output_dir)
     partial = target.with_name(f"{target.name}.partial")
     _check_target(target)
@@ -174,6 +176,14 @@ def warm_start(
         _finish(partial, target, note, env, args)
     trainer.accelerator.wait_for_everyone()
     return target
+
+
+def check_observation(args: StarPOConfig) -> None:
+    """Raise `DemonstrationsError` for pictures, which TRL's supervised trainer takes no token ids with."""
+    if args.observation == "image":
+        raise DemonstrationsError(
+            "observation is 'image', but a warm start learns from text; take 'text', or begin with a model that sees"
+        )
 
 
 def _fit(

@@ -46,6 +46,9 @@ def test_a_model_that_sees_is_planned_with_pictures(tmp_path: Path, capsys: pyte
     assert main(["train", *options, "--dry_run"]) == 2
     assert "observation is 'image', but the embedded model reads text" in capsys.readouterr().err
     assert main(["train", *options]) == 2  # the same without a plan, before anything is played
+    for more in ([], ["--dry_run"]):
+        assert main(["warm-start", *options[-6:], *more]) == 2
+        assert "observation is 'image', but a warm start learns from text" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
