@@ -61,14 +61,14 @@ def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) 
 
 
 def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: bool) -> dict[str, Any]:
-    if run.needs is not None:
-        _carry_out(run.needs, root, model, execute, wait=True)
+    needed = {} if run.needs is None else _carry_out(run.needs, root, model, execute, wait=True)
     path = result_file(run, root)
     if not path.exists():
         with _only_here(run, root, wait) as lock:
             for step in run.steps:
                 _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
-            write_atomically(path, json.dumps(result_of(run, root, _spent(run, root)), indent=1))
+            found = result_of(run, root, _spent(run, root), needed.get("created"))
+            write_atomically(path, json.dumps(found, indent=1))
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
 

@@ -24,13 +24,15 @@ Key = TypeVar("Key")
 _OF_A_TURN = ("observation", "reply", "reward", "actions", "invalid_actions")
 
 
-def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, Any]:
+def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: str | None) -> dict[str, Any]:
     """The content of ``result.json`` of a run whose steps are done.
 
     Args:
         run: The run.
         root: Folder of all runs.
         seconds: Of each step.
+        began_with: When the result of the run that it needs was made: the same settings make another warm start on
+            another machine.
 
     Returns:
         ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; ``by_difficulty`` the sampled ones of the
@@ -46,6 +48,7 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float]) -> dict[str, A
         "seed": run.seed,
         "digest": run.digest,
         "settings": run.settings,
+        **({} if began_with is None else {"began_with": began_with}),
         **{name: found[name] for name in ("commit", "created", "versions", "machine")},
         "seconds": dict(seconds),
         "evaluations": {},
@@ -202,7 +205,7 @@ def collect(
 
     Args:
         runs: All of them, in the order of the tables.
-        found: Results of the finished runs by name.
+        found: What `known` returns.
         command: As the user wrote it.
         model: Its name.
         games: What they play.
@@ -223,7 +226,7 @@ def collect(
             for name, game in games.items()
             if any(run.game == name for run in every)
         },
-        "runs": {run.name: found[run.name] for run in every if run.name in found},
+        "runs": dict(found),
         "unfinished": {run.name: run.minutes for run in every if run.name not in found},
     }
 
@@ -231,15 +234,19 @@ def collect(
 def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Results by the names of the runs whose settings they have now, with these names in them.
 
-    Of several with the same settings the last one counts: a warm start that was made again on another machine, which
-    training then began with.
+    Of several with the same settings the last one counts. Of a warm start all do, since runs began with each of them:
+    one that was made again on another machine plays a little differently, and is ``GAME/warm_start (2)``.
     """
-    found = {result["digest"]: result for result in results if "digest" in result}
-    return {
-        run.name: {**found[run.digest], "name": run.name, "game": run.game, "stage": run.stage, "seed": run.seed}
-        for run in runs
-        if run.digest in found
-    }
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for result in results:
+        found.setdefault(result.get("digest", ""), {})[result["created"]] = result
+    named = {}
+    for run in runs:
+        made = [result for _, result in sorted(found.get(run.digest, {}).items())]
+        for number, result in enumerate(made if run.stage == "warm_start" else made[-1:], start=1):
+            name = f"{run.name} ({number})" if number > 1 else run.name
+            named[name] = {**result, "name": name, "game": run.game, "stage": run.stage, "seed": run.seed}
+    return named
 
 
 def _read(path: Path) -> Any:

@@ -97,8 +97,7 @@ def _training(content: Mapping[str, Any]) -> list[str]:
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
         after, curve = found["model"], run["curve"]
-        starts = _runs(content, run["game"], "downloaded" if "downloaded" in run["stage"] else "warm_start")
-        began = next((found["model"] for each in starts if (found := _found(each, "sampled", name))), None)
+        began = _began(content, run, name)
         cells = [success(began) if began else "", success(after), _apart(began, after) if began else ""]
         best = f"{max(point['success'] for point in curve):.2f}"
         ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
@@ -106,6 +105,15 @@ def _training(content: Mapping[str, Any]) -> list[str]:
         times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
         lines.append(row([run["name"], *cells, best, *ends, *times]))
     return lines if trained else ["No training run is finished."]
+
+
+def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, float] | None:
+    """What the model that a training run began with makes of an evaluation; ``None`` where that is not known."""
+    if "began_with" in run:
+        starts = [each for each in _runs(content, run["game"]) if each["created"] == run["began_with"]]
+    else:
+        starts = _runs(content, run["game"], "downloaded")
+    return next((found["model"] for each in starts if (found := _found(each, "sampled", name))), None)
 
 
 def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:

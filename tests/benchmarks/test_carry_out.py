@@ -55,8 +55,9 @@ def test_a_run_goes_on_after_the_last_step_that_was_finished(tmp_path: Path) -> 
 
 def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:
     needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
-    carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
+    result = carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
     assert fake.done == ["model", "train"]
+    assert result["began_with"] == carrying.carry_out(needed, tmp_path, MODEL, fake)["created"]
 
 
 def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: Path) -> None:

@@ -173,11 +173,15 @@ def rate(success: float) -> dict[str, Any]:
     return {"n": 256, "success": success, "success_low": low, "success_high": high, "format_valid": 0.9}
 
 
-def finished(name: str, success: float, **more: Any) -> dict[str, Any]:
+MORNING, NOON = "2026-11-22T08:00:00+00:00", "2026-11-22T12:00:00+00:00"
+
+
+def finished(name: str, success: float, created: str = MORNING, **more: Any) -> dict[str, Any]:
     run = BY_NAME[name]
     found = {"random": rate(0.2), "model": rate(success), "oracle": rate(1.0)}
     known = {"name": name, "game": run.game, "stage": run.stage, "seed": run.seed, "digest": run.digest}
-    return {**known, "commit": "abcdef0123456", "evaluations": {"sampled": {"held out": found}}, **more}
+    known |= {"commit": "abcdef0123456", "created": created}
+    return {**known, "evaluations": {"sampled": {"held out": found}}, **more}
 
 
 TRAINED: dict[str, Any] = {
@@ -202,7 +206,7 @@ def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     warm = finished("frozenlake_256/warm_start", 0.3)
-    text, content = page(warm, finished("frozenlake_256/starpo_s-seed1", 0.6, **TRAINED))
+    text, content = page(warm, finished("frozenlake_256/starpo_s-seed1", 0.6, began_with=MORNING, **TRAINED))
     assert "| frozenlake_256 | held out | 0.20 [0.15, 0.25] |  | 0.30 [0.25, 0.35] |  | 0.60 [0.55, 0.65] |" in text
     row = (
         "| frozenlake_256/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
@@ -234,9 +238,22 @@ def test_a_result_with_other_settings_is_no_result() -> None:
     assert content["runs"] == {} and "frozenlake/warm_start" in content["unfinished"] and "0.30" not in text
 
 
-def test_a_warm_start_that_was_made_again_takes_the_place_of_the_first() -> None:
-    first, again = finished("frozenlake/warm_start", 0.3), finished("frozenlake/warm_start", 0.4)
-    text, _ = page(first, again)
+def test_a_run_is_compared_with_the_warm_start_that_it_began_with() -> None:
+    again, first = (finished("frozenlake/warm_start", *made) for made in ((0.4, NOON), (0.3, MORNING)))
+    began = {0: MORNING, 1: NOON}
+    trained = [
+        finished(f"frozenlake/starpo_s_half_as_long-seed{seed}", 0.6, "2026-11-23", began_with=with_, **TRAINED)
+        for seed, with_ in began.items()
+    ]
+    text, content = page(again, first, *trained)
+    assert list(content["runs"])[:2] == ["frozenlake/warm_start", "frozenlake/warm_start (2)"]
+    assert "| 0.30 [0.25, 0.35]; 0.40 [0.35, 0.45] |" in text
+    for seed, at in enumerate(("0.30 [0.25, 0.35]", "0.40 [0.35, 0.45]")):
+        assert f"| frozenlake/starpo_s_half_as_long-seed{seed} | {at} | 0.60 [0.55, 0.65] | above" in text
+
+
+def test_of_a_run_that_was_made_again_the_last_one_counts() -> None:
+    text, _ = page(*(finished("sokoban/starpo_s-seed0", *made) for made in ((0.4, NOON), (0.3, MORNING))))
     assert "0.40 [0.35, 0.45]" in text and "0.30 [0.25, 0.35]" not in text
 
 
