@@ -102,11 +102,11 @@ COMPARISONS = (
     ),
     Comparison(
         "starpo_s",
-        "RAGEN, Figures 5 and 9, PPO form",
+        "RAGEN, Figures 5 and 9, Table 4, PPO form",
         "",
         ("vanilla, best", "vanilla, end", "StarPO-S, end"),
         {
-            "bandit (PPO)": (0.75, 0.20, 0.98),
+            "bandit (PPO)": (0.75, 0.20, 1.0),
             "sokoban (PPO)": (0.12, 0.0, 0.21),
             "frozenlake_slippery (PPO)": (0.19, 0.0, 0.23),
         },

@@ -56,7 +56,7 @@ VARIANTS: dict[str, Variant] = {
         },
         smoke={"num_train_seeds": 16, "max_reference_samples": 4, "num_generations": 1},
     ),
-    # As reported, except the learning rate, which was that of a model 5000 times as large: one trajectory an update and
+    # As reported, except the learning rate, which was that of a model 9000 times as large: one trajectory an update and
     # 100 updates (the 80 episodes for its V* are not counted); two groups of four and 300 updates.
     "first_report": Variant(
         "first report",

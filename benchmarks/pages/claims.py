@@ -18,7 +18,7 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in _VERDICTS]
     lines = [f"{len(claims)} claims: {', '.join(said)}."]
-    lines += ["", "### The two that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
+    lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
         lines += ["", f"### {_escaped(paper)}", "", *_verdicts(of_paper)]
