@@ -56,7 +56,7 @@ TRAINING: dict[str, Any] = {
     "per_device_train_batch_size": 8,
     "gradient_accumulation_steps": 8,
     "num_generations": 8,
-    "gradient_checkpointing": False,  # 2 GB of activations, and a third of the update saved
+    "gradient_checkpointing": False,  # 1 GB more for 16 trajectories, a quarter of the update saved (shared_prefixes)
     "learning_rate": 3e-4,
     "max_steps": 60,
     "eval_steps": 10,
@@ -140,7 +140,7 @@ _ANY_ARM = {
 }
 # The pairs that are trained on among them, as often one arm as the other. Without them the model prefers one arm of
 # each pair, 0.38 of them the right ones, misspells a tenth of the names, and learns to be certain: after 50 updates
-# what it preferred of a pair is 0.95 of its replies, right or wrong, in groups of 32 as of 8, at 3e-5 as at 1e-4.
+# what it preferred of a pair is nearly all of its replies, right or wrong (runs that are not kept).
 _EITHER_ARM = {
     **_ANY_ARM,
     **{"bf16": True, "demonstrations": 512},
@@ -156,8 +156,8 @@ _BANDIT_TRAINING = {
     "entropy_coef": 0.01,
     "max_steps": 160,
 }
-# Groups of 32 cost little, since they share a prompt. With a bonus of 0.03 noise pays from update 70 on: a token of it
-# earns 0.03 ln(49,152), more than an arm does on average (entropy 3.0, a third of the replies unreadable).
+# Groups of 32 cost little, since they share a prompt. With a bonus of 0.03 noise paid from update 70 on, in a run that
+# is not kept: a token of it earns up to 0.03 ln(49,152), more than an arm does on average.
 _LARGE_GROUPS = {
     **{"per_device_train_batch_size": 32, "gradient_accumulation_steps": 16, "num_generations": 32},
     **{"learning_rate": 5e-5, "lr_scheduler_type": "linear", "entropy_coef": 0.01, "max_steps": 100},
@@ -165,15 +165,15 @@ _LARGE_GROUPS = {
 # A thought puts all bandits before one question: is what sounds daring the better choice?
 _BANDIT_THOUGHTS = {"scale_rewards": "none", "learning_rate": 1e-4, "max_steps": 40}
 _TEN = {"max_turns": 5, "max_actions_per_turn": 2, "max_actions": 10}
-# bfloat16 takes half of the time of a step on a CPU with AMX, and twice the time on one that has only avx512_bf16.
+# bfloat16 takes half of the time of a rollout on a CPU with AMX, and is slower on one that has only avx512_bf16.
 HALF = {"bf16": True}
 BF16 = "{bf16}"
 FASTER = {"bf16": BF16}
 _ALL = {"starpo_s": FASTER, "astar_po": FASTER}
 # Of 64 trajectories a rollout, play settles early: most groups then agree, one or two of eight are learnt from, and far
-# goals are rarely among them. At a constant rate the gradients grow from update 90 on and success falls; with a falling
-# rate and half of the groups it stays, 0.17 above the warm start. So: 128 trajectories, as RAGEN has, a quarter kept.
-# After 60 such updates success still rose on the way; 120 end where 60 do, 0.18 above the warm start.
+# goals are rarely among them. At a constant rate the gradients grow from update 90 on; with a falling rate and half of
+# the groups two runs end 0.15 and 0.17 above the warm start. So: 128 trajectories, as RAGEN has, a quarter kept. After
+# 60 such updates success still rose on the way; 120 end where 60 do, 0.18 above the warm start.
 _MORE_STARTS = {**HALF, "gradient_accumulation_steps": 16, "max_steps": 120, "lr_scheduler_type": "linear"}
 _SETTLING = {"lr_scheduler_type": "linear", "filter_ratio": 0.5, "entropy_coef": 0.003}
 

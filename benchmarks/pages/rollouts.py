@@ -122,8 +122,8 @@ def stepping_table(content: dict[str, Any]) -> str:
         shares = [f"{100 * found['share'][name]['median']:.1f} %" for name in ("threads", "no threads")]
         rollout = f"{found['seconds']['threads']['median']:.2f} s"
         lines.append(row([f"`{found['env']}`", found["rows"], f"{found['tokens']:.0f}", rollout, *shares]))
-    rounds = len(waiting["seconds_a_turn"]["side by side"]["rounds"])
-    return text([*lines, "", f"Medians of {rounds} rounds that took turns. Commit {commit(content['commit'])}."])
+    rounds = " and ".join(f"{len(found['rounds'])} ({name})" for name, found in waiting["seconds_a_turn"].items())
+    return text([*lines, "", f"Medians of rounds: {rounds}. Commit {commit(content['commit'])}."])
 
 
 def contexts_table(content: dict[str, Any]) -> str:
