@@ -3,10 +3,10 @@
 Importing this package registers the ``ragen/...`` ids. (Gymnasium 1.x does not load plug-ins by itself;
 ``gymnasium.make("ragen_envs:ragen/FrozenLake-v0")`` imports the package for you.)
 
-Each module imports only modules that come before it: `arguments`, `reply_format`, `coordinates`, `wording`,
-`consistency` and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments;
-`calling`; `tools`; `oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch.
-`ragen_trl` imports only the names in ``__all__``.
+Each module imports only modules that come before it: `errors`, `arguments`, `reply_format`, `coordinates`, `wording`
+and `pictures`; `text_env`; `turns`, `discrete_text` and a folder for each family of environments; `calling`; `tools`;
+`oracles` and `vector`; `baselines` and `thoughts`; `bridges`; `cli`. Nothing here imports torch. `ragen_trl` imports
+only the names in ``__all__``.
 """
 
 import gymnasium
@@ -27,9 +27,9 @@ from ragen_envs.bridges import (
     verifiers_environment,
 )
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
-from ragen_envs.consistency import consistency, restates
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
+from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.oracles import NoOracleError, best_action, demonstration, difficulty, plan, random_action
 from ragen_envs.pictures.descriptions import description_score
@@ -41,6 +41,7 @@ from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.turns import AgentTurns
 from ragen_envs.vector import TextVectorEnv
 from ragen_envs.webshop import ToyShop, WebShop
+from ragen_envs.webshop.consistency import consistency, restates
 
 __all__ = [
     "CALL_FORMATS",
@@ -48,6 +49,7 @@ __all__ = [
     "Bandit",
     "CallFormat",
     "Countdown",
+    "EnvError",
     "ForeignEnvError",
     "FrozenLake",
     "GemEnvironment",

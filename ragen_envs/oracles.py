@@ -17,6 +17,7 @@ import numpy as np
 from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
 from ragen_envs.countdown.arithmetic import random_expression, solve
+from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake.maps import path_length
 from ragen_envs.frozen_lake.oracle import best_lake_action
@@ -42,7 +43,7 @@ from ragen_envs.webshop.shoppers import careless_shop_action
 TextGym = gymnasium.Env[str, str]
 
 
-class NoOracleError(TypeError):
+class NoOracleError(EnvError, TypeError):
     """No policy is registered for this type of environment."""
 
     def __init__(self, policy: str, env: object) -> None:

@@ -47,7 +47,8 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
 }
 # Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
 ENVIRONMENTS_ORDER = (
-    ("any_text", "arguments", "reply_format", "coordinates", "wording", "consistency", "pictures"),
+    ("errors",),
+    ("any_text", "arguments", "reply_format", "coordinates", "wording", "pictures"),
     ("text_env",),
     ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "textworld", "webshop"),
     ("calling",),

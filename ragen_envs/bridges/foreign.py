@@ -15,13 +15,14 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, read_action, write_call
+from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TextEnv
 
 Success = Callable[[float, bool, Mapping[str, Any]], bool]
 """Says whether a task is solved: from the reward of a step, whether it ended the episode, and the other side's info."""
 
 
-class ForeignEnvError(RuntimeError):
+class ForeignEnvError(EnvError, RuntimeError):
     """The other side could not be reached, or failed for a reason that is not the model's."""
 
 

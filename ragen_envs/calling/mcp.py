@@ -20,11 +20,12 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, ToolError
+from ragen_envs.errors import EnvError
 
 _SHUTDOWN = 15.0  # seconds; the SDK waits for 2, then ends the process and what it started, and then kills them
 
 
-class McpServerError(RuntimeError):
+class McpServerError(EnvError, RuntimeError):
     """A server could not be started, or gave no list of its tools."""
 
 

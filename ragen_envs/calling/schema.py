@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from ragen_envs.errors import EnvError
+
 Schema = dict[str, Any]
 
 _NAMES: dict[Any, str] = {
@@ -26,7 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _SECTION = re.compile(r"^(Args|Returns|Raises|Example|Examples):\s*$", re.MULTILINE)
 
 
-class ToolSignatureError(TypeError):
+class ToolSignatureError(EnvError, TypeError):
     """A function cannot be a tool as it is written."""
 
 

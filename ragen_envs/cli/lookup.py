@@ -9,8 +9,10 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from ragen_envs.errors import EnvError
 
-class EnvironmentChoiceError(ValueError):
+
+class EnvironmentChoiceError(EnvError, ValueError):
     """No environment can be made from this id and these arguments; the message says which exist."""
 
 

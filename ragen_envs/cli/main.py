@@ -18,16 +18,14 @@ from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, w
 from ragen_envs.cli import keyboard
 from ragen_envs.cli.games import Moves, Replies, key_bindings, play
 from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
-from ragen_envs.cli.page import NoPictureError, ResultsError, describe, read_rows, write_page
+from ragen_envs.cli.page import NoPictureError, describe, read_rows, write_page
 from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
+from ragen_envs.errors import EnvError
 from ragen_envs.oracles import NoOracleError
-from ragen_envs.sokoban.rooms import NoRoomError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
-from ragen_envs.textworld import GameError, MissingTextWorldError
+from ragen_envs.textworld import MissingTextWorldError
 from ragen_envs.turns import AgentTurns
-from ragen_envs.webshop.client import ShopServerError
-from ragen_envs.webshop.local_store import StoreSettingsError
 
 _EXAMPLES = """examples:
   python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal
@@ -37,16 +35,12 @@ _EXAMPLES = """examples:
   python -m ragen_envs baselines --json baselines.json        random policy and oracle on every environment
   python -m ragen_envs describe ragen/Sokoban-v0              its page: spaces, rewards, arguments, an episode
 """
-_SHOP_ERRORS = (ShopServerError, StoreSettingsError)
-_GAME_ERRORS = (NoOracleError, NoRoomError, SearchLimitError, GameError)
-_MISSING = (MissingTextWorldError, gymnasium.error.DependencyNotInstalled)
-_USER_ERRORS = (EnvironmentChoiceError, ResultsError, *_GAME_ERRORS, *_SHOP_ERRORS, *_MISSING)
 _CLEAR = "\x1b[H\x1b[2J"
 _ROW = "{:{width}}  {:6}  {:>7}  {:>20}  {:>7}  {:>6}  {:>6}  {:>7}"
 _DELAY = 0.5  # seconds between a policy's moves on a terminal
 
 
-class _MistakeError(Exception):
+class _MistakeError(EnvError):
     """A mistake that the user can correct; the message says how."""
 
 
@@ -78,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has exited, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (_MistakeError, *_USER_ERRORS) as error:
+    except (EnvError, gymnasium.error.DependencyNotInstalled) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -17,6 +17,7 @@ from ragen_envs.baselines import HORIZONS
 from ragen_envs.cli.docstring import Argument, arguments, sections
 from ragen_envs.cli.episode import Frame, frames, policy_of, transcript
 from ragen_envs.cli.lookup import EnvironmentChoiceError, creator, make_named
+from ragen_envs.errors import EnvError
 from ragen_envs.oracles import best_action, difficulty
 from ragen_envs.pictures.film import write_film
 from ragen_envs.text_env import TextEnv
@@ -25,11 +26,11 @@ from ragen_envs.thoughts import explain
 _LAST = ("Version History", "Source")  # what Gymnasium has at the end, and whose work it is
 
 
-class ResultsError(ValueError):
+class ResultsError(EnvError, ValueError):
     """A file of baselines cannot be read; the message says what is wrong."""
 
 
-class NoPictureError(ValueError):
+class NoPictureError(EnvError, ValueError):
     """An environment cannot be drawn here, mostly because a package is not installed; the message says which."""
 
 

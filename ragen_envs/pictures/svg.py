@@ -12,8 +12,10 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
+from ragen_envs.errors import EnvError
 
-class MissingRendererError(ModuleNotFoundError):
+
+class MissingRendererError(EnvError, ModuleNotFoundError):
     """The package that draws SVG is not installed."""
 
 

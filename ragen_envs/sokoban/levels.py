@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from ragen_envs.errors import EnvError
 from ragen_envs.sokoban.rooms import Board, Room
 
 WALL, PLAYER, PLAYER_ON_TARGET, BOX, BOX_ON_TARGET, TARGET = "#@+$*."
@@ -17,7 +18,7 @@ SYMBOLS = frozenset("#@+$*." + FLOOR)
 MOVABLE = frozenset("@+$*.")
 
 
-class LevelError(ValueError):
+class LevelError(EnvError, ValueError):
     """A level file, or a level in it, cannot be played; the message names file and line."""
 
 

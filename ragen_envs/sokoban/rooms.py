@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragen_envs.errors import EnvError
+
 ACTIONS = ("Up", "Down", "Left", "Right")
 TURN_PROBABILITY = 0.35  # of the random walk, at each step
 STEPS_PER_SIDE = 1.7  # length of the walk, divided by the sum of the two sides
@@ -22,7 +24,7 @@ MAX_ATTEMPTS = 1000
 MAX_STROLL = 3  # random steps of the player at the end
 
 
-class NoRoomError(ValueError):
+class NoRoomError(EnvError, ValueError):
     """No solvable room was found for these sizes."""
 
 

@@ -10,6 +10,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 
+from ragen_envs.errors import EnvError
 from ragen_envs.sokoban.rooms import ACTIONS, Board
 
 State = tuple[int, frozenset[int]]  # the player's square, the squares of the boxes
@@ -17,7 +18,7 @@ State = tuple[int, frozenset[int]]  # the player's square, the squares of the bo
 MAX_STATES = 1_000_000
 
 
-class SearchLimitError(RuntimeError):
+class SearchLimitError(EnvError, RuntimeError):
     """The search for a solution was stopped at its limit."""
 
 

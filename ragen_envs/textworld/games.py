@@ -14,6 +14,8 @@ import warnings
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from ragen_envs.errors import EnvError
+
 EVALUATION = 1_000_000
 """Number of the first generated game of the split "eval"; those of "train" begin at 0. Each split has as many."""
 
@@ -29,11 +31,11 @@ if os.name == "posix":  # otherwise a child could inherit it from a thread that 
     os.register_at_fork(before=PARSING.acquire, after_in_parent=PARSING.release, after_in_child=PARSING.release)
 
 
-class MissingTextWorldError(ModuleNotFoundError):
+class MissingTextWorldError(EnvError, ModuleNotFoundError):
     """A package that plays text adventures is not installed."""
 
 
-class GameError(ValueError):
+class GameError(EnvError, ValueError):
     """A game cannot be made or read."""
 
 

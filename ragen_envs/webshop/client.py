@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from ragen_envs.errors import EnvError
+
 WAITS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds before each new attempt: long enough to restart a server of a few thousand products."""
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)
@@ -29,7 +31,7 @@ _NOT_NOW = {HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.G
 Result = TypeVar("Result")
 
 
-class ShopServerError(RuntimeError):
+class ShopServerError(EnvError, RuntimeError):
     """The store does not answer, or its answer is wrong; the message says what to do."""
 
 

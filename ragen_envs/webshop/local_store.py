@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from ragen_envs.errors import EnvError
 from ragen_envs.webshop.client import ShopConnection
 
 
@@ -31,11 +32,11 @@ class StoreSettings:
     nouns: str | None
 
 
-class StoreSettingsError(ValueError):
+class StoreSettingsError(EnvError, ValueError):
     """No store can be opened with these settings; the message says why."""
 
 
-class HiddenGoalError(TypeError):
+class HiddenGoalError(EnvError, TypeError):
     """The oracle cannot see the goal, because the store is not in this process."""
 
 

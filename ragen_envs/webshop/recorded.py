@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ragen_envs.any_text import AnyText
+from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
 
@@ -21,7 +22,7 @@ _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the ep
 _BOUGHT = "click[buy now]"
 
 
-class RecordingError(ValueError):
+class RecordingError(EnvError, ValueError):
     """A file does not hold episodes in WebShop's form."""
 
 

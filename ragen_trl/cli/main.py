@@ -95,14 +95,14 @@ def _users_mistake(error: Exception) -> str | None:
     """The line that tells a user what to do about an error; ``None`` if it is our mistake."""
     import gymnasium
 
-    from ragen_envs import MissingTextWorldError, NoOracleError
+    from ragen_envs import EnvError
     from ragen_trl.errors import UserError
 
     if _disk_is_full(error):
         return f"the disk is full ({error}); free some space and repeat the command, it goes on where it can"
     if isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
         return f"{error.filename}: {error.strerror}; choose another file or folder"
-    known = (UserError, NoOracleError, MissingTextWorldError, gymnasium.error.Error)
+    known = (UserError, EnvError, gymnasium.error.Error)
     return str(error) if isinstance(error, known) else None
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from ragen_envs import EnvError
 from ragen_trl.config.play import DEFAULT_WORKERS
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Failure:
 
     Attributes:
         kind: One of `FAILURES`.
-        text: The traceback; for a call that hangs, the stack of its thread.
+        text: The traceback, or the message of an `EnvError`; for a call that hangs, the stack of its thread.
         error: The exception; ``None`` for a call that hangs.
     """
 
@@ -267,6 +268,8 @@ class _Batch(Generic[T]):
 def _attempt(call: Callable[[], T]) -> "T | Failure":
     try:
         return call()
+    except EnvError as error:  # its message says what to do, and where it was raised is of no use
+        return Failure("crash", f"{type(error).__name__}: {error}", error)
     except Exception as error:
         return Failure("crash", "".join(traceback.format_exception(error)), error)
 

@@ -29,6 +29,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from ragen_envs import EnvError
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.contexts import Context, ContextRule, context_rule
 from ragen_trl.rollout.env_executor import EnvExecutor, Failure
@@ -195,9 +196,12 @@ def begin(
     for env, start, outcome in zip(played, starts, outcomes, strict=True):
         if isinstance(outcome, Failure):
             tries = "" if renew is None else f" in {1 + len(PAUSES)} attempts"
+            message = f"no episode could start at reset(seed={start.seed}){tries}"
+            if isinstance(outcome.error, EnvError):
+                raise EnvResetError(f"{message}: {outcome.error}") from outcome.error
             raise EnvResetError(
-                f"no episode could start at reset(seed={start.seed}){tries} ({outcome.kind}); if the environment must "
-                f"stay in the thread that made it, set env_workers=0:\n{outcome.text}"
+                f"{message} ({outcome.kind}); if the environment must stay in the thread that made it, set "
+                f"env_workers=0:\n{outcome.text}"
             ) from outcome.error
         episodes.append(Episode(start, env, outcome, rule))
     return episodes

@@ -1,10 +1,9 @@
-"""What a thought is worth, by its words: whether the action follows from it, and whether it only repeats the request.
+"""What a thought in a shop is worth, by its words: does the action follow from it, and does it only repeat the request?
 
-The first is a small bonus that a trainer may add; success ignores it.
-
-A model that is rewarded only for actions may write anything as its thought. This function compares words: does the end
+A model that is rewarded only for actions may write anything as its thought. `consistency` compares words: does the end
 of the thought mention what is then done? Only the last `LAST_WORDS` words count, because a decision comes at the end,
-and a thought that lists every action must not match them all. Left out: any judgement of whether the thought is right.
+and a thought that lists every action must not match them all. It is a small bonus that a trainer may add; success
+ignores it. Left out: any judgement of whether the thought is right.
 """
 
 import re
@@ -49,7 +48,8 @@ def consistency(thought: str, action: str) -> float:
         action: `search[...]`, `click[...]`, `filter[...]` or `search:...`, `click:...`, `buy:...`.
 
     Returns:
-        From 0 to `MAX_BONUS`; 0 if the text is not an action. The bonus is for one turn: average it over an episode.
+        From 0 to `MAX_BONUS`; 0 if the text is not an action of a shop, so always 0 in other games. The bonus is for
+        one turn: average it over an episode.
 
     >>> consistency("The price fits. I will buy it now.", "click[Buy Now]")
     0.2

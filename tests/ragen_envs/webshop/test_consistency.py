@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragen_envs.consistency import LAST_WORDS, MAX_BONUS, consistency
+from ragen_envs.webshop.consistency import LAST_WORDS, MAX_BONUS, consistency
 from tests.support.ragen_envs.timing import assert_linear
 
 
