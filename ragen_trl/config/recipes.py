@@ -152,9 +152,14 @@ def is_embedded(model: str | None) -> bool:
     """Whether this is the embedded model: no model is named, or the folder has one trained from it, or its adapter."""
     if model is None:
         return True
-    folder = Path(model).expanduser()
-    base = _read(folder / "adapter_config.json").get("base_model_name_or_path")
-    return is_embedded(base) if base else bool(_read(folder / "config.json").get("ragen_embedded", False))
+    base = base_model(model)
+    return is_embedded(base) if base else bool(_read(Path(model).expanduser() / "config.json").get("ragen_embedded"))
+
+
+def base_model(name: str) -> str | None:
+    """The model that an adapter in the folder ``name`` was trained on; ``None`` if there is none or it names none."""
+    base = _read(Path(name).expanduser() / "adapter_config.json").get("base_model_name_or_path")
+    return None if base is None else str(base)
 
 
 def _read(path: Path) -> dict[str, Any]:

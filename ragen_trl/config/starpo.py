@@ -165,7 +165,10 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
                     f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
                     "of them"
                 ) from error
-            # TRL refuses groups of one, which our trainers take. The checks that it has left are about vLLM.
+            # TRL refuses groups of one, which our trainers take, and leaves out what follows: a former name, and checks
+            # of the sampler's ratio, which `check_combinations` makes as well.
+            if self.vllm_importance_sampling_cap is not None:
+                self.vllm_importance_sampling_clip_max = self.vllm_importance_sampling_cap
         if has_default_length:
             self.max_steps = math.ceil(_ROLLOUTS * self.steps_per_rollout)
         check_values(self)

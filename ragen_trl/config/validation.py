@@ -31,6 +31,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scale_rewards": ("group", "batch", "none"),
     "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
     "observation": ("text", "image"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
 }
 
 _SEGMENT_LOSSES = ("grpo", "dapo", "dr_grpo", "cispo")
@@ -156,6 +157,7 @@ def check_combinations(args: Options) -> None:
     _check_critic_rate(args)
     _check_updates(args)
     _check_vllm(args)
+    _check_sampler_ratio(args)
     _check_one_step_off(args)
     _check_contexts(args)
     _check_pictures(args)
@@ -305,6 +307,20 @@ def _check_updates(args: Options) -> None:
         )
 
 
+def _check_sampler_ratio(args: Options) -> None:
+    """Bounds of the ratio between trainer and sampler; TRL does not come to its own checks where groups are of one."""
+    low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
+    if low is not None and high is not None and low >= high:
+        raise ValueError(
+            f"vllm_importance_sampling_clip_min is {low}, which is not below vllm_importance_sampling_clip_max ({high})"
+        )
+    mode = args.vllm_importance_sampling_mode
+    if args.vllm_importance_sampling_correction and mode.endswith("_truncate") and low is None and high is None:
+        raise ValueError(
+            f"vllm_importance_sampling_mode is {mode!r} without a bound; set vllm_importance_sampling_clip_max"
+        )
+
+
 def _check_one_step_off(args: Options) -> None:
     if not args.one_step_off_policy:
         return
@@ -362,11 +378,6 @@ def _check_vllm(args: Options) -> None:
             f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
             "share an engine would have to play the same number of turns; give the model a server of its own "
             "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
-        )
-    modes = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
-    if args.vllm_importance_sampling_mode not in modes:
-        raise ValueError(
-            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}; choose one of {', '.join(modes)}"
         )
     _check_servers(args)
     longest = args.vllm_max_model_length

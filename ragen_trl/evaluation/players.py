@@ -11,7 +11,6 @@ into a temporary folder, which every version of vLLM can load).
 
 import gc
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -30,6 +29,7 @@ from transformers import (
 
 from ragen_envs import AgentTurns
 from ragen_trl.config.play import TokenOptions, option_names
+from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.plan import MANNER, ApiArguments, EvalPlan, Task, api_name
@@ -304,12 +304,6 @@ def fingerprint(name: str) -> str:
             digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     base = base_model(name)
     return digest.hexdigest() + ("" if base is None else f" on {fingerprint(base)}")
-
-
-def base_model(name: str) -> str | None:
-    """The model that an adapter in the folder ``name`` was trained on; ``None`` if there is no adapter."""
-    path = Path(name).expanduser() / "adapter_config.json"
-    return str(json.loads(path.read_text(encoding="utf-8"))["base_model_name_or_path"]) if path.is_file() else None
 
 
 def _without_weights(name: str) -> Any:

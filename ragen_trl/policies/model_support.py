@@ -9,7 +9,6 @@ dynamic NTK) agree only up to the length for which the model was made first, so 
 """
 
 import inspect
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from transformers import (
 from transformers.utils import CONFIG_NAME
 from transformers.utils.hub import extract_commit_hash
 
+from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
@@ -384,14 +384,14 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
 
 def _check_base(adapter: Path) -> PretrainedConfig:
     """`check_model` of the model that an ``adapter_config.json`` names."""
-    base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    base = base_model(str(adapter.parent))
+    if base is None:
+        raise ModelNotFoundError(f"{adapter} names no model; write its folder or hub id into base_model_name_or_path")
     try:
         return check_model(base)
     except ModelNotFoundError as error:
-        raise ModelNotFoundError(
-            f"{str(adapter.parent)!r} is an adapter of {base!r}, which cannot be loaded from here: {error}. If it has "
-            f"moved, write its place into {adapter}"
-        ) from error
+        message = f"{str(adapter.parent)!r} is an adapter of {base!r}, which cannot be loaded from here: {error}"
+        raise ModelNotFoundError(f"{message}. If it has moved, write its place into {adapter}") from error
 
 
 def commit_of(name: str) -> str | None:

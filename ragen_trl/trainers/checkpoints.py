@@ -46,7 +46,7 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
         steps_per_rollout: Updates on one rollout.
 
     Raises:
-        FileNotFoundError: If ``True`` was asked for and there is no whole one.
+        FileNotFoundError: If ``True`` was asked for and there is no whole one, or a folder that is none.
         ValueError: If it was saved between two updates on one rollout, whose trajectories are gone.
     """
     if not asked:
@@ -59,6 +59,8 @@ def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_ro
         found = whole[max(ended or whole)]
     else:
         found = Path(asked)
+        if not (found / "trainer_state.json").is_file():
+            raise FileNotFoundError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
     state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
     if steps_per_rollout > 1 and state["global_step"] % steps_per_rollout:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,26 @@ def test_a_kl_term_needs_a_model_that_can_be_loaded_once_more(tmp_path: Path) ->
         small_trainer(tmp_path, lottery(), beta=0.1)
     lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     assert small_trainer(tmp_path, lottery(), beta=0.1, peft_config=lora).ref_model is None  # the adapter switched off
+
+
+_CLIPS = ("vllm_importance_sampling_clip_min", "vllm_importance_sampling_clip_max")
+
+
+@pytest.mark.parametrize("use_vllm", [False, True])
+def test_modes_of_the_ratio_to_the_sampler_are_checked_without_vllm_as_well(use_vllm: bool) -> None:
+    """`one_step_off_policy` reads them, too. Regression: a traceback at the first rollout, or masks for truncation."""
+    for mode in ("token-truncate", "tokn_truncate"):
+        with pytest.raises(ValueError, match=f"vllm_importance_sampling_mode is '{mode}'"):
+            config(use_vllm=use_vllm, vllm_importance_sampling_mode=mode)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_bounds_of_the_ratio_are_checked_for_groups_of_one_as_well(size: int) -> None:
+    """TRL refuses groups of one before it makes these checks."""
+    groups = {"advantage": "gae", "num_generations": size}
+    with pytest.warns(FutureWarning, match="deprecated") if size > 1 else nullcontext():
+        assert config(**groups, vllm_importance_sampling_cap=5.0).vllm_importance_sampling_clip_max == 5.0
+    with pytest.raises(ValueError, match="clip_min"):
+        config(**groups, **dict(zip(_CLIPS, (3.0, 3.0), strict=True)))
+    with pytest.raises(ValueError, match="clip_max"):
+        config(**groups, **dict.fromkeys(_CLIPS), vllm_importance_sampling_mode="token_truncate")

@@ -56,6 +56,14 @@ def test_an_adapter_whose_base_is_gone_is_named(tmp_path: Path) -> None:
         check_model(str(tmp_path))
 
 
+@pytest.mark.parametrize("config", ["", "{", "{}", '{"base_model_name_or_path": null}'])
+def test_an_adapter_that_names_no_base_is_named(tmp_path: Path, config: str) -> None:
+    """Regression: a traceback of json, KeyError or TypeError."""
+    (tmp_path / "adapter_config.json").write_text(config)
+    with pytest.raises(ModelNotFoundError, match="adapter_config.json names no model; write its folder"):
+        check_model(str(tmp_path))
+
+
 def test_the_folder_of_make_smollm2_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelNotFoundError, match="make smollm2 makes it"):

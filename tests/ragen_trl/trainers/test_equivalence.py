@@ -206,6 +206,8 @@ def test_a_resumed_run_has_the_reference_that_followed_the_policy(tmp_path: Path
     assert resumed.ref_model is not None and unbroken.ref_model is not None
     for model, other in ((resumed.model, unbroken.model), (resumed.ref_model, unbroken.ref_model)):
         assert all(map(torch.equal, model.parameters(), other.parameters()))
+    with pytest.raises(FileNotFoundError, match="checkpoint-9 is no checkpoint"):
+        small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
     (tmp_path / "checkpoint-2" / "synced_reference.safetensors").unlink()
     with pytest.raises(SyncedReferenceError, match="sync_ref_model is True.*cannot be read.*resume from another"):
         small_trainer(tmp_path, lottery(), **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
