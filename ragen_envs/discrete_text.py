@@ -149,7 +149,6 @@ class TextFromDiscrete(TextEnv):
         self._instruction = instruction
         self._is_success = success
         self._describe = describe
-        self._seed: int | None = None
         self._seen: Any = None  # the environment's own last observation
         self._env_info: dict[str, Any] = {}
 
@@ -163,15 +162,9 @@ class TextFromDiscrete(TextEnv):
         """The names, in the order of the numbers."""
         return self._names
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode as `TextEnv.reset` does. The environment gets the same seed, and no options."""
-        self._seed = seed
-        return super().reset(seed=seed, options=options)
-
     def _start(self, options: Mapping[str, Any]) -> str:
         # Always a seed, so that neither actions nor another kind of randomness can change a later start.
-        seed = int(self.np_random.integers(2**31)) if self._seed is None else self._seed
-        self._seen, self._env_info = self.env.reset(seed=seed)
+        self._seen, self._env_info = self.env.reset(seed=self._seed_to_hand_on())
         return self._text()
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:

@@ -19,7 +19,7 @@ from ragen_envs.countdown import Countdown
 from ragen_envs.countdown.arithmetic import random_expression, solve
 from ragen_envs.errors import EnvError
 from ragen_envs.frozen_lake import FrozenLake
-from ragen_envs.frozen_lake.maps import path_length
+from ragen_envs.frozen_lake.maps import distances
 from ragen_envs.frozen_lake.oracle import best_lake_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.solver import solver_for
@@ -191,7 +191,7 @@ def _(env: Sokoban) -> float:
 
 @difficulty.register
 def _(env: FrozenLake) -> float:
-    return float(path_length(env.lake, env.position))
+    return float(distances(env.lake).get(env.position, float("inf")))
 
 
 @difficulty.register

@@ -176,6 +176,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         if outcome_seed is not None:
             outcome_seed = checked_number("outcome_seed", outcome_seed)
         super().reset(seed=seed)
+        self._reset_seed = seed
         observation = self._start(options)
         if not isinstance(observation, str):
             raise TypeError(f"{type(self).__name__}._start returned {observation!r:.200}; it returns the text to show")
@@ -187,6 +188,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         self.outcome_random = np.random.default_rng(drawn_seed if outcome_seed is None else outcome_seed)
         self._terminated = self._truncated = self._success = False
         return self._observation, self._idle()
+
+    def _seed_to_hand_on(self) -> int:
+        """The seed of this `reset`, drawn if it had none: for a `_start` that begins an episode of something else."""
+        return int(self.np_random.integers(2**31)) if self._reset_seed is None else self._reset_seed
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Carries out one primitive action.

@@ -74,7 +74,6 @@ class Foreign(TextEnv, abc.ABC):
     idle_info: ClassVar[Mapping[str, Any]] = {"env_info": {}}
 
     _is_success: Success
-    _seed: int | None = None
     _env_info: Mapping[str, Any] = {}
 
     @abc.abstractmethod
@@ -90,14 +89,8 @@ class Foreign(TextEnv, abc.ABC):
     def _answer(self, action: str) -> Reaction:
         """Passes an action on: text, or with tools what `_parse_action` returned."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode as `TextEnv.reset` does. The other side gets the same seed where it takes one."""
-        self._seed = seed
-        return super().reset(seed=seed, options=options)
-
     def _start(self, options: Mapping[str, Any]) -> str:
-        seed = int(self.np_random.integers(2**31)) if self._seed is None else self._seed
-        begun = self._begin(seed, options.get("outcome_seed"))
+        begun = self._begin(self._seed_to_hand_on(), options.get("outcome_seed"))
         self._env_info = begun.info
         self._task = self._cut(begun.task or begun.text)
         return self._cut(begun.text)

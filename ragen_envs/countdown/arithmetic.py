@@ -9,8 +9,9 @@ import functools
 import operator
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,15 @@ _RESULT = re.compile(r" *-?[0-9]+")
 _TABLE_NUMBERS = 3
 
 
+class Operation(NamedTuple):
+    """An operation that was carried out."""
+
+    left: Fraction
+    symbol: str
+    right: Fraction
+    value: Fraction
+
+
 @dataclass(frozen=True)
 class Expression:
     """An expression as `parse` has read it.
@@ -40,11 +50,13 @@ class Expression:
         text: Its canonical spelling: ASCII, one space on each side of an operator, parentheses as they were written.
         numbers: Its numbers, from left to right.
         value: Its value; None if it divides by zero.
+        operations: Those that have a value, in the order in which they were carried out; minus signs are none.
     """
 
     text: str
     numbers: tuple[int, ...]
     value: Fraction | None
+    operations: tuple[Operation, ...] = field(default=(), repr=False, compare=False)
 
 
 def parse(text: str) -> Expression | None:
@@ -69,6 +81,7 @@ def parse(text: str) -> Expression | None:
     numbers: list[int] = []
     values: list[Fraction | None] = []
     waiting: list[str] = []  # operators whose right operand is not complete, and open parentheses
+    done: list[Operation] = []
     needs_operand = True
     for token in _tokens(text):
         if needs_operand and token.isdigit():
@@ -80,12 +93,12 @@ def parse(text: str) -> Expression | None:
             waiting.append("(" if token == "(" else _NEGATE)
             spelled.append(token)
         elif not needs_operand and token in OPERATORS:
-            _reduce(values, waiting, _STRENGTH[token])
+            _reduce(values, waiting, _STRENGTH[token], done)
             waiting.append(token)
             spelled.append(f" {token} ")
             needs_operand = True
         elif not needs_operand and token == ")":
-            _reduce(values, waiting, 0)
+            _reduce(values, waiting, 0, done)
             if not waiting:
                 return None
             waiting.pop()
@@ -95,8 +108,10 @@ def parse(text: str) -> Expression | None:
     canonical = "".join(spelled)
     if needs_operand or len(canonical) > MAX_LENGTH:
         return None
-    _reduce(values, waiting, 0)
-    return None if waiting else Expression(canonical, tuple(numbers), values[0])  # only an open "(" still waits
+    _reduce(values, waiting, 0, done)
+    if waiting:  # an open parenthesis
+        return None
+    return Expression(canonical, tuple(numbers), values[0], tuple(done))
 
 
 def _tokens(text: str) -> list[str]:
@@ -110,7 +125,7 @@ def _tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def _reduce(values: list[Fraction | None], waiting: list[str], strength: int) -> None:
+def _reduce(values: list[Fraction | None], waiting: list[str], strength: int, done: list[Operation]) -> None:
     """Carries out the operators on top of the stack that bind at least as strongly, up to a parenthesis."""
     while waiting and waiting[-1] != "(" and _STRENGTH[waiting[-1]] >= strength:
         symbol = waiting.pop()
@@ -119,7 +134,10 @@ def _reduce(values: list[Fraction | None], waiting: list[str], strength: int) ->
             values.append(None if right is None else -right)
         else:
             left = values.pop()
-            values.append(None if left is None or right is None else _apply(symbol, left, right))
+            value = None if left is None or right is None else _apply(symbol, left, right)
+            values.append(value)
+            if left is not None and right is not None and value is not None:
+                done.append(Operation(left, symbol, right, value))
 
 
 def _apply(symbol: str, left: Fraction, right: Fraction) -> Fraction | None:

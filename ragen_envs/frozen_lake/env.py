@@ -140,10 +140,6 @@ class FrozenLake(TextEnv):
         """Whether observations list where player, holes and goal are."""
         return self._coordinates
 
-    def transitions(self, state: int, action: str) -> list[tuple[float, int]]:
-        """(probability, next tile) of each outcome of an action on tile `state`; see `Lake.transitions`."""
-        return self._lake.transitions(state, action)
-
     def _start(self, options: Mapping[str, Any]) -> str:
         tiles, self._position = draw_start(self.np_random, self._size, self._frozen_prob, self._random_start)
         self._lake = Lake(self._size, tiles, self._move_probability)

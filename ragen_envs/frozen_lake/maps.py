@@ -98,17 +98,17 @@ def has_path(tiles: str, size: int, start: int, goal: int) -> bool:
     return False
 
 
-def path_length(lake: Lake, start: int) -> float:
-    """Moves of a shortest path from a tile to the goal that enters no hole; infinite if there is none."""
-    reached, lengths, frontier = neighbours(lake.size), {start: 0}, [start]
+@functools.lru_cache(maxsize=4096)
+def distances(lake: Lake) -> dict[int, int]:
+    """Moves of a shortest path to the goal that enters no hole, for each tile that has one."""
+    goal = lake.tiles.index(GOAL)
+    found, frontier = {goal: 0}, [goal]
     for tile in frontier:  # it grows during the loop: breadth-first search
-        if lake.tiles[tile] == GOAL:
-            return lengths[tile]
-        for further in reached[tile] if lake.tiles[tile] == ICE else ():
-            if further not in lengths:
-                lengths[further] = lengths[tile] + 1
-                frontier.append(further)
-    return float("inf")
+        for other in neighbours(lake.size)[tile]:
+            if other not in found and lake.tiles[other] == ICE:
+                found[other] = found[tile] + 1
+                frontier.append(other)
+    return found
 
 
 def draw_start(

@@ -3,13 +3,12 @@
 All of it can be seen on the map. Left out: probabilities, which the rules do not show.
 """
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from ragen_envs.frozen_lake.env import FrozenLake
-from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, neighbours
+from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, distances, neighbours
 from ragen_envs.wording import PLACES, TRIALS, pick, way
 
 
@@ -37,8 +36,8 @@ def _goal(env: FrozenLake, rng: np.random.Generator) -> str:
 def _firm_reason(lake: Lake, here: int, action: str, rng: np.random.Generator) -> str:
     """Why this move on ice that is not slippery; "" unless it is the start of a shortest way."""
     reached = neighbours(lake.size)[here][ACTIONS.index(action)]
-    distances = _distances(lake)
-    if distances.get(reached) != distances[here] - 1:
+    to_goal = distances(lake)
+    if to_goal.get(reached) != to_goal[here] - 1:
         return ""
     if lake.tiles[reached] == GOAL:
         return pick(
@@ -105,16 +104,3 @@ def _steps(lake: Lake, tile: int) -> int:
     """Rows and columns between a tile and the goal."""
     (row, column), (goal_row, goal_column) = divmod(tile, lake.size), divmod(lake.tiles.index(GOAL), lake.size)
     return abs(row - goal_row) + abs(column - goal_column)
-
-
-@functools.lru_cache(maxsize=4096)
-def _distances(lake: Lake) -> dict[int, int]:
-    """The length of a shortest way to the goal, for each tile that has one."""
-    goal = lake.tiles.index(GOAL)
-    found, frontier = {goal: 0}, [goal]
-    for tile in frontier:  # it grows during the loop: breadth-first search
-        for other in neighbours(lake.size)[tile]:
-            if other not in found and lake.tiles[other] == ICE:
-                found[other] = found[tile] + 1
-                frontier.append(other)
-    return found

@@ -135,7 +135,6 @@ class RecordedShop(TextEnv):
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.episodes = read_recording(path)
         self._rules = WebShop(parity=True).instruction
-        self._seed: int | None = None
 
     @property
     def instruction(self) -> str:
@@ -147,14 +146,9 @@ class RecordedShop(TextEnv):
         """What the person did next; after the end, what they did last."""
         return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode; see `TextEnv.reset`. The seed is the number of an episode."""
-        self._seed = seed
-        return super().reset(seed=seed, options=options)
-
     def _start(self, options: Mapping[str, Any]) -> str:
         drawn = int(self.np_random.integers(len(self.episodes)))
-        self._episode = self.episodes[drawn if self._seed is None else self._seed % len(self.episodes)]
+        self._episode = self.episodes[drawn if self._reset_seed is None else self._reset_seed % len(self.episodes)]
         self._taken = 0
         return self._episode.pages[0]
 

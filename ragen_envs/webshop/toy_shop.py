@@ -146,7 +146,6 @@ class ToyShop(WebShop):
         self.observation_space = AnyText(MAX_OBSERVATION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.split = split
         self._goals: tuple[int, ...] = ()  # of the split; known when the store is open
-        self._seed: int | None = None  # of the last reset
 
     @property
     def instruction(self) -> str:
@@ -171,11 +170,6 @@ class ToyShop(WebShop):
         """Number of tasks of the split. It asks the store."""
         return len(self._tasks())
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Starts an episode; see `TextEnv.reset`. The seed is the number of an evaluation prompt."""
-        self._seed = seed
-        return super().reset(seed=seed, options=options)
-
     def _start(self, options: Mapping[str, Any]) -> str:
         super()._start(options)
         self._hits: tuple[Hit, ...] = ()
@@ -188,7 +182,7 @@ class ToyShop(WebShop):
         asked = super()._goal_for(options, drawn)
         if "goal" in asked:
             return asked
-        number = drawn if self.split != "eval" or self._seed is None else self._seed
+        number = drawn if self.split != "eval" or self._reset_seed is None else self._reset_seed
         index = asked.get("index", number % len(goals))
         if index >= len(goals):
             raise ValueError(f"index={index} does not exist; split {self.split!r} has the tasks 0 to {len(goals) - 1}")

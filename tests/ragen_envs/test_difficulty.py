@@ -4,14 +4,14 @@ import gymnasium
 import pytest
 
 from ragen_envs import AgentTurns, Bandit, FrozenLake, NoOracleError, Sokoban, WebShop, best_action, difficulty
-from ragen_envs.frozen_lake.maps import Lake, path_length
+from ragen_envs.frozen_lake.maps import Lake, distances
 from ragen_envs.webshop.local_store import HiddenGoalError, local_store
 
 
 def test_the_shortest_path_goes_around_holes() -> None:
     lake = Lake(3, "_O_" "_O_" "__G", 1.0)
-    assert [path_length(lake, tile) for tile in (0, 2, 8)] == [4, 2, 0]
-    assert path_length(Lake(2, "_OOG", 1.0), 0) == float("inf")
+    assert [distances(lake)[tile] for tile in (0, 2, 8)] == [4, 2, 0]
+    assert 0 not in distances(Lake(2, "_OOG", 1.0))
 
 
 @pytest.mark.parametrize("env_id", ["ragen/FrozenLake-v0", "ragen/Sokoban-v0"])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ragen_envs import AgentTurns, Countdown, explain
+from ragen_envs.countdown.arithmetic import parse
 from ragen_envs.countdown.thoughts import operations
 from tests.support.ragen_envs.thoughts import Thought, check_claims, check_form, thoughts
 
@@ -63,10 +64,16 @@ def test_every_sentence_is_true_of_the_task(kwargs: dict[str, Any], noise: float
     assert lengths[-1] >= 2 * lengths[0]
 
 
+def carried_out(text: str) -> list[str]:
+    expression = parse(text)
+    assert expression is not None
+    return operations(expression)
+
+
 def test_operations_by_hand() -> None:
-    assert operations("8 - 3 - 2") == ["8 - 3 = 5", "5 - 2 = 3"]
-    assert operations("-(1 - 4) / 2 * 6") == ["1 - 4 = -3", "3 / 2 = 3/2", "(3/2) * 6 = 9"]
-    assert operations("2 - 5 + 7") == ["2 - 5 = -3", "(-3) + 7 = 4"]
+    assert carried_out("8 - 3 - 2") == ["8 - 3 = 5", "5 - 2 = 3"]
+    assert carried_out("-(1 - 4) / 2 * 6") == ["1 - 4 = -3", "3 / 2 = 3/2", "(3/2) * 6 = 9"]
+    assert carried_out("2 - 5 + 7") == ["2 - 5 = -3", "(-3) + 7 = 4"]
 
 
 def test_what_is_no_expression_is_only_tried() -> None:

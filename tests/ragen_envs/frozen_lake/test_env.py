@@ -46,7 +46,7 @@ def test_play_follows_the_transitions(action: str, success_rate: float) -> None:
     counts = np.zeros(9)
     start = 0
     expected = np.zeros(9)
-    for probability, tile in env.transitions(start, action):
+    for probability, tile in env.lake.transitions(start, action):
         expected[tile] += probability
     slips = 0
     for outcome in range(n):

@@ -81,7 +81,7 @@ def test_best_action_is_best_for_the_actions_left() -> None:
     for seed in range(40):
         env.reset(seed=seed)
         for left in range(1, 11):
-            outcomes = env.transitions(env.position, best_action(env, left))
+            outcomes = env.lake.transitions(env.position, best_action(env, left))
             value = sum(p * success_probability(env.lake, tile, left - 1, "best") for p, tile in outcomes)
             assert value == pytest.approx(success_probability(env.lake, env.position, left, "best"), abs=1e-9)
 
