@@ -16,9 +16,6 @@ from ragen_envs.arguments import check_integer
 from ragen_envs.bridges.foreign import ForeignEnvError, ForeignTools, Reaction, Success, solved
 from ragen_envs.calling.tool import Call, read_action, write_call
 
-USER_STOPS = "###STOP###"
-"""What a user says to end the conversation; τ²-bench's own token."""
-
 Speaker = Callable[[str, Sequence[str]], str]
 """A scripted user: gets the task's scenario and all that the agent has said to it, and says the next thing."""
 

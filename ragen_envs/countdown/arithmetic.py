@@ -65,9 +65,6 @@ def parse(text: str) -> Expression | None:
     It may have whole numbers, ``+ - * /`` (also ``× ÷ −``), minus signs and parentheses, with the usual order of
     operations. A result at the end, as in ``1 + 2 = 3``, is dropped, whether it is right or wrong.
 
-    Args:
-        text: Any string.
-
     Returns:
         The expression, or None if the text is not one or has more than `MAX_LENGTH` characters.
 
@@ -109,9 +106,7 @@ def parse(text: str) -> Expression | None:
     if needs_operand or len(canonical) > MAX_LENGTH:
         return None
     _reduce(values, waiting, 0, done)
-    if waiting:  # an open parenthesis
-        return None
-    return Expression(canonical, tuple(numbers), values[0], tuple(done))
+    return None if waiting else Expression(canonical, tuple(numbers), values[0], tuple(done))  # an open "(" waits
 
 
 def _tokens(text: str) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
-from ragen_envs.calling.tool import Call, ToolError, write_call
+from ragen_envs.calling.tool import ToolError, write_call
 from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.env import LONGEST, search_words
@@ -174,5 +174,4 @@ def as_call(action: str) -> str:
     """
     kind, _, rest = action.partition("[")
     name, argument = _CALLS[kind]
-    found = Call(name, {argument: rest[:-1]})
-    return write_call(found.name, found.arguments)
+    return write_call(name, {argument: rest[:-1]})

@@ -21,7 +21,7 @@ from typing import Any
 from ragen_envs.webshop.client import NoAnswerError, NoJsonError, ShopConnection, ShopRequestError, ShopServerError
 from ragen_envs.webshop.faults import UNTOLD
 from ragen_envs.webshop.pages import ShopPage, Target
-from ragen_envs.webshop.session import Answer, AvailableActions, ShopSession
+from ragen_envs.webshop.session import Answer, AvailableActions, Session, ShopSession
 
 BASE_URL = "http://127.0.0.1:3000"  # what the original's text environment pretends
 SEARCH, BUY, BACK, NEXT, PREVIOUS = "search", "buy now", "back to search", "next >", "< prev"
@@ -35,7 +35,7 @@ _NOT_THE_API = {HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.
 _LOST = {HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.CONFLICT, HTTPStatus.INTERNAL_SERVER_ERROR}
 
 
-def open_session(connection: ShopConnection, request: Mapping[str, Any]) -> "ShopSession | ClassicSession":
+def open_session(connection: ShopConnection, request: Mapping[str, Any]) -> Session:
     """Begins an episode, by the JSON API or, where a server has none, on its pages.
 
     Args:
@@ -178,8 +178,8 @@ class _Place:
         return replace(self, kind="sub_page", sub_page=label.capitalize())
 
 
-class ClassicSession:
-    """One episode on the pages of a server; it has the members of `ShopSession`.
+class ClassicSession(Session):
+    """One episode on the pages of a server.
 
     Args:
         connection: The connection to the server.
@@ -199,28 +199,17 @@ class ClassicSession:
             raise ValueError(
                 f"observation_mode='short' needs the JSON API, and {connection.address} has pages only; use 'text'"
             )
-        self._connection = connection
+        super().__init__(connection)
         self._mode = str(request.get("mode", "text"))
         self._shows_actions = bool(request.get("show_actions", False))
-        self._opened: tuple[int, str] | None = None  # process, name of the session in the server
-        self._played: tuple[str, ...] = ()
         self.goal = self._goal(request)
         self._page, self._address = connection.patiently(self._open)
         self.instruction = self._page.instruction or ""
         self._place = _Place()
         self.answer = self._answer(self._place, valid=False, effective=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the session in the server, which belongs to the original; a copy opens its own."""
-        return {**self.__dict__, "_opened": None}
-
-    @property
-    def played(self) -> tuple[str, ...]:
-        """The valid actions so far."""
-        return self._played
-
     def step(self, action: str) -> Answer:
-        """Carries out an action. See `ShopSession.step`."""
+        """Carries out an action. See `Session.step`."""
         label, target = self._target(action)
         if target is None:
             self.answer = replace(self.answer, reward=0.0, valid=False, effective=False)
@@ -231,7 +220,7 @@ class ClassicSession:
             self._place = _Place("results", tuple(label.split(" ")), 1, seen=before.seen)
         else:
             self._place = before.after(label, target)
-        self._played = (*self._played, action)
+        self.played = (*self.played, action)
         self.answer = self._answer(self._place, valid=True, effective=self._place != before)
         return self.answer
 
@@ -281,7 +270,7 @@ class ClassicSession:
 
     def _step(self, label: str, target: Target) -> tuple[ShopPage, str]:
         """Presses once, in a new session if the server has lost the old one."""
-        if self._opened is not None and self._opened[0] == os.getpid():
+        if self._token is not None:
             try:
                 return self._press(label, target, self._address)
             except ShopRequestError as error:
@@ -307,7 +296,7 @@ class ClassicSession:
         """Opens a new session and presses the same in it; returns the address it leads to."""
         before = self._page.text()
         page, address = self._open()
-        for action in self._played:
+        for action in self.played:
             self._page = page
             label, target = self._target(action)
             if target is None:
@@ -315,10 +304,7 @@ class ClassicSession:
             page, address = self._press(label, target, address)
         self._page = page
         if page.text() != before:
-            raise ShopServerError(
-                f"the store at {self._connection.address} shows another page after the same actions: its catalogue or "
-                "settings changed in the middle of an episode; reset the environment"
-            )
+            raise self._changed()
         return address
 
     def _answer(self, place: _Place, valid: bool, effective: bool) -> Answer:

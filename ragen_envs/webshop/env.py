@@ -20,11 +20,11 @@ from ragen_envs.arguments import check_choice, check_limit, checked_number
 from ragen_envs.pictures.svg import check_renderer, draw_svg
 from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
-from ragen_envs.webshop.classic import ClassicSession, about_pages, find_pages, open_session
+from ragen_envs.webshop.classic import about_pages, find_pages, open_session
 from ragen_envs.webshop.client import NoJsonError, ShopRequestError, ShopServerError, server_connection
 from ragen_envs.webshop.faults import UNBOUGHT, faults
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
-from ragen_envs.webshop.session import AvailableActions, ShopSession
+from ragen_envs.webshop.session import AvailableActions, Session
 
 REWARDS = ("webshop", "fixed", "tiered")
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
@@ -182,7 +182,7 @@ class WebShop(TextEnv):
         self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward, "parity": parity}
         self._request["show_actions"] = show_actions
         self._max_steps = max_steps
-        self._session: ShopSession | ClassicSession | None = None
+        self._session: Session | None = None
 
     @property
     def instruction(self) -> str:
@@ -232,7 +232,7 @@ class WebShop(TextEnv):
         return f"Wanted: {self.session.instruction}" if self.observation_mode == "short" else ""
 
     @property
-    def session(self) -> ShopSession | ClassicSession:
+    def session(self) -> Session:
         """The episode in the store: number of the goal, task, last answer. Exists after `reset`."""
         if self._session is None:
             raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")

@@ -5,6 +5,7 @@ lost it, or an answer was lost so that it is unknown whether the action was carr
 plays the same actions there. Copies, pickles and forked processes do the same at their first use; they share nothing.
 """
 
+import abc
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -106,40 +107,34 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-class ShopSession:
+class Session(abc.ABC):
     """One episode in a store.
 
     Args:
         connection: The connection to the store.
-        request: Body of `POST /api/sessions`: goal, mode, reward and so on.
 
-    Raises:
-        ShopServerError: If the store does not answer.
-        ShopRequestError: If it refuses, for example because there is no such goal.
+    Attributes:
+        goal: Its number.
+        instruction: What is asked for.
+        answer: The store's last one.
+        played: The valid actions so far.
     """
 
-    def __init__(self, connection: ShopConnection, request: Mapping[str, Any]) -> None:
-        """Opens the session."""
+    goal: int
+    instruction: str
+    answer: Answer
+
+    def __init__(self, connection: ShopConnection) -> None:
+        """Nothing is opened yet."""
         self._connection = connection
-        self._request = dict(request)
         self._opened: tuple[int, str] | None = None  # process, token of the session in the server
-        self._played: tuple[str, ...] = ()
-        opened = connection.patiently(self._open)
-        self.goal = int(opened["goal"])
-        self.instruction = str(opened["instruction"])
-        self.answer = Answer.read(opened)
-        # A new session must play the same goal, even if this one was drawn from a seed.
-        self._request = {**self._request, "goal": self.goal, "split": "all", "index": None, "seed": None}
+        self.played: tuple[str, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the session in the server, which belongs to the original; a copy opens its own."""
         return {**self.__dict__, "_opened": None}
 
-    @property
-    def played(self) -> tuple[str, ...]:
-        """The valid actions so far."""
-        return self._played
-
+    @abc.abstractmethod
     def step(self, action: str) -> Answer:
         """Carries out an action.
 
@@ -153,12 +148,8 @@ class ShopSession:
             ShopServerError: If the store does not answer, or has changed.
             ShopRequestError: If it refuses.
         """
-        answer = self._connection.patiently(lambda: self._in_session(lambda: self._send(action)))
-        if answer.valid:
-            self._played = (*self._played, action)
-        self.answer = answer
-        return answer
 
+    @abc.abstractmethod
     def picture(self, hits: int) -> str:
         """The store's drawing of the page.
 
@@ -171,16 +162,10 @@ class ShopSession:
         Raises:
             ShopServerError, ShopRequestError: As `step`.
         """
-        return self._connection.patiently(lambda: self._in_session(lambda: self._drawn(hits)))
 
+    @abc.abstractmethod
     def close(self) -> None:
-        """Ends the session in the server. It never fails: a server that is gone has no session any more."""
-        token, self._opened = self._token, None
-        if token is not None:
-            try:
-                self._connection.send("DELETE", f"/api/sessions/{token}")
-            except (NoAnswerError, ShopServerError):
-                pass
+        """Ends the session. It never fails: a server that is gone has no session any more."""
 
     @property
     def _token(self) -> str | None:
@@ -188,6 +173,58 @@ class ShopSession:
         if self._opened is None or self._opened[0] != os.getpid():
             return None
         return self._opened[1]
+
+    def _changed(self) -> ShopServerError:
+        """For a store that shows another page after the same actions."""
+        return ShopServerError(
+            f"the store at {self._connection.address} shows another page after the same actions: its catalogue or "
+            "settings changed in the middle of an episode; reset the environment"
+        )
+
+
+class ShopSession(Session):
+    """One episode in a store by its JSON API.
+
+    Args:
+        connection: The connection to the store.
+        request: Body of `POST /api/sessions`: goal, mode, reward and so on.
+
+    Raises:
+        ShopServerError: If the store does not answer.
+        ShopRequestError: If it refuses, for example because there is no such goal.
+    """
+
+    def __init__(self, connection: ShopConnection, request: Mapping[str, Any]) -> None:
+        """Opens the session."""
+        super().__init__(connection)
+        self._request = dict(request)
+        opened = connection.patiently(self._open)
+        self.goal = int(opened["goal"])
+        self.instruction = str(opened["instruction"])
+        self.answer = Answer.read(opened)
+        # A new session must play the same goal, even if this one was drawn from a seed.
+        self._request = {**self._request, "goal": self.goal, "split": "all", "index": None, "seed": None}
+
+    def step(self, action: str) -> Answer:
+        """Carries out an action; see `Session.step`."""
+        answer = self._connection.patiently(lambda: self._in_session(lambda: self._send(action)))
+        if answer.valid:
+            self.played = (*self.played, action)
+        self.answer = answer
+        return answer
+
+    def picture(self, hits: int) -> str:
+        """The store's drawing of the page; see `Session.picture`."""
+        return self._connection.patiently(lambda: self._in_session(lambda: self._drawn(hits)))
+
+    def close(self) -> None:
+        """Ends the session in the server."""
+        token, self._opened = self._token, None
+        if token is not None:
+            try:
+                self._connection.send("DELETE", f"/api/sessions/{token}")
+            except (NoAnswerError, ShopServerError):
+                pass
 
     def _open(self) -> dict[str, Any]:
         opened = self._connection.send("POST", "/api/sessions", self._request)
@@ -220,11 +257,8 @@ class ShopSession:
     def _play_again(self) -> None:
         """Opens a new session and plays the same actions in it."""
         answer = Answer.read(self._open())
-        for action in self._played:
+        for action in self.played:
             answer = self._send(action)
         if answer.observation != self.answer.observation:
             self.close()
-            raise ShopServerError(
-                f"the store at {self._connection.address} shows another page after the same actions: its catalogue or "
-                "settings changed in the middle of an episode; reset the environment"
-            )
+            raise self._changed()

@@ -81,7 +81,7 @@ class JsonApi:
 
     def store(self) -> Response:
         """What is sold here and which tasks there are."""
-        return _json(self._shop.about())
+        return as_json(self._shop.about())
 
     def create(self) -> Response:
         """Makes a session."""
@@ -94,7 +94,7 @@ class JsonApi:
         answer = self._described(token, episode)
         if self._log is not None:
             self._log.write(token, {"action": None, **{name: answer[name] for name in answer if name != "session"}})
-        return _json(answer, 201)
+        return as_json(answer, 201)
 
     def step(self, token: str) -> Response:
         """Takes an action."""
@@ -119,11 +119,11 @@ class JsonApi:
         answer = self._shop.answer(episode)
         if self._log is not None:
             self._log.write(token, {"action": action, "goal": episode.goal, **answer})
-        return _json(answer)
+        return as_json(answer)
 
     def read(self, token: str) -> Response:
         """Repeats the last answer, with what the session was made with."""
-        return _json(self._described(token, self._episode(token)))
+        return as_json(self._described(token, self._episode(token)))
 
     def picture(self, token: str) -> Response:
         """Draws what the page shows."""
@@ -173,5 +173,6 @@ def _key(token: str) -> str:
     return f"api {token}"
 
 
-def _json(value: Mapping[str, Any], status: int = 200) -> Response:
+def as_json(value: Mapping[str, Any], status: int = 200) -> Response:
+    """An answer in JSON."""
     return Response(json.dumps(value), status, mimetype="application/json")

@@ -15,7 +15,7 @@ from webshop_server.goals.goals import make_goals
 from webshop_server.goals.nouns import noun_tagger
 from webshop_server.goals.reward import REWARD_MODES, RewardMode
 from webshop_server.search.index import SearchIndex
-from webshop_server.server.api import JsonApi
+from webshop_server.server.api import JsonApi, as_json
 from webshop_server.server.metrics import Metrics
 from webshop_server.server.routes import ClassicPages
 from webshop_server.server.session_log import SessionLog
@@ -129,7 +129,7 @@ def _add_status(app: Flask, sessions: SessionStore[Any], metrics: Metrics) -> No
     """The routes for those who run the server, and two addresses that browsers and robots ask for."""
 
     def healthz() -> Response:
-        return _json({"ready": True})
+        return as_json({"ready": True})
 
     def numbers() -> Response:
         return Response(metrics.text(len(sessions)), content_type="text/plain; version=0.0.4; charset=utf-8")
@@ -148,7 +148,7 @@ def _add_errors(app: Flask, shop: Shop) -> None:
 
     def answer(status: int, code: str, message: str) -> Response:
         if request.path.startswith("/api/"):
-            return _json({"error": code, "message": message}, status)
+            return as_json({"error": code, "message": message}, status)
         title, sentence = code.replace("_", " ").capitalize(), message[:1].upper() + message[1:]
         page = shop.html.error(status, title, sentence, again="/", again_label="Start shopping")
         return Response(page, status, mimetype="text/html")
@@ -210,7 +210,3 @@ _stopping = Response(
     headers={"Retry-After": "2"},
     mimetype="application/json",
 )
-
-
-def _json(value: dict[str, Any], status: int = 200) -> Response:
-    return Response(json.dumps(value), status, mimetype="application/json")

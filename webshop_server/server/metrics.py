@@ -44,15 +44,14 @@ class Metrics:
         stopping: Set when the server is stopped: from then on no request is answered.
     """
 
-    def __init__(self, table: NDArray[np.float64] | None = None, row: int = 0) -> None:
-        """Starts from what is in the table.
+    def __init__(self, table: NDArray[np.float64] | None = None) -> None:
+        """Starts from what is in the table, in its first row.
 
         Args:
             table: From `shared_table`; None makes one for this process alone.
-            row: The row of this process.
         """
         self._table = shared_table(1) if table is None else table
-        self.use_row(row)
+        self.use_row(0)
         self._lock = threading.Lock()
         self.in_flight = 0
         self.stopping = False

@@ -44,7 +44,7 @@ class Links:
     def item(self, asin: str | None = None, options: Mapping[str, str] | None = None) -> str:
         """A product, by default the present one with the present options."""
         asin = self._state.asin if asin is None else asin
-        rest = f"{self._page}/{self._options(options)}{self._query}"
+        rest = f"{self._state.page}/{self._options(options)}{self._query}"
         return f"/item_page/{self._session}/{quote(asin, safe='')}/{self._keywords}/{rest}"
 
     def choose(self, name: str, value: str) -> str:
@@ -53,17 +53,13 @@ class Links:
 
     def sub_page(self, name: str) -> str:
         """Description, Features, Reviews or Attributes of the present product."""
-        rest = f"{self._keywords}/{self._page}/{name}/{self._options(None)}{self._query}"
+        rest = f"{self._keywords}/{self._state.page}/{name}/{self._options(None)}{self._query}"
         return f"/item_sub_page/{self._session}/{quote(self._state.asin, safe='')}/{rest}"
 
     @property
     def done(self) -> str:
         """The purchase of the present product."""
         return f"/done/{self._session}/{quote(self._state.asin, safe='')}/{self._options(None)}"
-
-    @property
-    def _page(self) -> int:
-        return self._state.page
 
     def _options(self, options: Mapping[str, str] | None) -> str:
         text = str(dict(self._state.options if options is None else options))

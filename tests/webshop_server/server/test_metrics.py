@@ -29,7 +29,8 @@ def test_requests_are_counted_by_status_and_time() -> None:
 
 def test_processes_add_up() -> None:
     table = shared_table(2)
-    first, second = Metrics(table, 0), Metrics(table, 1)
+    first, second = Metrics(table), Metrics(table)
+    second.use_row(1)
     first.count("steps")
     second.count("steps")
     second.count("purchases")
