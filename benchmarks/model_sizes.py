@@ -9,19 +9,17 @@ rates are the usual ones for such sizes; only the first model's were tried here.
 """
 
 import argparse
-import json
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from records.results import write_result
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import MemoryUse, memory_lines, peak_bytes, phase_bytes, shape_of
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 RESULT = Path(__file__).parent / "results" / "model_sizes.json"
 TRAJECTORIES, TOKENS, AT_ONCE, RANK = 128, 2048, 32, 64
@@ -82,17 +80,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="write to runs/ only")
     options = parser.parse_args()
-    content = {
-        **provenance(),
-        "command": "python benchmarks/model_sizes.py",
-        "trajectories": TRAJECTORIES,
-        "tokens": TOKENS,
-        "at_once": AT_ONCE,
-        "rows": [estimated(size, rank) for size in SIZES for rank in (0, RANK)],
-    }
     output = Path("runs/benchmark-model-sizes-smoke.json") if options.smoke else RESULT
-    write_atomically(output, json.dumps(content, indent=1))
-    print(f"written: {output}")
+    write_result(
+        output,
+        "python benchmarks/model_sizes.py",
+        trajectories=TRAJECTORIES,
+        tokens=TOKENS,
+        at_once=AT_ONCE,
+        rows=[estimated(size, rank) for size in SIZES for rank in (0, RANK)],
+    )
 
 
 def estimated(size: Size, rank: int) -> dict[str, Any]:

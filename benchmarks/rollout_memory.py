@@ -19,6 +19,7 @@ from typing import Any
 
 from measuring.memory import SHAPE, Case, estimate
 from measuring.processes import answer_of
+from records.results import write_result
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -59,9 +60,7 @@ def main() -> None:
         rows.append(measured(case))
         print(case, f"{rows[-1]['peak_mib']:.0f} MiB, estimated {rows[-1]['estimate_mib']:.0f}", flush=True)
     command = "python benchmarks/rollout_memory.py" + " --smoke" * options.smoke
-    found = {**provenance(), "command": command, "shape": SHAPE, "rows": rows}
-    write_atomically(options.output, json.dumps(found, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, command, shape=SHAPE, rows=rows)
 
 
 def estimate_again(path: Path) -> None:

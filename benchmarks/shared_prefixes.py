@@ -20,9 +20,7 @@ from typing import Any
 
 from measuring.prefixes import Case
 from measuring.processes import answer_of
-
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from records.results import write_result
 
 HERE = Path(__file__).parent
 SMOLLM2 = "models/SmolLM2-135M-Instruct"
@@ -70,8 +68,7 @@ def main() -> None:
                 print(case, "shared" if shares else "apart", found[case, shares][-1], flush=True)
         rows = [row_of(case, found[case, False], found[case, True]) for case in cases]
         command = f"python benchmarks/shared_prefixes.py{' --gpu' * asked.gpu} --rounds {rounds}"
-        write_atomically(output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
-    print(f"written: {output}")
+        write_result(output, command, rows=rows)
 
 
 def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:

@@ -16,11 +16,10 @@ from typing import Any
 
 import gymnasium
 from learning.saved import options_of, saved_policy
+from records.results import write_result
 
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
 from ragen_trl.rollout.seeds import WARM_START
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16"]
 
@@ -36,9 +35,7 @@ def main() -> None:
         options.seeds, recipe = [0], [*recipe, *SMOKE, "--overwrite", "true"]
         options.output = Path("runs/benchmark-train-smoke.json")
     runs = [collect(train(seed, recipe, options.smoke)) for seed in options.seeds]
-    content = {**provenance(), "command": "python benchmarks/train.py", "seeds": options.seeds, "runs": runs}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, "python benchmarks/train.py", seeds=options.seeds, runs=runs)
 
 
 def train(seed: int, recipe: list[str], smoke: bool) -> Path:

@@ -11,7 +11,6 @@ knows the goal. Writes ``results/webshop_baselines.json``.
 """
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from measuring.real_products import PRODUCTS, real_products
+from records.results import write_result
 
 from ragen_envs import wilson_interval
 from ragen_envs.webshop import ToyShop, WebShop
@@ -33,8 +33,6 @@ from ragen_envs.webshop.policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 SPLITS = ("test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
@@ -74,9 +72,7 @@ def main() -> int:
             rows.append({**label, "policy": name, **measure(env, policy, options.episodes)})
             print(line(rows[-1]), flush=True)
         env.close()
-    command = "python benchmarks/webshop_baselines.py"
-    write_atomically(options.output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, "python benchmarks/webshop_baselines.py", rows=rows)
     return 0
 
 

@@ -11,7 +11,6 @@ rollout: the chat template's with the messages of ``AgentTurns``, and those of t
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections import defaultdict
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from measuring.real_products import PRODUCTS, real_products
+from records.results import write_result
 from transformers import AutoTokenizer
 
 from ragen_envs import AgentTurns, WebShop
@@ -28,8 +28,6 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 MODEL = "models/SmolLM2-135M-Instruct"
@@ -64,11 +62,9 @@ def main() -> int:
                 found = measure(shop, tokenizer, options.episodes)
                 rows.append({"catalog": name, "mode": mode, "show_actions": shown, **found})
                 print(rows[-1], flush=True)
-    command = "python benchmarks/webshop_observations.py"
     model = "embedded" if options.smoke else Path(options.model).name
-    content = {**provenance(), "command": command, "model": model, "split": "test_by_product", "rows": rows}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    command = "python benchmarks/webshop_observations.py"
+    write_result(options.output, command, model=model, split="test_by_product", rows=rows)
     return 0
 
 

@@ -56,15 +56,15 @@ def main() -> int:
     fresh = [name for name in PARTS if name in options.only or not part_file(name, options).exists()]
     found = {name: finished(name, part, options) for name, part in PARTS.items()}
     # Loads torch, which processes that are measured must not.
-    from ragen_trl.system.atomic import write_atomically
+    from records.results import write_result
+
     from ragen_trl.system.provenance import provenance
 
     for name in fresh:
         found[name]["commit"] = provenance()["commit"]
         part_file(name, options).write_text(json.dumps(found[name], indent=1), encoding="utf-8")
-    command = {"command": "python benchmarks/webshop_size.py", "products": options.products, "seeds": [0]}
-    write_atomically(options.output, json.dumps({**provenance(), **command, "parts": found}, indent=1))
-    print(f"written: {options.output}")
+    command = "python benchmarks/webshop_size.py"
+    write_result(options.output, command, products=options.products, seeds=[0], parts=found)
     searches = [*found["search"]["rows"].values(), found["zipf"]]
     return int(found["load"]["wrong"] > 0 or any(row["same"] < row["queries"] for row in searches))
 

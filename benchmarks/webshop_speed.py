@@ -66,15 +66,13 @@ def main() -> int:
                 results[name]["env"].append(in_own_process(catalog, options, folder))
                 results[name]["server"].append(start_server(catalog, folder))
     # Loads torch, which the process that measures must not, and it is this file too.
-    from ragen_trl.system.atomic import write_atomically
-    from ragen_trl.system.provenance import provenance
+    from records.results import write_result
 
     rows = {name: {**found, "median": medians_of(found)} for name, found in results.items()}
     command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")
-    write_atomically(options.output, json.dumps({**provenance(), "command": command, "catalogs": rows}, indent=1))
     for name, row in rows.items():
         print(f"{name:18}" + "".join(f"  {key} {value:,.2f}" for key, value in row["median"].items()))
-    print(f"written: {options.output}")
+    write_result(options.output, command, catalogs=rows)
     return 0
 
 
