@@ -11,14 +11,12 @@ once (``MALLOC_MMAP_THRESHOLD_``), so that the resident memory is that of the te
 
 import argparse
 import json
-import os
-import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from measuring.memory import SHAPE, Case, estimate
-from measuring.processes import answer_of
+from measuring.processes import answer_of_module
 from records.results import write_result
 
 from ragen_trl.system.atomic import write_atomically
@@ -74,9 +72,8 @@ def estimate_again(path: Path) -> None:
 
 def measured(case: Case) -> dict[str, Any]:
     """One case in a process of its own."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
-    command = [sys.executable, "-W", "ignore", "-m", "measuring.memory", json.dumps(asdict(case))]
-    found: dict[str, Any] = answer_of(command, PYTHONPATH=path, MALLOC_MMAP_THRESHOLD_="65536")
+    asked = json.dumps(asdict(case))
+    found: dict[str, Any] = answer_of_module("measuring.memory", asked, MALLOC_MMAP_THRESHOLD_="65536")
     return found
 
 

@@ -11,15 +11,13 @@ turns. Seconds are CPU time of that thread, so that other processes of the machi
 
 import argparse
 import json
-import os
 import statistics
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from measuring.prefixes import Case
-from measuring.processes import answer_of
+from measuring.processes import answer_of_module
 from records.results import write_result
 
 HERE = Path(__file__).parent
@@ -74,10 +72,7 @@ def main() -> None:
 def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
     """One measurement in a process of its own, with one thread."""
     task = json.dumps({"case": asdict(case), "shares": shares, "repeats": repeats})
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
-    answer: dict[str, Any] = answer_of(
-        [sys.executable, "-W", "ignore", "-m", "measuring.prefixes", task], PYTHONPATH=path
-    )
+    answer: dict[str, Any] = answer_of_module("measuring.prefixes", task)
     return answer
 
 

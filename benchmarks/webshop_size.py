@@ -25,10 +25,9 @@ from typing import Any
 
 import webshop_load
 import webshop_speed
-from measuring.processes import answer_of, medians
+from measuring.processes import answer_of_module, medians
 
 HERE = Path(__file__).parent
-MEASURE = HERE / "measuring" / "large_shop.py"
 PRODUCTS = 1_180_000
 
 
@@ -91,7 +90,7 @@ def spec_of(options: argparse.Namespace) -> str:
 
 def measured(part: str, spec: str) -> Any:
     """What a part of measuring/large_shop.py finds in a process of its own."""
-    return answer_of([sys.executable, str(MEASURE), part, spec], PYTHONPATH=os.pathsep.join([str(HERE), *sys.path]))
+    return answer_of_module("measuring.large_shop", part, spec)
 
 
 def build(options: argparse.Namespace) -> dict[str, Any]:
