@@ -13,14 +13,13 @@ knows the goal. Writes ``results/webshop_baselines.json``.
 import argparse
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring.real_products import PRODUCTS, real_products
+from measuring.real_products import asked_for
 from records.results import write_result
 
 from ragen_envs import wilson_interval
@@ -50,7 +49,7 @@ TOY_POLICIES: dict[str, Policy] = {
 }
 
 
-def main() -> int:
+def main() -> None:
     """Plays all rows; exit status 2 if the folder of the data is named and not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1000, help="of each row, at most")
@@ -60,10 +59,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.episodes, options.output = 5, Path("runs/benchmark-webshop-baselines-smoke.json")
-    data = real_products(options.data)
-    if options.data is not None and data is None:
-        print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
-        return 2
+    data = asked_for(options.data)
     if data is None:
         print("left out: the real catalogue; name its folder with --data or RAGEN_WEBSHOP_DATA")
     rows = []
@@ -73,7 +69,6 @@ def main() -> int:
             print(line(rows[-1]), flush=True)
         env.close()
     write_result(options.output, "python benchmarks/webshop_baselines.py", rows=rows)
-    return 0
 
 
 def workloads(data: Path | None) -> Iterator[tuple[dict[str, str], WebShop, dict[str, Policy]]]:
@@ -132,4 +127,4 @@ def line(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring.real_products import PRODUCTS, real_products
+from measuring.real_products import asked_for
 from records.results import write_result
 from transformers import AutoTokenizer
 
@@ -49,10 +49,7 @@ def main() -> int:
     elif not Path(options.model).is_dir():
         print(f"there is no model in {options.model}; run make smollm2, or name another with --model", file=sys.stderr)
         return 2
-    data = real_products(options.data)
-    if options.data is not None and data is None:
-        print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
-        return 2
+    data = asked_for(options.data)
     tokenizer = build_tiny_tokenizer() if options.smoke else AutoTokenizer.from_pretrained(options.model)
     rows = []
     for name, catalog in [("synthetic", "synthetic"), *([("real 1000", str(data))] if data else [])]:
