@@ -15,6 +15,7 @@ with positions (what training with vLLM does) and without (what TRL does by itse
 import argparse
 import json
 import logging
+import shlex
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -26,14 +27,13 @@ import transformers
 from measuring.small_adapters import ADAPTERS
 from measuring.small_models import MODELS, config_of
 from peft import PeftConfig
+from records.results import write_result
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ragen_envs import TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.model_support import UnsupportedModelError, check_policy, with_positions
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 from ragen_trl.trainers.self_check import Gap, SamplerMismatchError
 
 SMOKE = ("llama", "gpt2", "opt", "phi3, longrope", "gpt_neo, local", "mamba", "bloom", "qwen2_5_vl")
@@ -82,9 +82,9 @@ def main() -> None:
     for name in options.models:
         found[name] = tried(name)
         print(f"{name:24} {json.dumps(found[name])}", flush=True)
-    result = {**provenance(), "seed": 0, "models": found, "adapters": adapters}
-    write_atomically(options.output, json.dumps(result, indent=2))
-    print(f"written: {options.output}")
+    some = [] if options.models == list(MODELS) else ["--models", *options.models]
+    command = shlex.join(["python", "benchmarks/architectures.py", *some])
+    write_result(options.output, command, seed=0, models=found, adapters=adapters)
 
 
 def tried(name: str, adapter: PeftConfig | None = None) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from findings.pictures import draw_comparison, draw_profiles, draw_signs
 from findings.published import COMPARISONS
 from findings.verdicts import Results, examined
 from records.committed import every_log
-
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from records.results import write_result
 
 HERE = Path(__file__).parent
 CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
@@ -31,9 +29,8 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     results = read_results(HERE / "results")
     target = HERE / "results" / "claims.json"
-    content = {**provenance(), "command": "python benchmarks/claims.py", **judged(results)}
-    write_atomically(target, json.dumps(content, indent=1))
-    print(f"written: {target}")
+    content = judged(results)
+    write_result(target, "python benchmarks/claims.py", **content)
     for path in draw(results, content, target.parent):
         print(f"written: {path}")
 

@@ -12,7 +12,6 @@ round.
 """
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -20,9 +19,7 @@ from typing import Any
 
 from measuring.env_workloads import WORKLOADS
 from measuring.processes import answer_of, install_peer, median_and_rounds, missing_peer, peer_python
-
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from records.results import write_result
 
 HERE = Path(__file__).parent
 PEERS = {
@@ -54,14 +51,11 @@ def main() -> int:
         for name in names:
             rounds[name].append(measure(name, options.seconds, options.cpu))
     results = {name: summary(measured) for name, measured in rounds.items()}
-    command = "python benchmarks/env_throughput.py"
-    content = {**provenance(), "command": command, "peers": PEERS, "skipped": skipped, "results": results}
-    write_atomically(options.output, json.dumps(content, indent=1))
     for name, result in results.items():
         print(f"{name:30} {result['median']:>12,.0f} per second")
     for peer, reason in skipped.items():
         print(f"skipped: {peer}: {reason}")
-    print(f"written: {options.output}")
+    write_result(options.output, "python benchmarks/env_throughput.py", peers=PEERS, skipped=skipped, results=results)
     return 0
 
 

@@ -182,7 +182,7 @@ def has_gpu() -> bool:
 
 def tiny_model(folder: Path) -> Path:
     """A random model that stands for the pretrained one in a rehearsal; made by another process."""
-    script = "import sys, pathlib, pretrained; pretrained.tiny_model(pathlib.Path(sys.argv[1]))"
+    script = "import sys, pathlib; from agents.command import tiny_model; tiny_model(pathlib.Path(sys.argv[1]))"
     asked = [sys.executable, "-W", "ignore", "-c", script, str(folder)]
     subprocess.run(asked, check=True, env=with_the_code())
     return folder

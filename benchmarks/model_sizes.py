@@ -9,19 +9,17 @@ rates are the usual ones for such sizes; only the first model's were tried here.
 """
 
 import argparse
-import json
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from records.results import write_result
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.dry_run import memory_use
-from ragen_trl.cli.memory_estimate import memory_lines, peak_bytes, phase_bytes, shape_of
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from ragen_trl.cli.memory_estimate import MemoryUse, memory_lines, peak_bytes, phase_bytes, shape_of
 
 RESULT = Path(__file__).parent / "results" / "model_sizes.json"
 TRAJECTORIES, TOKENS, AT_ONCE, RANK = 128, 2048, 32, 64
@@ -82,36 +80,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="write to runs/ only")
     options = parser.parse_args()
-    content = {
-        **provenance(),
-        "command": "python benchmarks/model_sizes.py",
-        "trajectories": TRAJECTORIES,
-        "tokens": TOKENS,
-        "at_once": AT_ONCE,
-        "rows": [estimated(size, rank) for size in SIZES for rank in (0, RANK)],
-    }
     output = Path("runs/benchmark-model-sizes-smoke.json") if options.smoke else RESULT
-    write_atomically(output, json.dumps(content, indent=1))
-    print(f"written: {output}")
+    write_result(
+        output,
+        "python benchmarks/model_sizes.py",
+        trajectories=TRAJECTORIES,
+        tokens=TOKENS,
+        at_once=AT_ONCE,
+        rows=[estimated(size, rank) for size in SIZES for rank in (0, RANK)],
+    )
 
 
 def estimated(size: Size, rank: int) -> dict[str, Any]:
     """Settings and memory of a model with all weights trained (rank 0) or with LoRA."""
-    rows, rate = size.rows[rank > 0], size.rates[rank > 0]
-    half = size.half and rank > 0
-    with tempfile.TemporaryDirectory() as folder:
-        args = StarPOSConfig(
-            output_dir=folder,
-            per_device_train_batch_size=rows,
-            gradient_accumulation_steps=TRAJECTORIES // rows,
-            learning_rate=rate,
-            rollout_batch_size=AT_ONCE,
-            bf16=True,
-            use_cpu=True,
-            model_init_kwargs={"dtype": "bfloat16"} if half else None,
-        )
+    rows = size.rows[rank > 0]
     shape = shape_of(size.config)
-    lines = memory_lines(shape, replace(memory_use(args, rank, TOKENS), triton=True))
+    lines = memory_lines(shape, use_of(size, rank, rows))
     held = sum(line.bytes for line in lines if line.phase == "always")
     phases = {phase: phase_bytes(lines, phase) - held for phase in ("rollout", "update")}
     return {
@@ -119,16 +103,36 @@ def estimated(size: Size, rank: int) -> dict[str, Any]:
         "parameters": shape.parameters,
         "trained_parameters": rank * shape.linear_widths or shape.parameters,
         "lora_r": rank,
-        "learning_rate": rate,
+        "learning_rate": size.rates[rank > 0],
         "rows": rows,
         "micro_batches": TRAJECTORIES // rows,
-        "weights": "bfloat16" if half else "float32",
+        "weights": "bfloat16" if is_half(size, rank) else "float32",
         "gib": {
             "held": held / _GIB,
             **{name: n / _GIB for name, n in phases.items()},
             "peak": peak_bytes(lines) / _GIB,
         },
     }
+
+
+def use_of(size: Size, rank: int, rows: int) -> MemoryUse:
+    """How a size is trained on one process, in micro-batches of so many trajectories."""
+    with tempfile.TemporaryDirectory() as folder:
+        args = StarPOSConfig(
+            output_dir=folder,
+            per_device_train_batch_size=rows,
+            gradient_accumulation_steps=TRAJECTORIES // rows,
+            rollout_batch_size=AT_ONCE,
+            bf16=True,
+            use_cpu=True,
+            model_init_kwargs={"dtype": "bfloat16"} if is_half(size, rank) else None,
+        )
+    return replace(memory_use(args, rank, TOKENS), triton=True)
+
+
+def is_half(size: Size, rank: int) -> bool:
+    """Whether the weights are loaded in bfloat16."""
+    return size.half and rank > 0
 
 
 if __name__ == "__main__":

@@ -20,11 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import matplotlib
 import numpy as np
-from learning.plots import SETTINGS
+from learning.plots import figure
 from learning.seeing import demonstrated, imitate, lessons, places_right
-from matplotlib.figure import Figure
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, demonstration
@@ -172,9 +170,8 @@ def learn(folder: Path, seed: int, observation: str, smoke: bool) -> dict[str, A
 def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     """Success of training rollouts, and before and after on the held-out start states with each kind of picture."""
     kinds = {"own": ("its pictures", "#0072b2"), "blank": ("blank", "#999999"), "other": ("other episodes'", "#d55e00")}
-    with matplotlib.rc_context(SETTINGS):
-        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
-        axes = figure.add_subplot()
+    with figure(path, (6.4, 3.4), dpi=100) as drawn:
+        axes = drawn.add_subplot()
         last = len(runs[0]["curve"])
         for run in runs:
             means = np.convolve(run["curve"], np.full(_MEAN_OF, 1 / _MEAN_OF), "valid")
@@ -189,7 +186,6 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
         axes.set(xlabel=f"update; lines are training rollouts, means of {_MEAN_OF}", ylabel="success", ylim=(0, 1.06))
         axes.set_title("A model that sees only pictures of FrozenLake, 3 × 3", loc="left")
         axes.legend(title="held out, shown", loc="lower center", ncols=3, frameon=False)
-        figure.savefig(path, metadata={"Software": None})
 
 
 def main() -> int:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from measuring.headless_chromium import Chromium, find_chromium
+from records.results import write_result
 
 from ragen_trl import StarPOConfig, Trajectory, Turn, make_turns
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
@@ -53,8 +54,9 @@ def main() -> None:
         found = measure(Path(folder), options.steps, options.words, options.rounds)
     name = f"{options.words} words of thought a turn"
     old = json.loads(options.output.read_text(encoding="utf-8"))["cases"] if options.output.exists() else {}
-    write_atomically(options.output, json.dumps({**provenance(), "cases": {**old, name: found}}, indent=2))
-    print(json.dumps(found, indent=2), f"\nwritten: {options.output}")
+    print(json.dumps(found, indent=2))
+    asked = f"--steps {options.steps} --words {options.words} --rounds {options.rounds}"
+    write_result(options.output, f"python benchmarks/report_size.py {asked}", cases={**old, name: found})
 
 
 def measure(folder: Path, steps: int, words: int, rounds: int) -> dict[str, Any]:

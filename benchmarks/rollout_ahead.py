@@ -13,7 +13,6 @@ a quiet machine with a core for each side. Runs with the option and without it t
 """
 
 import argparse
-import json
 import multiprocessing
 import statistics
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from records.results import write_result
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, TrainerCallback
 
 from ragen_envs import AgentTurns, TextEnv
@@ -36,8 +36,6 @@ from ragen_trl.policies.vllm.requests import Completion, Context
 from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Request
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 WAIT = 0.05  # seconds
 MAX_CONTEXT = 4096
@@ -210,9 +208,7 @@ def main() -> None:
     given = {name: getattr(options, name) for name in ("steps", "rounds", "reply_wait", "update_wait")}
     shape = " ".join([f"--turns {' '.join(map(str, options.turns))}", *(f"--{name} {given[name]}" for name in given)])
     command = f"python benchmarks/rollout_ahead.py {shape}"
-    content = {**provenance(), "command": command, "wait": WAIT, "model": MODEL, **given, "cases": cases}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, command, wait=WAIT, model=MODEL, **given, cases=cases)
 
 
 def compared(sampler: str, turns: int, options: argparse.Namespace) -> dict[str, Any]:

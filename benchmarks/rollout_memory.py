@@ -11,14 +11,13 @@ once (``MALLOC_MMAP_THRESHOLD_``), so that the resident memory is that of the te
 
 import argparse
 import json
-import os
-import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from measuring.memory import SHAPE, Case, estimate
-from measuring.processes import answer_of
+from measuring.processes import answer_of_module
+from records.results import write_result
 
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -59,9 +58,7 @@ def main() -> None:
         rows.append(measured(case))
         print(case, f"{rows[-1]['peak_mib']:.0f} MiB, estimated {rows[-1]['estimate_mib']:.0f}", flush=True)
     command = "python benchmarks/rollout_memory.py" + " --smoke" * options.smoke
-    found = {**provenance(), "command": command, "shape": SHAPE, "rows": rows}
-    write_atomically(options.output, json.dumps(found, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, command, shape=SHAPE, rows=rows)
 
 
 def estimate_again(path: Path) -> None:
@@ -75,9 +72,8 @@ def estimate_again(path: Path) -> None:
 
 def measured(case: Case) -> dict[str, Any]:
     """One case in a process of its own."""
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
-    command = [sys.executable, "-W", "ignore", "-m", "measuring.memory", json.dumps(asdict(case))]
-    found: dict[str, Any] = answer_of(command, PYTHONPATH=path, MALLOC_MMAP_THRESHOLD_="65536")
+    asked = json.dumps(asdict(case))
+    found: dict[str, Any] = answer_of_module("measuring.memory", asked, MALLOC_MMAP_THRESHOLD_="65536")
     return found
 
 

@@ -12,7 +12,6 @@ Rounds take turns. Writes ``results/rollout_stepping.json`` with all of them.
 """
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from measuring.processes import median_and_rounds
+from records.results import write_result
 
 from ragen_envs import AgentTurns, random_action
 from ragen_trl import StarPOConfig
@@ -35,8 +35,6 @@ from ragen_trl.rollout.env_executor import EnvExecutor, Failure
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
 from ragen_trl.rollout.loop import play
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 WAIT, WAITING = 0.05, 64
 # Rows and, where the recipe's are more than the model's context holds, turns.
@@ -125,14 +123,12 @@ def main() -> None:
     waiting = measure_waiting(options.rounds, rows or WAITING)
     computing = [measure_computing(env, options.rounds, rows) for env in COMPUTING]
     command = f"python benchmarks/rollout_stepping.py --rounds {options.rounds}"
-    content = {**provenance(), "command": command, "seed": 0, "waiting": waiting, "computing": computing}
-    write_atomically(options.output, json.dumps(content, indent=1))
     for name, measured in waiting["seconds_a_turn"].items():
         print(f"{waiting['environments']} of {WAIT} s, {name}: {measured['median']:.3f} s a turn")
     for row in computing:
         for name, measured in row["share"].items():
             print(f"{row['env']}, {name}: {measured['median']:.1%} of {row['seconds'][name]['median']:.2f} s")
-    print(f"written: {options.output}")
+    write_result(options.output, command, seed=0, waiting=waiting, computing=computing)
 
 
 def measure_waiting(rounds: int, count: int) -> dict[str, Any]:

@@ -9,20 +9,15 @@ with micro-batches shrunk to one trajectory before the next engine is tried. Wri
 """
 
 import argparse
-import json
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from model_sizes import AT_ONCE, RANK, SIZES, TOKENS, TRAJECTORIES, Size, qwen
+from model_sizes import AT_ONCE, RANK, SIZES, TOKENS, TRAJECTORIES, Size, qwen, use_of
+from records.results import write_result
 
-from ragen_trl import StarPOSConfig
-from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.launch import Engine, Launch
 from ragen_trl.cli.memory_estimate import MemoryUse, ModelShape, memory_lines, peak_bytes, shape_of
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 RESULT = Path(__file__).parent / "results" / "several_gpus.json"
 GPUS = (1, 2, 4, 8)
@@ -69,15 +64,17 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="write to runs/ only")
     options = parser.parse_args()
     models = (*SIZES[1:], *LARGER)
-    content = {
-        **provenance(),
-        "command": "python benchmarks/several_gpus.py",
-        **{"trajectories": TRAJECTORIES, "tokens": TOKENS, "at_once": AT_ONCE, "memories_gb": MEMORIES, "spare": SPARE},
-        "rows": [row for size in models for row in estimated(size)],
-    }
     output = Path("runs/benchmark-several-gpus-smoke.json") if options.smoke else RESULT
-    write_atomically(output, json.dumps(content, indent=1))
-    print(f"written: {output}")
+    write_result(
+        output,
+        "python benchmarks/several_gpus.py",
+        trajectories=TRAJECTORIES,
+        tokens=TOKENS,
+        at_once=AT_ONCE,
+        memories_gb=MEMORIES,
+        spare=SPARE,
+        rows=[row for size in models for row in estimated(size)],
+    )
 
 
 def estimated(size: Size) -> list[dict[str, Any]]:
@@ -89,27 +86,11 @@ def estimated(size: Size) -> list[dict[str, Any]]:
             **about,
             "lora_r": rank,
             "memory_gb": memory,
-            "gpus": {gpus: first_fitting(shape, use_of(size, rank), gpus, memory) for gpus in GPUS},
+            "gpus": {gpus: first_fitting(shape, use_of(size, rank, rows=8), gpus, memory) for gpus in GPUS},
         }
         for memory in MEMORIES
         for rank in (0, RANK)
     ]
-
-
-def use_of(size: Size, rank: int) -> MemoryUse:
-    """How a size is trained, on one process."""
-    half = size.half and rank > 0
-    with tempfile.TemporaryDirectory() as folder:
-        args = StarPOSConfig(
-            output_dir=folder,
-            per_device_train_batch_size=8,
-            gradient_accumulation_steps=TRAJECTORIES // 8,
-            rollout_batch_size=AT_ONCE,
-            bf16=True,
-            use_cpu=True,
-            model_init_kwargs={"dtype": "bfloat16"} if half else None,
-        )
-    return replace(memory_use(args, rank, TOKENS), triton=True)
 
 
 def first_fitting(shape: ModelShape, use: MemoryUse, gpus: int, memory: int) -> dict[str, Any] | None:

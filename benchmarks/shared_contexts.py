@@ -10,7 +10,6 @@ read once. Seconds are CPU time of one thread. Writes ``results/shared_contexts.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -22,6 +21,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from records.results import write_result
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from ragen_trl import StarPOConfig
@@ -33,8 +33,6 @@ from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.rollout.loop import play
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 from ragen_trl.trajectory import Trajectory
 
 HERE = Path(__file__).parent
@@ -86,9 +84,7 @@ def main() -> None:
         rows.append({"case": asdict(case), **compared(case, model, folder, rounds)})
         print(rows[-1], flush=True)
     command = f"python benchmarks/shared_contexts.py --rounds {rounds}"
-    content = {**provenance(), "command": command, "model": Path(folder).name, "rounds": rounds, "rows": rows}
-    write_atomically(output, json.dumps(content, indent=1))
-    print(f"written: {output}")
+    write_result(output, command, model=Path(folder).name, rounds=rounds, rows=rows)
 
 
 def compared(case: Case, model: PreTrainedModel, folder: str, rounds: int) -> dict[str, Any]:

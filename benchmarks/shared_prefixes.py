@@ -11,18 +11,14 @@ turns. Seconds are CPU time of that thread, so that other processes of the machi
 
 import argparse
 import json
-import os
 import statistics
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from measuring.prefixes import Case
-from measuring.processes import answer_of
-
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from measuring.processes import answer_of_module
+from records.results import write_result
 
 HERE = Path(__file__).parent
 SMOLLM2 = "models/SmolLM2-135M-Instruct"
@@ -70,17 +66,13 @@ def main() -> None:
                 print(case, "shared" if shares else "apart", found[case, shares][-1], flush=True)
         rows = [row_of(case, found[case, False], found[case, True]) for case in cases]
         command = f"python benchmarks/shared_prefixes.py{' --gpu' * asked.gpu} --rounds {rounds}"
-        write_atomically(output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
-    print(f"written: {output}")
+        write_result(output, command, rows=rows)
 
 
 def measured(case: Case, shares: bool, repeats: int) -> dict[str, Any]:
     """One measurement in a process of its own, with one thread."""
     task = json.dumps({"case": asdict(case), "shares": shares, "repeats": repeats})
-    path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
-    answer: dict[str, Any] = answer_of(
-        [sys.executable, "-W", "ignore", "-m", "measuring.prefixes", task], PYTHONPATH=path
-    )
+    answer: dict[str, Any] = answer_of_module("measuring.prefixes", task)
     return answer
 
 

@@ -8,19 +8,17 @@ trajectories in 8 groups of 16 and in 16 groups of 8, 25 % of the groups kept.
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from records.results import write_result
 from transformers import AutoTokenizer
 
 from ragen_trl import StarPOSConfig, StarPOTrainer
 from ragen_trl.config.recipes import defaults
 from ragen_trl.policies.tiny_model import save_tiny_model
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 ENV = "ragen/FrozenLake-v0"
 
@@ -38,11 +36,9 @@ def main() -> None:
         options.output = Path("runs/benchmark-step-time-smoke.json")
     shapes = [measure(options.model, options.steps, group_size) for group_size in (16, 8)]
     command = f"python benchmarks/step_time.py --model {options.model} --steps {options.steps}"
-    content = {**provenance(), "command": command, "env": ENV, "seed": 0, "shapes": shapes}
-    write_atomically(options.output, json.dumps(content, indent=1))
     for shape in shapes:
         print(f"{shape['groups']} groups of {shape['group_size']}: median {shape['step']['median']:.2f} s a step")
-    print(f"written: {options.output}")
+    write_result(options.output, command, env=ENV, seed=0, shapes=shapes)
 
 
 def measure(model: str, steps: int, group_size: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ that it has played before. They take turns, the clock is that of CPU time, and t
 """
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -21,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from measuring.processes import median_and_rounds
+from records.results import write_result
 
 from ragen_envs import TextWorld
 from ragen_envs.baselines import measure
 from ragen_envs.textworld.games import game_file, user_cache
 from ragen_envs.textworld.scenes import scene
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 ENV = "ragen/TextWorld-v0"
@@ -64,11 +62,9 @@ def main() -> int:
     timed = options.sizes[0] if options.smoke else TIMED
     rates = speeds(timed, games[timed], options.rounds, options.per_round)
     command = f"python benchmarks/text_worlds.py --sizes {' '.join(options.sizes)}"
-    content = {**provenance(), "command": command, "rows": rows, "timed": timed, "speed": rates}
-    write_atomically(options.output, json.dumps(content, indent=1))
     for name, found in rates.items():
         print(f"{name:22} {found['median']:>10,.0f} steps a CPU second")
-    print(f"written: {options.output}")
+    write_result(options.output, command, rows=rows, timed=timed, speed=rates)
     return 0
 
 

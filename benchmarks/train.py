@@ -15,16 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from learning.saved import options_of, saved_policy
+from records.results import write_result
 
-from ragen_trl.config.starpo import StarPOSConfig
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
-from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
 from ragen_trl.rollout.seeds import WARM_START
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16"]
 
@@ -40,9 +35,7 @@ def main() -> None:
         options.seeds, recipe = [0], [*recipe, *SMOKE, "--overwrite", "true"]
         options.output = Path("runs/benchmark-train-smoke.json")
     runs = [collect(train(seed, recipe, options.smoke)) for seed in options.seeds]
-    content = {**provenance(), "command": "python benchmarks/train.py", "seeds": options.seeds, "runs": runs}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, "python benchmarks/train.py", seeds=options.seeds, runs=runs)
 
 
 def train(seed: int, recipe: list[str], smoke: bool) -> Path:
@@ -58,8 +51,7 @@ def collect(folder: Path) -> dict[str, Any]:
     """The run's summary, and what its models reach on start states that were never trained on."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     config, env, episodes = summary["config"], summary["env"], summary["results"]["trained"]["n"]
-    played_as = {key: value for key, value in load_play_options(str(folder / "model")).items() if key != "env"}
-    args = StarPOSConfig(output_dir=str(folder), **played_as)
+    args = options_of(folder)
     made = gymnasium.make(env, **summary["env_kwargs"])
     groups = summary["trajectories"]["sampled"] // config["num_generations"]
     used = [config["train_seed_start"] + i for i in range(groups)]
@@ -68,9 +60,7 @@ def collect(folder: Path) -> dict[str, Any]:
     unseen = [made.reset(seed=seed)[0] not in seen for seed in range(episodes)]
     summary["unseen"] = {"share": sum(unseen) / episodes}
     for name, model in (("before", folder / "warm_start"), ("trained", folder / "model")):
-        chat = make_chat(AutoTokenizer.from_pretrained(model), make_turns(env, args), args)
-        policy = TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, Sampling(args.max_reply_length))
-        played = play_held_out(policy, env, args, episodes)
+        played = play_held_out(saved_policy(model, env, args), env, args, episodes)
         again = summarise(played)
         assert again.success == summary["results"][name]["success"], f"{name}: the saved model plays differently"
         summary["unseen"][name] = summarise([t for t, new in zip(played, unseen, strict=True) if new]).as_dict()

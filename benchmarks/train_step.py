@@ -12,17 +12,13 @@ setting is measured three times; the settings take turns. Seconds on the CPU are
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from measuring.processes import ONE_THREAD
+from measuring.processes import answer_of_module
 from measuring.updates import Setting, Workload
 
 from ragen_trl.system.atomic import write_atomically
@@ -132,17 +128,9 @@ def measured_in_turns(settings: list[Setting], workload: Workload, repeats: int)
 
 def measured_alone(setting: Setting, workload: Workload) -> dict[str, Any]:
     """One measurement in a process of its own, with one thread."""
-    with tempfile.TemporaryDirectory() as folder:
-        asked, answered = Path(folder, "asked.json"), Path(folder, "answered.json")
-        asked.write_text(json.dumps({"setting": asdict(setting), "workload": asdict(workload)}), encoding="utf-8")
-        command = [sys.executable, "-W", "ignore", "-m", "measuring.updates", str(asked), str(answered)]
-        path = os.pathsep.join([str(HERE), str(HERE.parent), *sys.path])
-        surroundings = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
-        done = subprocess.run(command, env=surroundings, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"{setting} failed:\n{done.stderr[-3000:]}")
-        result: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
-        return result
+    asked = json.dumps({"setting": asdict(setting), "workload": asdict(workload)})
+    result: dict[str, Any] = answer_of_module("measuring.updates", asked)
+    return result
 
 
 def row_of(setting: Setting, results: list[dict[str, Any]]) -> dict[str, Any]:

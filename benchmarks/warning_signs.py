@@ -24,17 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from everything import benchmarks, is_question
+from learning.saved import options_of, saved_policy
 from learning.store import Finished, digest, run_settings
 from records.committed import read
 from records.measures import rows as logged_rows
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_trl import StarPOSConfig
 from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.monitoring.alerts import drop_step, find_alerts
-from ragen_trl.policies.sampling import Sampling
-from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
 
@@ -117,13 +113,10 @@ def main_job(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
 def held_out(folder: Path, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Success of the warm start and of every checkpoint on the same held-out start states."""
     steps = {int(path.name.removeprefix("checkpoint-")): path for path in folder.glob("checkpoint-*")}
-    played_as = load_play_options(str(folder / "model"))
-    args = StarPOSConfig(output_dir=str(folder), **{key: value for key, value in played_as.items() if key != "env"})
-    chat = make_chat(AutoTokenizer.from_pretrained(folder / "model"), make_turns(summary["env"], args), args)
+    args = options_of(folder)
     rows = []
     for step, model in sorted({0: folder / "warm_start", **steps}.items()):
-        policy = TransformersPolicy(AutoModelForCausalLM.from_pretrained(model), chat, Sampling(args.max_reply_length))
-        result = evaluate(policy, summary["env"], args, EPISODES)
+        result = evaluate(saved_policy(model, summary["env"], args), summary["env"], args, EPISODES)
         rows.append({"step": step, "success": result.success})
         print(f"{folder} step {step}: {result.in_words()}", flush=True)
     return rows

@@ -11,17 +11,16 @@ knows the goal. Writes ``results/webshop_baselines.json``.
 """
 
 import argparse
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring.real_products import PRODUCTS, real_products
+from measuring.real_products import asked_for
+from records.results import write_result
 
 from ragen_envs import wilson_interval
 from ragen_envs.webshop import ToyShop, WebShop
@@ -33,8 +32,6 @@ from ragen_envs.webshop.policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 SPLITS = ("test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
@@ -52,7 +49,7 @@ TOY_POLICIES: dict[str, Policy] = {
 }
 
 
-def main() -> int:
+def main() -> None:
     """Plays all rows; exit status 2 if the folder of the data is named and not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=1000, help="of each row, at most")
@@ -62,10 +59,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.smoke:
         options.episodes, options.output = 5, Path("runs/benchmark-webshop-baselines-smoke.json")
-    data = real_products(options.data)
-    if options.data is not None and data is None:
-        print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
-        return 2
+    data = asked_for(options.data)
     if data is None:
         print("left out: the real catalogue; name its folder with --data or RAGEN_WEBSHOP_DATA")
     rows = []
@@ -74,10 +68,7 @@ def main() -> int:
             rows.append({**label, "policy": name, **measure(env, policy, options.episodes)})
             print(line(rows[-1]), flush=True)
         env.close()
-    command = "python benchmarks/webshop_baselines.py"
-    write_atomically(options.output, json.dumps({**provenance(), "command": command, "rows": rows}, indent=1))
-    print(f"written: {options.output}")
-    return 0
+    write_result(options.output, "python benchmarks/webshop_baselines.py", rows=rows)
 
 
 def workloads(data: Path | None) -> Iterator[tuple[dict[str, str], WebShop, dict[str, Policy]]]:
@@ -136,4 +127,4 @@ def line(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -10,7 +10,6 @@ where one differs, is refused, or is a 5xx. Writes ``results/webshop_load.json``
 """
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -59,14 +58,12 @@ def main() -> int:
     rounds = [load(options, shop) for _ in range(options.rounds)]
     phases = {"load": rounds, "kill": [kill(options, shop)], "memory": [memory(options, shop)]}
     # Loads torch, which the process of the clients must not.
-    from ragen_trl.system.atomic import write_atomically
-    from ragen_trl.system.provenance import provenance
+    from records.results import write_result
 
     asked = {name: getattr(options, name) for name in ("catalog", "workers", "clients")}
-    content = {**provenance(), "command": "python benchmarks/webshop_load.py", **asked, "products": len(shop.catalog)}
-    content |= {"goals": len(shop.goals), "seconds": time.perf_counter() - began, "phases": phases}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    size = {"products": len(shop.catalog), "goals": len(shop.goals)}
+    seconds = time.perf_counter() - began
+    write_result(options.output, "python benchmarks/webshop_load.py", **asked, **size, seconds=seconds, phases=phases)
     return int(any(row["wrong"] for found in phases.values() for row in found))
 
 

@@ -11,7 +11,6 @@ rollout: the chat template's with the messages of ``AgentTurns``, and those of t
 """
 
 import argparse
-import json
 import statistics
 import sys
 from collections import defaultdict
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring.real_products import PRODUCTS, real_products
+from measuring.real_products import asked_for
+from records.results import write_result
 from transformers import AutoTokenizer
 
 from ragen_envs import AgentTurns, WebShop
@@ -28,8 +28,6 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.environments import make_chat
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 
 HERE = Path(__file__).parent
 MODEL = "models/SmolLM2-135M-Instruct"
@@ -51,10 +49,7 @@ def main() -> int:
     elif not Path(options.model).is_dir():
         print(f"there is no model in {options.model}; run make smollm2, or name another with --model", file=sys.stderr)
         return 2
-    data = real_products(options.data)
-    if options.data is not None and data is None:
-        print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
-        return 2
+    data = asked_for(options.data)
     tokenizer = build_tiny_tokenizer() if options.smoke else AutoTokenizer.from_pretrained(options.model)
     rows = []
     for name, catalog in [("synthetic", "synthetic"), *([("real 1000", str(data))] if data else [])]:
@@ -64,11 +59,9 @@ def main() -> int:
                 found = measure(shop, tokenizer, options.episodes)
                 rows.append({"catalog": name, "mode": mode, "show_actions": shown, **found})
                 print(rows[-1], flush=True)
-    command = "python benchmarks/webshop_observations.py"
     model = "embedded" if options.smoke else Path(options.model).name
-    content = {**provenance(), "command": command, "model": model, "split": "test_by_product", "rows": rows}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    command = "python benchmarks/webshop_observations.py"
+    write_result(options.output, command, model=model, split="test_by_product", rows=rows)
     return 0
 
 

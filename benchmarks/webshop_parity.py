@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 from measuring.real_products import PRODUCTS, real_folder
+from records.results import write_result
 
-from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
 from webshop_server.catalog import Catalog, open_catalog
 from webshop_server.goals.goals import Goal, make_goals
 from webshop_server.goals.nouns import EveryWord, RuleNouns
@@ -63,11 +62,9 @@ def main() -> int:
         counts |= compare_purchases(folder, catalog)
         counts |= compare_episodes(folder, Store(catalog, index))
         counts |= compare_goals(catalog)
-    content = {**provenance(), "command": "python benchmarks/webshop_parity.py --data FOLDER", "same_of": counts}
-    write_atomically(options.output, json.dumps(content, indent=1))
     for name, (same, of) in counts.items():
         print(f"{name:60} {same:>6} of {of}{'' if same == of else '   DIFFERENT'}")
-    print(f"written: {options.output}")
+    write_result(options.output, "python benchmarks/webshop_parity.py --data FOLDER", same_of=counts)
     return int(any(same != of for same, of in counts.values()))
 
 

@@ -64,13 +64,10 @@ def main() -> int:
         print(f"{spec:20} {row['mean_ms']:6.2f} ms a query, built in {row['build_s']:.1f} s, {row['peak_mib']:.0f} MiB")
     results["agreement"] = agreement(options.data, options.smoke)
     # Loads torch, which the processes that measure memory must not.
-    from ragen_trl.system.atomic import write_atomically
-    from ragen_trl.system.provenance import provenance
+    from records.results import write_result
 
     command = "python benchmarks/webshop_search.py" + (" --data FOLDER" if options.data else "")
-    content = {**provenance(), "command": command, "peer": PEER_PACKAGES, **results}
-    write_atomically(options.output, json.dumps(content, indent=1))
-    print(f"written: {options.output}")
+    write_result(options.output, command, peer=PEER_PACKAGES, **results)
     return 0
 
 

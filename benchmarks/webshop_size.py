@@ -25,10 +25,9 @@ from typing import Any
 
 import webshop_load
 import webshop_speed
-from measuring.processes import answer_of, medians
+from measuring.processes import answer_of_module, medians
 
 HERE = Path(__file__).parent
-MEASURE = HERE / "measuring" / "large_shop.py"
 PRODUCTS = 1_180_000
 
 
@@ -56,15 +55,15 @@ def main() -> int:
     fresh = [name for name in PARTS if name in options.only or not part_file(name, options).exists()]
     found = {name: finished(name, part, options) for name, part in PARTS.items()}
     # Loads torch, which processes that are measured must not.
-    from ragen_trl.system.atomic import write_atomically
+    from records.results import write_result
+
     from ragen_trl.system.provenance import provenance
 
     for name in fresh:
         found[name]["commit"] = provenance()["commit"]
         part_file(name, options).write_text(json.dumps(found[name], indent=1), encoding="utf-8")
-    command = {"command": "python benchmarks/webshop_size.py", "products": options.products, "seeds": [0]}
-    write_atomically(options.output, json.dumps({**provenance(), **command, "parts": found}, indent=1))
-    print(f"written: {options.output}")
+    command = "python benchmarks/webshop_size.py"
+    write_result(options.output, command, products=options.products, seeds=[0], parts=found)
     searches = [*found["search"]["rows"].values(), found["zipf"]]
     return int(found["load"]["wrong"] > 0 or any(row["same"] < row["queries"] for row in searches))
 
@@ -91,7 +90,7 @@ def spec_of(options: argparse.Namespace) -> str:
 
 def measured(part: str, spec: str) -> Any:
     """What a part of measuring/large_shop.py finds in a process of its own."""
-    return answer_of([sys.executable, str(MEASURE), part, spec], PYTHONPATH=os.pathsep.join([str(HERE), *sys.path]))
+    return answer_of_module("measuring.large_shop", part, spec)
 
 
 def build(options: argparse.Namespace) -> dict[str, Any]:

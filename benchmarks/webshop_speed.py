@@ -26,12 +26,12 @@ from typing import Any
 from urllib.request import urlopen
 
 from measuring.processes import ONE_THREAD, answer_of, medians, resident
-from measuring.real_products import PRODUCTS
+from measuring.real_products import PRODUCTS, asked_for
 
 HERE = Path(__file__).parent
 
 
-def main() -> int:
+def main() -> None:
     """Measure every catalogue; exit status 2 if the folder of the data is named and not there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
@@ -45,18 +45,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.measure:
         print(json.dumps(measure(options.measure, options.seconds, options.cpu, options.began)))
-        return 0
+        return
     catalogs = {"synthetic:1000": "synthetic:1000", "synthetic:200000": "synthetic:200000"}
     if options.smoke:
         catalogs = {"synthetic:200": "synthetic:200"}
         options.rounds, options.seconds, options.output = 1, 0.1, Path("runs/benchmark-webshop-speed-smoke.json")
     with tempfile.TemporaryDirectory() as folder:
-        if options.data is not None:
-            if not (options.data / PRODUCTS).exists():
-                print(f"there is no {PRODUCTS} in {options.data}", file=sys.stderr)
-                return 2
+        if options.data and (products := asked_for(options.data)):
             # A copy, because files made from a catalogue are put next to it.
-            for file in (options.data / PRODUCTS, *options.data.glob("items_ins_v2*.json")):
+            for file in (products, *options.data.glob("items_ins_v2*.json")):
                 shutil.copy(file, folder)
             catalogs["real 1000"] = str(Path(folder, PRODUCTS))
         results: dict[str, dict[str, list[dict[str, float]]]] = {name: {"env": [], "server": []} for name in catalogs}
@@ -66,16 +63,13 @@ def main() -> int:
                 results[name]["env"].append(in_own_process(catalog, options, folder))
                 results[name]["server"].append(start_server(catalog, folder))
     # Loads torch, which the process that measures must not, and it is this file too.
-    from ragen_trl.system.atomic import write_atomically
-    from ragen_trl.system.provenance import provenance
+    from records.results import write_result
 
     rows = {name: {**found, "median": medians_of(found)} for name, found in results.items()}
     command = "python benchmarks/webshop_speed.py" + (" --data FOLDER" if options.data else "")
-    write_atomically(options.output, json.dumps({**provenance(), "command": command, "catalogs": rows}, indent=1))
     for name, row in rows.items():
         print(f"{name:18}" + "".join(f"  {key} {value:,.2f}" for key, value in row["median"].items()))
-    print(f"written: {options.output}")
-    return 0
+    write_result(options.output, command, catalogs=rows)
 
 
 def in_own_process(catalog: str, options: argparse.Namespace, folder: str) -> dict[str, float]:
@@ -159,4 +153,4 @@ def medians_of(found: dict[str, list[dict[str, float]]]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

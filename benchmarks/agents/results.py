@@ -182,7 +182,7 @@ def examples(folder: Path, count: int = 2) -> dict[str, list[dict[str, Any]]]:
 
 
 def _texts(path: Path, count: int) -> list[dict[str, Any]]:
-    recording = json.loads(json.dumps(read_recording(path).content))
+    recording = read_recording(path).content
     texts, shown = recording["texts"], []
     for trajectory in recording["trajectories"][:: recording["group_size"]][:count]:
         turns = [{key: turn[key] for key in _OF_A_TURN if key in turn} for turn in trajectory["turns"]]

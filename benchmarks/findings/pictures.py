@@ -7,16 +7,13 @@ of its own, for print without colour.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import matplotlib
 from learning import plots
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, StrMethodFormatter
 
 from findings.claims import Pair
@@ -60,7 +57,7 @@ def draw_comparison(comparison: Comparison, results: Results, path: Path) -> boo
     if not ours:
         return False
     lines = -(-max(len(ours), len(comparison.published)) // 2)
-    with _figure(path, (9.0, 3.4 + 0.17 * lines)) as figure:
+    with plots.figure(path, (9.0, 3.4 + 0.17 * lines), SETTINGS) as figure:
         names = [*comparison.published, *(name for name in ours if name not in comparison.published)]
         look = looks(names, by_game=True)
         there = {
@@ -146,7 +143,7 @@ def draw_signs(title: str, variants: Mapping[str, Sequence[Run]], path: Path) ->
         path: Where to.
     """
     look = looks(list(variants))
-    with _figure(path, (7.6, 9.4)) as figure:
+    with plots.figure(path, (7.6, 9.4), SETTINGS) as figure:
         panels = figure.subplots(1 + len(SIGNS), 1, sharex=True)
         for label, runs in variants.items():
             held_out = [_by_trajectories(run, logged(run)["held_out"]) for run in runs]
@@ -184,7 +181,7 @@ def draw_profiles(variants: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     levels = [place / 200 for place in range(-20, 201)]
     look = looks([each["label"] for each in variants])
-    with _figure(path, (6.4, 4.2)) as figure:
+    with plots.figure(path, (6.4, 4.2), SETTINGS) as figure:
         axes = figure.subplots()
         for each in variants:
             colour, dashes, _ = look[each["label"]]
@@ -211,7 +208,7 @@ def draw_measures(measures: Sequence[str], families: Mapping[str, Sequence[Run]]
     """
     known = sorted({name for runs in families.values() for run in runs for name in logged(run)})
     empty = set(families)
-    with _figure(path, (7.6, 0.8 + 2.4 * len(measures) + 0.1 * len(families))) as figure:
+    with plots.figure(path, (7.6, 0.8 + 2.4 * len(measures) + 0.1 * len(families)), SETTINGS) as figure:
         look = looks(list(families))
         panels = figure.subplots(len(measures), 1, sharex=True, squeeze=False)[:, 0]
         for panel, measure in zip(panels, measures, strict=True):
@@ -283,15 +280,3 @@ def _sampled(run: Run, step: float) -> float:
         if step <= after:
             return (low + (step - before) / (after - before) * (high - low)) / 1000
     return rows[-1][1] / 1000
-
-
-@contextmanager
-def _figure(path: Path, size: tuple[float, float]) -> Any:
-    """A figure with matplotlib's defaults instead of the user's settings, written at the end."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS)
-        figure = Figure(figsize=size, layout="constrained", dpi=130)
-        yield figure
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Software": None})

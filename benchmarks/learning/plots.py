@@ -6,7 +6,8 @@ it.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,27 @@ SETTINGS = {
 _COLUMNS = 4
 _TITLE_WIDTH = 34
 _CROWDED = 0.25  # of success: names of lines further down stand above them at the left
+
+
+@contextmanager
+def figure(
+    path: Path, size: tuple[float, float], settings: Mapping[str, Any] = SETTINGS, dpi: int = 130
+) -> Iterator[Figure]:
+    """A figure with matplotlib's defaults instead of the user's settings, written at the end.
+
+    Args:
+        path: A PNG; its folder is made.
+        size: Width and height in inches.
+        settings: What is other than matplotlib's defaults.
+        dpi: Pixels an inch.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(settings)
+        drawn = Figure(figsize=size, layout="constrained", dpi=dpi)
+        yield drawn
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn.savefig(path, metadata={"Software": None})
 
 
 def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
@@ -58,23 +80,17 @@ def draw_question(content: Mapping[str, Any], folder: Path, name: str) -> list[P
 
 def draw_ends(title: str, tasks: Mapping[str, Any], path: Path) -> None:
     """Success at the end of every variant with the range of its seeds, a panel a task, with a line where it began."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS)
-        heights = [len(task["variants"]) for task in tasks.values()]
-        size = (7.2, 0.85 + 0.24 * sum(heights) + 0.42 * len(tasks))
-        figure = Figure(figsize=size, layout="constrained", dpi=130)
-        grid = figure.subplots(
+    heights = [len(task["variants"]) for task in tasks.values()]
+    with figure(path, (7.2, 0.85 + 0.24 * sum(heights) + 0.42 * len(tasks))) as drawn:
+        grid = drawn.subplots(
             len(tasks), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": [n + 0.6 for n in heights]}
         )
         for axes, (name, task) in zip(grid[:, 0], tasks.items(), strict=True):
             _draw_ends(axes, name, task)
         handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)
+        drawn.legend(handles, labels, loc="outside lower left", ncols=4, frameon=False, fontsize=8.5)
         grid[-1, 0].set_xlabel("success, held out: mean and range over the seeds")
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Software": None})
+        drawn.suptitle(title, x=0.01, ha="left", fontsize=10.5)
 
 
 def _draw_ends(axes: Axes, name: str, task: Mapping[str, Any]) -> None:
@@ -123,13 +139,10 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
         baselines: Success of ``random`` and ``oracle``.
         path: Where to.
     """
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(SETTINGS)
-        columns = min(_COLUMNS, len(variants))
-        rows = -(-len(variants) // columns)
-        figure = Figure(figsize=(2.75 * columns + 0.6, 2.3 * rows + 0.75), layout="constrained", dpi=130)
-        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    columns = min(_COLUMNS, len(variants))
+    rows = -(-len(variants) // columns)
+    with figure(path, (2.75 * columns + 0.6, 2.3 * rows + 0.75)) as drawn:
+        grid = drawn.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         curves = {label: mean_curve(runs) for label, runs in variants.items()}
         panels = list(grid.flat)
         for panel, label in zip(panels, variants, strict=False):
@@ -139,10 +152,8 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
             panel.remove()
         for row in range(rows):
             grid[row, 0].set_ylabel("success")
-        figure.suptitle(textwrap.fill(title, 36 * columns), x=0.01, ha="left", fontsize=10.5)
-        figure.supxlabel("sampled trajectories, thousands", fontsize=9)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Software": None})
+        drawn.suptitle(textwrap.fill(title, 36 * columns), x=0.01, ha="left", fontsize=10.5)
+        drawn.supxlabel("sampled trajectories, thousands", fontsize=9)
 
 
 def _draw_panel(axes: Axes, label: str, curves: Mapping[str, tuple[list[float], ...]]) -> None:

@@ -22,7 +22,8 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from learning.measure import Curve, SpreadGradients, distance
-from learning.spec import Evaluation, Question, Task, Variant, play_options, run_trajectories, training_options
+from learning.saved import saved_policy
+from learning.spec import Question, Task, Variant, play_options, run_trajectories, training_options
 from learning.store import baselines_file, finished, model_folder, prepare_settings, run_file, run_settings
 from ragen_trl.astar_po.reference_values import ReferenceNeverSucceedsError
 from ragen_trl.astar_po.trainer import AStarPOTrainer
@@ -30,10 +31,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
-from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import provenance
@@ -91,8 +89,8 @@ def prepare(task: Task, folder: Path) -> None:
     results: dict[str, Any] = {}
     for name, evaluation in task.evaluations.items():
         policies: dict[str, Policy | str] = {"random": "random", "oracle": "oracle"}
-        policies["warm_start"] = model_policy(model, evaluation, args, task.temperature)
-        policies["warm_start_greedy"] = model_policy(model, evaluation, args, temperature=0.0)
+        policies["warm_start"] = saved_policy(model, evaluation.make, args, task.temperature)
+        policies["warm_start_greedy"] = saved_policy(model, evaluation.make, args, temperature=0.0)
         results[name] = {
             policy: summarise(play_held_out(player, evaluation.make, args, task.episodes)).as_dict()
             for policy, player in policies.items()
@@ -202,14 +200,6 @@ def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) 
 def play_args(task: Task, folder: Path) -> StarPOConfig:
     """Turn limits and reply format, which all variants share."""
     return StarPOConfig(output_dir=str(folder), seed=0, **{**play_options(task), "env_kwargs": None})
-
-
-def model_policy(model: str, evaluation: Evaluation, args: StarPOConfig, temperature: float) -> TransformersPolicy:
-    """A saved model as a policy; at temperature 1 it samples as training does."""
-    chat = make_chat(AutoTokenizer.from_pretrained(model), make_turns(evaluation.make, args), args)
-    sampling = Sampling(args.max_reply_length, temperature)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return TransformersPolicy(AutoModelForCausalLM.from_pretrained(model).to(device), chat, sampling)
 
 
 def origin() -> dict[str, Any]:

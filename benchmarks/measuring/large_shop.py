@@ -1,6 +1,7 @@
 """One measurement of benchmarks/webshop_size.py, in a process of its own, so that its memory is that of the work.
 
-    python benchmarks/measuring/large_shop.py build CATALOG
+    cd benchmarks
+    python -m measuring.large_shop build CATALOG
 
 Prints JSON as the last line. Files of a generated catalogue are in the user's cache folder, which XDG_CACHE_HOME names.
 """

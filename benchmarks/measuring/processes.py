@@ -8,11 +8,13 @@ import os
 import re
 import statistics
 import subprocess
+import sys
 import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+BENCHMARKS = Path(__file__).resolve().parent.parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -31,6 +33,21 @@ def answer_of(command: Sequence[str], **variables: str) -> Any:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def answer_of_module(module: str, *words: str, **variables: str) -> Any:
+    """What ``python -m module words`` prints as its last line; it can import what this process can.
+
+    Args:
+        module: Under ``benchmarks/``.
+        words: Its arguments.
+        variables: As `answer_of` takes them.
+
+    Raises:
+        SystemExit: If it fails, with what it wrote to its error stream.
+    """
+    path = os.pathsep.join([str(BENCHMARKS), str(BENCHMARKS.parent), *sys.path])
+    return answer_of([sys.executable, "-W", "ignore", "-m", module, *words], PYTHONPATH=path, **variables)
 
 
 def resident(process: int | str) -> float:

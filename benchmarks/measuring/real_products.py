@@ -6,6 +6,7 @@ in ``lucene_tokens_1000docs.txt``, ``lucene_golden_top50_500q.tsv``, ``reward_pa
 """
 
 import os
+import sys
 from pathlib import Path
 
 PRODUCTS = "webshop1k_products.jsonl"
@@ -17,7 +18,16 @@ def real_folder(named: Path | None) -> Path:
     return named or Path(os.environ.get("RAGEN_WEBSHOP_DATA", _BESIDE))
 
 
-def real_products(named: Path | None) -> Path | None:
-    """The file of the products, if it is there."""
+def asked_for(named: Path | None) -> Path | None:
+    """The file of the products, if it is there.
+
+    Raises:
+        SystemExit: With 2, if the folder was named and lacks it.
+    """
     path = real_folder(named) / PRODUCTS
-    return path if path.exists() else None
+    if path.exists():
+        return path
+    if named is None:
+        return None
+    print(f"there is no {PRODUCTS} in {named}", file=sys.stderr)
+    raise SystemExit(2)

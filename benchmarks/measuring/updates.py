@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,10 +207,9 @@ def _resident() -> float:
 
 def main() -> None:
     """Measure what the argument (JSON) describes, and print the result as the last line."""
-    asked = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    asked = json.loads(sys.argv[1])
     setting, workload = Setting(**asked["setting"]), Workload(**asked["workload"])
-    result = {**measure(setting, workload), "setting": asdict(setting)}
-    Path(sys.argv[2]).write_text(json.dumps(result), encoding="utf-8")
+    print(json.dumps({**measure(setting, workload), "setting": asdict(setting)}))
 
 
 if __name__ == "__main__":

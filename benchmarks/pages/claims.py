@@ -5,18 +5,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from findings.matched import AXES
+from findings.verdicts import NOT_RUN, VERDICTS
+
 from pages.markdown import commit, head, row, text
 
 Claim = Mapping[str, Any]
-_VERDICTS = ("agrees", "agrees in part", "disagrees in part", "disagrees", "cannot be told", "not run yet")
-_AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
 
 
 def claims_tables(content: Mapping[str, Any]) -> str:
     """Counts; a table of verdicts a paper; the figures of every place; rankings; aggregates."""
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
-    said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in _VERDICTS]
+    said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
     lines = [f"{len(claims)} claims: {', '.join(said)}."]
     lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
@@ -43,10 +44,10 @@ def _where(places: Sequence[Mapping[str, Any]]) -> str:
     for place in places:
         form = f" ({place['form']})" if place["form"] else ""
         named.setdefault(place["verdict"], []).append(f"{place['game']}{form}")
-    later = len(named.pop("not run yet", []))
-    found = sorted(named.items(), key=lambda item: _VERDICTS.index(item[0]))
+    later = len(named.pop(NOT_RUN, []))
+    found = sorted(named.items(), key=lambda item: VERDICTS.index(item[0]))
     said = [f"{verdict}: {', '.join(names)}" for verdict, names in found]
-    return "; ".join([*said, f"not run yet in {later}"] if later else said) or "no question asks it yet"
+    return "; ".join([*said, f"{NOT_RUN} in {later}"] if later else said) or "no question asks it yet"
 
 
 def _figures(claims: Sequence[Claim]) -> list[str]:
@@ -97,9 +98,9 @@ def _rate(found: Mapping[str, float]) -> str:
 
 def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """A row a question and group: the ranking by each cost, those worse than the first in brackets."""
-    lines = head(["question", "compared in", *(f"equal {name}" for name in _AXES.values())])
+    lines = head(["question", "compared in", *(f"equal {name}" for name in AXES.values())])
     for found in rows:
-        ranked = [[_ranking(each, name) for each in found[axis]] for axis, name in _AXES.items()]
+        ranked = [[_ranking(each, name) for each in found[axis]] for axis, name in AXES.items()]
         cells = ["; of other commits: ".join(each) or "cannot be told: runs of other commits" for each in ranked]
         lines.append(row([f"`{found['question']}`", found["group"], *map(_escaped, cells)]))
     return lines

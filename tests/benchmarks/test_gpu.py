@@ -156,6 +156,13 @@ def test_what_is_done_is_not_done_again(
     assert "smollm2: waits for SmolLM2-135M-Instruct" in capsys.readouterr().out
 
 
+def test_the_model_of_a_rehearsal_is_made(tmp_path: Path) -> None:
+    """The process that makes it once imported a module that had lost the function."""
+    folder = gpu.tiny_model(tmp_path / "model")
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert (folder / "model.safetensors").stat().st_size > 0 and (folder / "tokenizer.json").stat().st_size > 0
+
+
 def test_parts_wait_when_a_command_has_no_time_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,7 @@
 """The pages of the experiments: every script and result has one, with the same sections, and the index names it."""
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def test_every_result_has_a_page_and_every_page_a_result() -> None:
 def test_every_script_has_a_result_or_is_known_to_have_none_yet() -> None:
     assert {script.stem for script in everything.benchmarks()} - set(RESULTS) == tables.UNANSWERED
     assert not tables.UNANSWERED & set(RESULTS)
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_result_names_the_command_that_made_it(name: str) -> None:
+    """Regression: two results named `python -m ragen_trl` with the options of their scripts."""
+    content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+    made = [content] if "command" in content else [part for part in content.values() if part]  # a part a machine
+    asked = "python -m ragen_envs baselines" if name == "baselines" else f"python benchmarks/{name}.py"
+    assert made and {" ".join(part["command"].split()[: len(asked.split())]) for part in made} == {asked}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

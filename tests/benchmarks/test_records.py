@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from records import committed, measures
+from records.results import write_result
 
 from ragen_trl.monitoring.alerts import find_alerts
 
@@ -29,6 +30,15 @@ def test_the_alerts_of_a_run_are_those_of_what_is_kept_of_it() -> None:
     fired = [(alert.rule.name, alert.step) for alert in find_alerts(history[:-1])]
     assert {name for name, _ in fired} == {"spread_falls", "entropy_drops"}
     assert [(alert.rule.name, alert.step) for alert in find_alerts(measures.rows(kept))] == fired
+
+
+def test_a_result_says_where_it_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "new" / "a.json"
+    write_result(path, "python benchmarks/a.py", seed=0, rows=[1.5])
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert list(content) == ["command", "commit", "created", "versions", "machine", "seed", "rows"]
+    assert (content["command"], content["seed"], content["rows"]) == ("python benchmarks/a.py", 0, [1.5])
+    assert capsys.readouterr().out == f"written: {path}\n"
 
 
 def test_columns_are_kept_once_with_their_own_steps_and_four_digits() -> None:

@@ -15,15 +15,6 @@ def test_with_and_without_sharing_the_same_is_measured(work: str) -> None:
         assert len(found["seconds"]) == 2 and min(found["seconds"]) > 0
 
 
-def test_a_measurement_finds_what_is_installed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Regression: its process had a PYTHONPATH of its own, and lacked what a campaign installs beside the libraries."""
-    given: list[str] = []
-    monkeypatch.setattr(shared_prefixes, "answer_of", lambda command, PYTHONPATH: given.append(PYTHONPATH))
-    monkeypatch.syspath_prepend("/installed/elsewhere")
-    shared_prefixes.measured(Case("update", None), shares=True, repeats=1)
-    assert "/installed/elsewhere" in given[0].split(":")
-
-
 def test_ratios_are_of_medians() -> None:
     apart = [{"seconds": [2.0, 4.0], "peak_mib": 100.0}, {"seconds": [9.0], "peak_mib": 300.0}]
     shared = [{"seconds": [1.0, 2.0, 2.0], "peak_mib": 50.0}]
