@@ -88,6 +88,17 @@ def _padded(rows: list[list[Any]], dtype: torch.dtype, filler: float, side: str)
     return torch.nn.utils.rnn.pad_sequence(tensors, True, filler, padding_side=side)
 
 
+def sampled_mask(batch: Mapping[str, Any]) -> torch.Tensor:
+    """(B, T) bool: the completion tokens that the policy sampled, in rows that are no filler."""
+    return (batch["completion_mask"] * batch["tool_mask"]).bool()
+
+
+def whole_rows(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and attention mask of prompts with their completions, (B, P + T) each."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    return ids, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+
+
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
     """Reduce a generation batch to some rows, cut it to the longest of them, and fill it up to ``size`` rows.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.system.float64 import float64_tensor
 
 ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
@@ -70,8 +71,8 @@ def _local_counts(micro_batches: Sequence[dict[str, Any]]) -> list[list[torch.Te
     """Sampled tokens and trajectories of each micro-batch on this process, (micro-batches, 2)."""
     counts = []
     for batch in micro_batches:
-        mask = batch["completion_mask"]
-        counts.append([(mask * batch["tool_mask"]).sum(), batch.get("trajectory_share", mask.any(dim=1)).sum()])
+        share = batch.get("trajectory_share", batch["completion_mask"].any(dim=1))
+        counts.append([sampled_mask(batch).sum(), share.sum()])
     return counts
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
@@ -188,6 +189,6 @@ def _one_each(
     if advantages.ndim == 1:
         found: list[float] = advantages.tolist()
         return found
-    mask = chosen.batch["completion_mask"] * chosen.batch["tool_mask"]
+    mask = sampled_mask(chosen.batch)
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     return chosen.in_order(gather(means.tolist()))
