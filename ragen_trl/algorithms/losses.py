@@ -193,20 +193,6 @@ def kl_penalty(
     raise ValueError(f"estimator is {estimator!r}; choose 'k1', 'k2' or 'k3'")
 
 
-def token_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Entropy of each next-token distribution.
-
-    Args:
-        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for an excluded token.
-
-    Returns:
-        (...) nats, in float32 at least: a sum over a large vocabulary loses too much in bfloat16.
-    """
-    logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
-    probs = logprobs.exp()
-    return -(probs * logprobs.masked_fill(probs == 0, 0.0)).sum(dim=-1)  # 0 · -inf is NaN; its limit is 0
-
-
 def entropy_bonus(
     entropies: torch.Tensor, mask: torch.Tensor, normaliser: torch.Tensor | float | None = None
 ) -> torch.Tensor:
@@ -215,7 +201,7 @@ def entropy_bonus(
     TRL's own bonus is a mean per micro-batch, so there the step depends on how a batch was split.
 
     Args:
-        entropies: (B, T) as ``token_entropy`` gives them.
+        entropies: (B, T) of each token's distribution, nats.
         mask: (B, T) 1 at sampled tokens.
         normaliser: Sampled tokens of the whole batch; the default is the count in ``mask``.
     """

@@ -92,10 +92,6 @@ class ReferenceValues:
             )
         return self.starts[seed]
 
-    def value(self, seed: int) -> float:
-        """V* of a start state. Errors as in ``of``."""
-        return self.of(seed).value
-
     def as_dict(self) -> dict[str, Any]:
         """All fields, for JSON."""
         return asdict(self)

@@ -33,7 +33,7 @@ def test_values_are_those_of_the_definition() -> None:
     values = estimate_values(SEEDS, player, Accuracy(max_samples=8))
     assert list(values.starts) == list(SEEDS)
     for seed in SEEDS:
-        assert values.value(seed) == pytest.approx(obvious(seed, 8, 0.5), abs=1e-12)
+        assert values.of(seed).value == pytest.approx(obvious(seed, 8, 0.5), abs=1e-12)
         assert values.starts[seed].samples == 8
     assert (values.episodes, values.played, values.return_range, values.beta1) == (160, 160, 1.0, 0.5)
     successes = [sum(ByChance().outcome(seed, index)[1] for index in range(8)) for seed in SEEDS]
@@ -49,7 +49,7 @@ def test_a_start_by_hand() -> None:
     values = estimate_values([1, 1], player, Accuracy(samples=4, max_samples=4))
     start = values.starts[1]
     assert start == StartValue(4, 1, 0.25, start.value, start.std_error, zero_variance=False)
-    assert start.value == values.value(1) == pytest.approx(0.47722930, abs=1e-8)
+    assert start.value == values.of(1).value == pytest.approx(0.47722930, abs=1e-8)
     assert values.success == 0.25
     assert (values.success_low, values.success_high) == (
         pytest.approx(0.0456, abs=1e-4),
@@ -68,13 +68,13 @@ def test_scaled_returns_scale_the_values_and_play_the_same_episodes() -> None:
     assert other.return_range == pytest.approx(12.0)
     assert other.beta1 == pytest.approx(6.0)
     for seed in SEEDS:
-        assert other.value(seed) == pytest.approx(12.0 * one.value(seed) - 1.1, abs=1e-9)
+        assert other.of(seed).value == pytest.approx(12.0 * one.of(seed).value - 1.1, abs=1e-9)
 
 
 def test_a_given_return_range_is_the_unit() -> None:
     values = estimate_values(SEEDS, ReferencePlayer(ByChance()), Accuracy(return_range=4.0, max_samples=8))
     assert (values.return_range, values.beta1) == (4.0, 2.0)
-    assert values.value(10_002) == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
+    assert values.of(10_002).value == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
 
 
 def test_uncertain_starts_get_more_samples_until_they_are_certain_or_full() -> None:
@@ -113,7 +113,7 @@ def test_a_full_cache_answers_without_playing_and_other_betas_too(tmp_path: Path
         fewer = estimate_values(SEEDS, player, Accuracy(beta1=2.0, max_samples=8))
         assert fewer == estimate_values(SEEDS, player, Accuracy(beta1=2.0, max_samples=8))
         assert fewer.played == 0
-        assert fewer.value(10_002) == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
+        assert fewer.of(10_002).value == pytest.approx(obvious(10_002, 8, 2.0), abs=1e-12)
 
 
 def test_a_reference_that_never_succeeds_is_an_error_that_says_how_sure_that_is() -> None:
@@ -153,7 +153,7 @@ def test_rounding_is_no_variance() -> None:
 def test_an_unknown_start_has_no_value() -> None:
     values = estimate_values(SEEDS, ReferencePlayer(ByChance()), Accuracy())
     with pytest.raises(UnknownStartError, match="start seed 5,"):
-        values.value(5)
+        values.of(5)
 
 
 def test_the_summary_is_json_and_says_what_there_is() -> None:
@@ -163,7 +163,7 @@ def test_the_summary_is_json_and_says_what_there_is() -> None:
     assert summary["starts"] == 20
     assert summary["trainable"] == len(values.trainable)
     assert summary["episodes"] == sum(start.samples for start in values.starts.values())
-    assert summary["mean_value"] == pytest.approx(np.mean([values.value(seed) for seed in SEEDS]))
+    assert summary["mean_value"] == pytest.approx(np.mean([values.of(seed).value for seed in SEEDS]))
     assert summary["mean_return"] == pytest.approx(np.mean([start.mean for start in values.starts.values()]))
     assert summary["max_std_error"] == max(start.std_error for start in values.starts.values())
 
