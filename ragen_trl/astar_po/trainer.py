@@ -8,7 +8,6 @@ inside an episode, and with it credit per turn; several updates on one rollout, 
 import json
 import logging
 import math
-import textwrap
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -39,7 +38,6 @@ from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-_TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
 _STATE = "astar_po.json"
 
 
@@ -67,15 +65,15 @@ class AStarPOTrainer(StarPOTrainer):
     _tag_names = ["trl", "ragen", "astar-po"]
     _name = "A*-PO"
     _paper = {
-        "title": _TITLE,
+        "title": "Accelerating RL for LLM Reasoning with Optimal Advantage Regression",
         "id": "2505.20686",
-        "citation": textwrap.dedent(f"""\
-            @article{{brantley2025accelerating,
-                title        = {{{{{_TITLE}}}}},
-                author       = {{Kianté Brantley and others}},
-                year         = 2025,
-                eprint       = {{arXiv:2505.20686}},
-            }}"""),
+        "citation": """\
+@article{brantley2025accelerating,
+    title        = {{Accelerating RL for LLM Reasoning with Optimal Advantage Regression}},
+    author       = {Kianté Brantley and others},
+    year         = 2025,
+    eprint       = {arXiv:2505.20686},
+}""",
     }
 
     def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
