@@ -1,6 +1,6 @@
 """The second half of a trainer: from a rollout to a loss, for every algorithm of this package.
 
-Only wiring; what it needs of TRL's inside is in `trl/adapter.py`. An algorithm consists of four hooks, which every
+Only wiring; what it needs of TRL's inside is in the folder `trl`. An algorithm consists of four hooks, which every
 update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 """
 
