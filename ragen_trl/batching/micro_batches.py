@@ -50,8 +50,8 @@ def packed(
 
     The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of a step,
     after which gradients are reduced over processes, has something to train on if any micro-batch of the step has. The
-    i-th micro-batch has as many rows on every process, since losses gather over rows; more than ``batch_size`` only if
-    they would not fit otherwise.
+    i-th micro-batch has as many rows on every process, since losses gather over rows; at most ``batch_size``, unless
+    the step has more rows than its micro-batches can hold.
 
     Args:
         micro_batches: What one rollout was split into, all of one width.
