@@ -98,8 +98,6 @@ def regression_of_trajectories(inputs: Values) -> Values:
         double(inputs["v_star"]),
         inputs["beta2"],
         "paper",
-        inputs["length_norm"],
-        inputs["L_const"] if inputs["length_norm"] == "const" else None,
     )
     return {"log_ratio": log_ratio, "residual": residual, "loss": loss, "grad_logp": gradient(loss, logp)}
 
