@@ -185,6 +185,15 @@ class Trajectory:
         )
 
     @property
+    def logprobs(self) -> tuple[float, ...]:
+        """Log-probability (nats) of each sampled token, 0 at environment tokens and where there is none, length T."""
+        return tuple(
+            value
+            for turn in self.turns
+            for value in (*(0.0,) * len(turn.prompt_ids), *(turn.logprobs or (0.0,) * len(turn.reply_ids)))
+        )
+
+    @property
     def turn_ids(self) -> tuple[int, ...]:
         """Turn index at sampled tokens, -1 at environment tokens, length T."""
         return tuple(

@@ -2,6 +2,4 @@ r"""The mathematics: pure functions on tensors, without trainers, files or proce
 
 Here are group advantages, generalised advantage estimation (GAE), turn-level advantages, filters, losses and A\*-PO's
 V\*. The tests compare each of them with numbers worked out by hand and with a slow, obvious loop.
-
-Imports: torch only. Every package of ``ragen_trl`` except ``system`` and ``config`` may import it.
 """

@@ -2,6 +2,4 @@ r"""A\*-PO over whole trajectories: the trainer, its frozen reference, and V\* w
 
 Stage 1 (`reference_values`) plays the reference from every start state until V\* is known well enough; stage 2
 (`trainer`) regresses on it.
-
-Imports: `trainers` and the packages that these import.
 """

@@ -11,7 +11,6 @@ fingerprint and for files are weights gathered, one at a time.
 """
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -26,6 +25,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ragen_trl.errors import UserError
+from ragen_trl.system.atomic import replacing
 from ragen_trl.system.shards import any_nonzero, is_divided, part, part_of, release, release_zero3, whole, whole_shape
 
 _FILE = "reference.safetensors"
@@ -150,13 +150,8 @@ class Reference:
                 weights[name] = gathered.contiguous().cpu()
         if not is_first:
             return
-        target = Path(folder) / _FILE
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(f"{_FILE}.partial")
-        save_file(weights, partial, metadata={"adapters": "off" if self._weights is None else "on"})
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())  # before the rename, or a power cut leaves a damaged file under the final name
-        partial.replace(target)
+        with replacing(Path(folder) / _FILE) as partial:
+            save_file(weights, partial, metadata={"adapters": "off" if self._weights is None else "on"})
 
     def load(self, folder: str | Path) -> None:
         """Read the weights that ``save`` wrote.

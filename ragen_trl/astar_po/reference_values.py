@@ -92,10 +92,6 @@ class ReferenceValues:
             )
         return self.starts[seed]
 
-    def value(self, seed: int) -> float:
-        """V* of a start state. Errors as in ``of``."""
-        return self.of(seed).value
-
     def as_dict(self) -> dict[str, Any]:
         """All fields, for JSON."""
         return asdict(self)
@@ -139,7 +135,7 @@ class ReferenceValues:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How well V* must be known, and in which units.
+    """How well V* must be known, and in which units; `AStarPOConfig` has checked the values.
 
     Attributes:
         beta1: β₁ in units of the return range.
@@ -147,26 +143,13 @@ class Accuracy:
         samples: First samples of each start.
         max_samples: Most samples of a start.
         std_error: Standard error of V* at which to stop, in units of the return range.
-
-    Raises:
-        ValueError: If a value is out of its range.
     """
 
-    beta1: float = 0.5
-    return_range: float | None = None
-    samples: int = 8
-    max_samples: int = 32
-    std_error: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("beta1", "return_range", "samples", "std_error"):
-            number = getattr(self, name)
-            if number is not None and not 0 < number < float("inf"):
-                raise ValueError(f"{name} is {number}; it must be positive and finite")
-        if self.max_samples < self.samples:
-            raise ValueError(
-                f"max_samples is {self.max_samples}, fewer than the {self.samples} first samples; raise it"
-            )
+    beta1: float
+    return_range: float | None
+    samples: int
+    max_samples: int
+    std_error: float
 
 
 def estimate_values(

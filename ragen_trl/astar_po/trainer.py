@@ -8,7 +8,6 @@ inside an episode, and with it credit per turn; several updates on one rollout, 
 import json
 import logging
 import math
-import textwrap
 from collections import deque
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Reques
 from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, value_key
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -38,7 +38,6 @@ from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
-_TITLE = "Accelerating RL for LLM Reasoning with Optimal Advantage Regression"
 _STATE = "astar_po.json"
 
 
@@ -66,15 +65,15 @@ class AStarPOTrainer(StarPOTrainer):
     _tag_names = ["trl", "ragen", "astar-po"]
     _name = "A*-PO"
     _paper = {
-        "title": _TITLE,
+        "title": "Accelerating RL for LLM Reasoning with Optimal Advantage Regression",
         "id": "2505.20686",
-        "citation": textwrap.dedent(f"""\
-            @article{{brantley2025accelerating,
-                title        = {{{{{_TITLE}}}}},
-                author       = {{Kianté Brantley and others}},
-                year         = 2025,
-                eprint       = {{arXiv:2505.20686}},
-            }}"""),
+        "citation": """\
+@article{brantley2025accelerating,
+    title        = {{Accelerating RL for LLM Reasoning with Optimal Advantage Regression}},
+    author       = {Kianté Brantley and others},
+    year         = 2025,
+    eprint       = {arXiv:2505.20686},
+}""",
     }
 
     def __init__(self, model: Any, env: Any = None, args: Any = None, **kwargs: Any) -> None:
@@ -210,7 +209,7 @@ class AStarPOTrainer(StarPOTrainer):
 
     def policy_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """The regression, never negative; plus ``kl_coef`` times the KL to the reference (k3)."""
-        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        mask = sampled_mask(inputs)
         logprobs, entropies = self.score(model, inputs)
         fit = regress(logprobs, mask, inputs, self.args)
         per_row = {f"astar/{name}": column for name, column in fit.per_row.items()}
@@ -269,8 +268,7 @@ class AStarPOTrainer(StarPOTrainer):
             # The policy has not changed since it sampled; vLLM's log-probabilities are a little different ones.
             sampled = batch["sampling_per_token_logps"]
             now = self.score(self.model, batch, rows_a_pass)[0] if self.use_vllm else sampled
-            mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
-            differences = (now - batch["ref_per_token_logps"]).masked_fill(~mask, 0.0)
+            differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 
     def save_algorithm_state(self, folder: Path) -> None:

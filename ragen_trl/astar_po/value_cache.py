@@ -181,16 +181,6 @@ class ValueCache(SqliteFile):
                 found.setdefault(seed, []).append(Sample(episode_return, bool(success)))
         return found
 
-    def keys(self) -> dict[str, dict[str, Any]]:
-        """Digest → content of every key in the file, oldest first.
-
-        Raises:
-            ValueCacheError: If the file cannot be read.
-        """
-        with self._named_errors():
-            rows = self._connection.execute("SELECT digest, content FROM keys ORDER BY id").fetchall()
-        return {digest: json.loads(content) for digest, content in rows}
-
     def _samples_of(self, number: int, seed: int) -> list[Sample]:
         rows = self._connection.execute(
             "SELECT episode_return, success FROM samples WHERE key = ? AND seed = ? ORDER BY sample",

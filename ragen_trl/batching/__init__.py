@@ -3,6 +3,4 @@
 `batch` pads. `rollout_batch` holds what was sampled for one update. `segments` makes several training rows of one
 episode. `micro_batches` puts rows of similar length together. `loss_normalization` computes an optimizer step's totals.
 `returns` and `rewards` have the rewards of trajectories.
-
-Imports: `algorithms`, `config`, `rollout` and `trajectory`. `credit` and the trainers may import it.
 """

@@ -5,7 +5,7 @@ does, for the trajectories that are trained on. ``collate`` pads whole trajector
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -39,14 +39,9 @@ def to_rollout_output(trajectories: Sequence[Trajectory]) -> dict[str, list[Any]
     output: dict[str, list[Any]] = {key: [] for key in keys}
     for trajectory in trajectories:
         first = len(trajectory.turns[0].prompt_ids)
-        logprobs = [
-            value
-            for turn in trajectory.turns
-            for value in (*(0.0,) * len(turn.prompt_ids), *(turn.logprobs or (0.0,) * len(turn.reply_ids)))
-        ]
         output["prompt_ids"].append(list(trajectory.token_ids[:first]))
         output["completion_ids"].append(list(trajectory.token_ids[first:]))
-        output["logprobs"].append(logprobs[first:])
+        output["logprobs"].append(list(trajectory.logprobs[first:]))
         output["env_mask"].append(list(trajectory.action_mask[first:]))
         output["episode_return"].append(trajectory.episode_return)
         output["trajectory"].append(trajectory)
@@ -81,11 +76,22 @@ def pictures_of(trajectories: Sequence[Trajectory]) -> dict[str, list[tuple[Pict
     return {"pictures": shown} if any(shown) else {}
 
 
-def _padded(rows: list[list[Any]], dtype: torch.dtype, filler: float, side: str) -> torch.Tensor:
+def _padded(rows: Sequence[Sequence[Any]], dtype: torch.dtype, filler: float, side: str) -> torch.Tensor:
     if not rows:
         return torch.full((0, 1), filler, dtype=dtype)
     tensors = [torch.tensor(row, dtype=dtype) for row in rows]  # an empty list alone would be of floats
     return torch.nn.utils.rnn.pad_sequence(tensors, True, filler, padding_side=side)
+
+
+def sampled_mask(batch: Mapping[str, Any]) -> torch.Tensor:
+    """(B, T) bool: the completion tokens that the policy sampled, in rows that are no filler."""
+    return (batch["completion_mask"] * batch["tool_mask"]).bool()
+
+
+def whole_rows(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and attention mask of prompts with their completions, (B, P + T) each."""
+    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+    return ids, torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
 
 
 def select_rows(batch: Mapping[str, Any], rows: Sequence[int], size: int) -> dict[str, Any]:
@@ -157,30 +163,19 @@ def completion_columns(values: torch.Tensor, trajectories: Sequence[Trajectory],
     return columns
 
 
-def collate(
-    trajectories: Sequence[Trajectory], pad_id: int, side: Literal["left", "right"] = "right"
-) -> dict[str, torch.Tensor]:
-    """Pad whole trajectories.
+def collate(trajectories: Sequence[Trajectory], pad_id: int) -> dict[str, torch.Tensor]:
+    """Pad whole trajectories on the right.
 
     Returns:
         ``input_ids``, ``attention_mask``, ``action_mask`` (1 at sampled tokens), ``turn_ids`` (-1 at environment
-        tokens and padding) and ``logprobs`` (0 where nothing was sampled), each (B, T).
+        tokens and padding) and ``logprobs`` (0 where nothing was sampled), each (B, T); (0, 0) without trajectories.
     """
-    length = max((len(trajectory.token_ids) for trajectory in trajectories), default=0)
-    rows: dict[str, list[list[Any]]] = {
-        key: [] for key in ("input_ids", "attention_mask", "action_mask", "turn_ids", "logprobs")
+    rows = [trajectory.token_ids for trajectory in trajectories]
+    columns = {
+        "input_ids": _padded(rows, torch.int64, pad_id, "right"),
+        "attention_mask": _padded([[1] * len(row) for row in rows], torch.int64, 0, "right"),
+        "action_mask": _padded([trajectory.action_mask for trajectory in trajectories], torch.int64, 0, "right"),
+        "turn_ids": _padded([trajectory.turn_ids for trajectory in trajectories], torch.int64, -1, "right"),
+        "logprobs": _padded([trajectory.logprobs for trajectory in trajectories], torch.float32, 0.0, "right"),
     }
-    for trajectory in trajectories:
-        count = len(trajectory.token_ids)
-        sampled = iter(value for turn in trajectory.turns for value in turn.logprobs or (0.0,) * len(turn.reply_ids))
-        columns: dict[str, tuple[list[Any], Any]] = {
-            "input_ids": (list(trajectory.token_ids), pad_id),
-            "attention_mask": ([1] * count, 0),
-            "action_mask": (list(trajectory.action_mask), 0),
-            "turn_ids": (list(trajectory.turn_ids), -1),
-            "logprobs": ([next(sampled) if bit else 0.0 for bit in trajectory.action_mask], 0.0),
-        }
-        for key, (values, filler) in columns.items():
-            padding = [filler] * (length - count)
-            rows[key].append(padding + values if side == "left" else values + padding)
-    return {key: torch.tensor(values).reshape(len(trajectories), length) for key, values in rows.items()}
+    return columns if rows else {key: column[:, :0] for key, column in columns.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.system.float64 import float64_tensor
 
 ROW_MEAN_LOSSES = ("grpo", "sapo", "dr_grpo", "luspo")
@@ -33,8 +34,8 @@ def add_step_totals(
         step_tokens: Sampled tokens, a process's share.
         step_trajectories: Trajectories without filler, a process's share; for rows that are parts of trajectories, the
             sum of these parts.
-        fill: Factor that makes the mean over this micro-batch's rows, added up over the step's micro-batches and
-            divided by their number, the mean over the step's trajectories.
+        fill: Factor for a mean over this micro-batch's rows: micro-batches of the step · processes · rows of this one /
+            trajectories of the step. The mean of these products over the step is the mean over its trajectories.
         empty: No process has a token in this micro-batch, so means over its tokens say nothing.
         token_share: Factor for a mean over this micro-batch's tokens. The mean of these products over the step's
             micro-batches that are not empty is the mean over the step's tokens.
@@ -70,8 +71,8 @@ def _local_counts(micro_batches: Sequence[dict[str, Any]]) -> list[list[torch.Te
     """Sampled tokens and trajectories of each micro-batch on this process, (micro-batches, 2)."""
     counts = []
     for batch in micro_batches:
-        mask = batch["completion_mask"]
-        counts.append([(mask * batch["tool_mask"]).sum(), batch.get("trajectory_share", mask.any(dim=1)).sum()])
+        share = batch.get("trajectory_share", batch["completion_mask"].any(dim=1))
+        counts.append([sampled_mask(batch).sum(), share.sum()])
     return counts
 
 

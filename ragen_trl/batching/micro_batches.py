@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ragen_trl.batching.batch import chosen_rows, cut_to_longest, is_rows, select_rows
+from ragen_trl.batching.batch import chosen_rows, cut_to_longest, is_rows, select_rows, whole_rows
 from ragen_trl.batching.loss_normalization import micro_batches_per_step
 from ragen_trl.batching.shared_prefixes import PackedRows, prefix_order
 from ragen_trl.system.float64 import float64_tensor, in_float64
@@ -50,8 +50,8 @@ def packed(
 
     The shortest rows come first, or filler before rows in the order of their tokens. So the last micro-batch of a step,
     after which gradients are reduced over processes, has something to train on if any micro-batch of the step has. The
-    i-th micro-batch has as many rows on every process, since losses gather over rows; more than ``batch_size`` only if
-    they would not fit otherwise.
+    i-th micro-batch has as many rows on every process, since losses gather over rows; at most ``batch_size``, unless
+    the step has more rows than its micro-batches can hold.
 
     Args:
         micro_batches: What one rollout was split into, all of one width.
@@ -119,8 +119,7 @@ def _shares(counts: Sequence[int], steps: int) -> list[list[int]]:
 def _by_prefix(batch: Mapping[str, Any]) -> torch.Tensor:
     """The rows so that those that begin alike are neighbours; filler first."""
     used = batch["completion_mask"].any(dim=1, keepdim=True)
-    ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-    return prefix_order(ids, torch.cat([batch["prompt_mask"] * used, batch["completion_mask"]], dim=1))
+    return prefix_order(*whole_rows({**batch, "prompt_mask": batch["prompt_mask"] * used}))
 
 
 def _rows_of(batch: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ragen_trl.algorithms.losses import clipped_surrogate, kl_penalty, sequence_log_ratios
-from ragen_trl.batching.batch import trajectory_batch
+from ragen_trl.batching.batch import sampled_mask, trajectory_batch
 from ragen_trl.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def segment_rows(
         counts = torch.tensor([len(trajectory.segments) for trajectory in trajectories], device=device)
         batch["advantages"] = advantages.repeat_interleave(counts)
     else:  # both masks visit the sampled tokens in the order of sampling
-        mask = (batch["completion_mask"] * batch["tool_mask"]).bool()
+        mask = sampled_mask(batch)
         batch["advantages"] = advantages.new_zeros(mask.shape)
         batch["advantages"][mask] = advantages[history_mask.bool()]
     return batch
@@ -146,9 +146,9 @@ def segment_loss(
         batch: Masks, advantages, shares, the totals of ``add_step_totals``, and vLLM's importance ratios, if any.
         args: Clip ranges, the level of ratios, and β.
     """
-    mask = batch["completion_mask"] * batch["tool_mask"]
+    mask = sampled_mask(batch)
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
-    off = ~mask.bool()
+    off = ~mask
     logprobs, old_logprobs = logprobs.masked_fill(off, 0.0), old_logprobs.masked_fill(off, 0.0)
     advantages = batch["advantages"] if batch["advantages"].ndim == 2 else batch["advantages"][:, None]
     if args.importance_sampling_level == "sequence":

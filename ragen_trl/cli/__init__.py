@@ -3,6 +3,4 @@
 `main` runs a command. `options` and `eval_plan` turn a command line into configurations, `training_run` carries out a
 training run, `dry_run` says what a command would do and how much memory that takes, `help` prints the options.
 `convert` makes model folders of GGUF files.
-
-Imports: every other package. Imported by: ``ragen_trl.__main__`` only.
 """

@@ -3,8 +3,6 @@ r"""Options, each declared once as a dataclass field with its help, and their ch
 `StarPOConfig` adds to TRL's ``GRPOConfig`` what multi-turn training needs, `AStarPOConfig` what A\*-PO needs.
 `recipes` holds the defaults of the commands as data. `validation` refuses wrong values and combinations and says what
 to do.
-
-Imports: TRL's configuration and `errors`. Every other package except `system` may import this one.
 """
 
 from typing import TYPE_CHECKING, Any

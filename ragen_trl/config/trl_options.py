@@ -1,7 +1,7 @@
 """What becomes of each option of TRL's ``GRPOConfig`` and of each argument of its ``GRPOTrainer``: the one declaration.
 
-The configuration refuses by it, and the table of docs/trl_options.md is made of it. Every field of TRL's configuration
-is in exactly one of `TRAINED`, `WITH_VLLM`, `PASSED_ON`, `REFUSED` and `NO_EFFECT`; a test holds that.
+The configuration refuses by it, and the table of docs/trl_options.md is made of it. A field of TRL's configuration is
+in one of `TRAINED`, `WITH_VLLM`, `REFUSED` and `NO_EFFECT`, or it is passed on; the tests list the latter.
 """
 
 from typing import Any, NamedTuple
@@ -95,22 +95,6 @@ WITH_VLLM = (
     *"use_vllm vllm_mode vllm_server_base_url vllm_server_timeout vllm_max_model_length".split(),
     *"vllm_tensor_parallel_size vllm_enable_sleep_mode vllm_importance_sampling_correction".split(),
     *"vllm_importance_sampling_mode vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min".split(),
-)
-
-# TRL or Transformers alone reads them; the tests only make a configuration with them.
-PASSED_ON = (
-    *"router_aux_loss_coef vllm_model_impl vllm_server_host vllm_server_port".split(),
-    *"vllm_group_port vllm_gpu_memory_utilization".split(),
-    *"vllm_importance_sampling_cap log_completions_hub_repo optim_args optim_target_modules fp16".split(),
-    *"bf16_full_eval fp16_full_eval tf32 activation_checkpointing activation_checkpointing_kwargs".split(),
-    *"torch_compile_mode use_liger_kernel liger_kernel_config use_cache log_on_each_node log_level".split(),
-    *"log_level_replica project trackio_space_id trackio_bucket_id trackio_static_space_id".split(),
-    *"save_on_each_node enable_jit_checkpoint push_to_hub hub_token hub_private_repo hub_model_id".split(),
-    *"hub_strategy hub_always_push hub_revision ignore_data_skip".split(),
-    *"restore_callback_states_from_checkpoint accelerator_config dataloader_multiprocessing_context".split(),
-    *"dataloader_in_order ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers".split(),
-    *"ddp_static_graph ddp_backend ddp_timeout deepspeed debug".split(),
-    *"full_determinism fsdp fsdp_config".split(),
 )
 
 NOTES: dict[str, str] = {

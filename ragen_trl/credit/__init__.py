@@ -2,6 +2,4 @@
 
 `selection` filters groups, `estimators` computes the advantages of a rollout batch, `critic` is the value model of the
 PPO variants and `critic_networks` its two possible networks.
-
-Imports: `batching`, `rollout`, `algorithms` and `config`. The trainers and `astar_po` may import it.
 """

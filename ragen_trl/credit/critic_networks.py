@@ -9,8 +9,6 @@ than LoRA.
 
 import copy
 import json
-import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -28,6 +26,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import additive_mask
+from ragen_trl.system.atomic import fresh_partial, move_into_place
 from ragen_trl.system.shards import built_whole, copy_weights, divide_by_layer, release, sharded_modules, whole_on_first
 
 ADAPTER = "critic"
@@ -346,17 +345,10 @@ def write_critic(folder: Path, record: dict[str, Any], write: Callable[[Path], N
     """
     if folder.exists() and not (folder / _RECORD).is_file() and any(folder.iterdir()):
         raise CriticError(f"{folder} holds something that is not a critic (no {_RECORD}); name another folder")
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    partial = fresh_partial(folder)
     write(partial)
     (partial / _RECORD).write_text(json.dumps(record), encoding="utf-8")
-    for path in partial.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())  # before the rename, or a power cut could leave empty files
-    shutil.rmtree(folder, ignore_errors=True)
-    os.replace(partial, folder)
+    move_into_place(folder)
 
 
 def check_critic(folder: Path, record: dict[str, Any]) -> None:

@@ -131,12 +131,31 @@ class EpisodeRecord:
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
-    """Means, rates and intervals over finished episodes; episodes with the same seed share a start state."""
-    return summarise_records([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
+    """The result of these episodes by the rules of `judged`, whose error it raises."""
+    return judged([EpisodeRecord.of(trajectory) for trajectory in trajectories], seconds)
 
 
-def summarise_records(records: Sequence[EpisodeRecord], seconds: float = 0.0) -> EvaluationResult:
-    """The same from the records of at least one episode."""
+def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
+    """The result over the episodes in which neither the environment nor an API failed.
+
+    Args:
+        played: All episodes.
+        seconds: How long all of them took.
+
+    Raises:
+        EvaluationError: If no such episode is left.
+    """
+    whole = [record for record in played if record.limit not in FAILED]
+    if not whole:
+        reason, count = Counter(record.error for record in played).most_common(1)[0]
+        raise EvaluationError(
+            f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
+        )
+    return replace(_over(whole, seconds), left_out=len(played) - len(whole))
+
+
+def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
+    """Means, rates and intervals; episodes with the same seed share a start state."""
     rows = [record.measures for record in records]
     means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
     starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
@@ -232,26 +251,7 @@ def evaluate(
     """
     began = time.perf_counter()
     played = play_held_out(policy, env, args, episodes, batch_size, progress, samples, pictures)
-    return judged([EpisodeRecord.of(trajectory) for trajectory in played], time.perf_counter() - began)
-
-
-def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
-    """The result over the episodes in which neither the environment nor an API failed.
-
-    Args:
-        played: All episodes.
-        seconds: How long all of them took.
-
-    Raises:
-        EvaluationError: If no such episode is left.
-    """
-    whole = [record for record in played if record.limit not in FAILED]
-    if not whole:
-        reason, count = Counter(record.error for record in played).most_common(1)[0]
-        raise EvaluationError(
-            f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
-        )
-    return replace(summarise_records(whole, seconds), left_out=len(played) - len(whole))
+    return summarise(played, time.perf_counter() - began)
 
 
 def play_held_out(

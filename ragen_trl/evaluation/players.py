@@ -12,6 +12,7 @@ into a temporary folder, which every version of vLLM can load).
 import gc
 import hashlib
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -58,7 +59,7 @@ class PlayerError(UserError, ValueError):
     """A model cannot play what it was asked to play."""
 
 
-class Player:
+class Player(ABC):
     """One row of the table. A derived class overrides what it has.
 
     Attributes:
@@ -75,14 +76,14 @@ class Player:
         """The settings that its replies depend on, beside the task."""
         return {}
 
-    def check(self, task: Task) -> None:
+    def check(self, task: Task) -> None:  # noqa: B027 (most players can begin every task)
         """Raise `PlayerError` if it is known in advance that it cannot begin the task."""
 
+    @abstractmethod
     def policy(self, task: Task) -> Policy | str:
         """A policy that is ready to play, or the name of a baseline."""
-        raise NotImplementedError
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (a baseline holds nothing)
         """Free what it holds; it has played everything."""
 
 

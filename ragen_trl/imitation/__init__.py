@@ -1,8 +1,6 @@
 """Supervised fine-tuning before RL: on oracle play, or on episodes that another policy played.
 
 `fine_tuning` has the warm start, `demonstrations` collects episodes of any policy for it.
-
-Imports: `policies`, `rollout`, `config` and `system`; none of our trainers. `cli` and `benchmarks` may import it.
 """
 
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start

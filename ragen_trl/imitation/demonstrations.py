@@ -20,7 +20,7 @@ from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule, context_named, context_rule
 from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.episode import FAILED
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
+from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
 from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 
@@ -31,36 +31,28 @@ class ToolCallsError(UserError, ValueError):
     """Episodes with tool calls cannot be given the tokens of another model."""
 
 
-class _Noted(Policy):
-    """Plays as another policy does, and notes what each message is as the first one of a conversation.
+class _RecordsOpenings(PolicyAround):
+    """Plays as another policy does, and records what each message is as the first one of a conversation.
 
     Attributes:
         openings: `AgentTurns.opening` before each reply, by row.
     """
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy, self.chat, self.max_context = policy, policy.chat, policy.max_context
+    def __init__(self, inner: Policy) -> None:
+        super().__init__(inner)
         self.openings: list[list[str]] = []
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """As the policy does."""
+        """Forget the openings, too."""
         self.openings = [[] for _ in seeds]
-        self._policy.begin(seeds)
+        super().begin(seeds)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
-        """As the policy does."""
+        """Record the openings first."""
         for request in requests:
             assert isinstance(request.env, AgentTurns)
             self.openings[request.row].append(request.env.opening)
-        return self._policy.reply(requests)
-
-    def end(self, rows: Sequence[int]) -> None:
-        """As the policy does."""
-        self._policy.end(rows)
-
-    def goes_on(self, playing: bool) -> bool:
-        """As the policy does."""
-        return self._policy.goes_on(playing)
+        return super().reply(requests)
 
 
 def succeeded(trajectory: Trajectory) -> bool:
@@ -123,12 +115,12 @@ def _played(
     size: int,
 ) -> list[tuple[Trajectory, list[str]]]:
     """An episode for each seed, played ``size`` side by side, and the openings of its turns."""
-    specs, pool, noted = env_specs(env, args), EnvPool(args), _Noted(policy)
+    specs, pool, recording = env_specs(env, args), EnvPool(args), _RecordsOpenings(policy)
     _refuse_tools(pool.take(specs)[0])
     played: list[tuple[Trajectory, list[str]]] = []
     for first in range(0, len(seeds), size):
         starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds[first : first + size]]
-        played += zip(pool.play(pool.take(specs * len(starts)), noted, starts), noted.openings, strict=True)
+        played += zip(pool.play(pool.take(specs * len(starts)), recording, starts), recording.openings, strict=True)
     pool.close()
     return played
 

@@ -32,6 +32,7 @@ from ragen_trl.rollout.env_pool import EnvPool, env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
+from ragen_trl.system.atomic import move_into_place, partial_of
 from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
 from ragen_trl.trainers.trl.plain import use_one_device, without_tied_head
 from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
@@ -161,7 +162,7 @@ def warm_start(
     """
     check_observation(args)
     target = Path(output_dir)
-    partial = target.with_name(f"{target.name}.partial")
+    partial = partial_of(target)
     _check_target(target)
     if args.process_index == 0:
         shutil.rmtree(partial, ignore_errors=True)
@@ -259,7 +260,7 @@ def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: S
     if isinstance(env, str):
         save_play_options(partial, env, args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
-    _replace(partial, target)
+    move_into_place(target)
 
 
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:
@@ -321,13 +322,3 @@ def _check_target(target: Path) -> None:
         raise TargetError(f"{target} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
         raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; name another")
-
-
-def _replace(partial: Path, target: Path) -> None:
-    """Rename a finished folder to its final name. An earlier one is moved away first and then deleted."""
-    former = target.with_name(f"{target.name}.former")
-    shutil.rmtree(former, ignore_errors=True)
-    if target.exists():
-        target.rename(former)
-    partial.rename(target)
-    shutil.rmtree(former, ignore_errors=True)

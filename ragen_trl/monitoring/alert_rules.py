@@ -18,10 +18,13 @@ Condition = Callable[[Sequence[float]], Verdict]
 
 START = 10
 """How many values at the beginning a run is compared with."""
+RECENT = 8
+"""How many of the last values are compared with these."""
+_SPIKES_COUNTED = 20  # the last values among which spikes are looked for, and those whose median a spike exceeds
 
 
 def is_spike(
-    norms: Sequence[float], index: int, window: int = 20, factor: float = 10.0, min_history: int = 5
+    norms: Sequence[float], index: int, window: int = _SPIKES_COUNTED, factor: float = 10.0, min_history: int = 5
 ) -> bool:
     """Whether a gradient norm is above ``factor`` times the median of the ``window`` values before it, or not finite.
 
@@ -46,8 +49,8 @@ def is_spike(
     return len(before) >= min_history and norms[index] > factor * median(before)
 
 
-def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
-    """At least ``count`` gradient spikes within the last ``window`` values, which are large for this run.
+def spikes(norms: Sequence[float]) -> Verdict:
+    """At least three gradient spikes within the last 20 values, which are large for this run.
 
     A policy that has solved its tasks has hardly any gradient, so that one odd rollout is a spike among its neighbours.
     Only spikes above ten times the median of the first values count.
@@ -55,9 +58,9 @@ def spikes(norms: Sequence[float], count: int = 3, window: int = 20) -> Verdict:
     if len(norms) < START:
         return None
     usual = median([norm for norm in norms[:START] if math.isfinite(norm)] or [0.0])
-    recent = range(max(0, len(norms) - window), len(norms))
+    recent = range(max(0, len(norms) - _SPIKES_COUNTED), len(norms))
     found = sum(is_spike(norms, index) and not norms[index] <= 10.0 * usual for index in recent)
-    return (float(found), float(count)) if found >= count else None
+    return (float(found), 3.0) if found >= 3 else None
 
 
 def variance_gone(values: Sequence[float], start: int = START, window: int = 10, share: float = 0.1) -> Verdict:
@@ -72,7 +75,7 @@ def variance_gone(values: Sequence[float], start: int = START, window: int = 10,
     return (max(recent), threshold) if len(recent) == window and max(recent) < threshold else None
 
 
-def fell_to(values: Sequence[float], share: float, start: int = START, window: int = 8) -> Verdict:
+def fell_to(values: Sequence[float], share: float, start: int = START, window: int = RECENT) -> Verdict:
     """The mean of the last ``window`` values is at most ``share`` of that of the first ``start``, not overlapping."""
     if len(values) < start + window:
         return None
@@ -80,35 +83,27 @@ def fell_to(values: Sequence[float], share: float, start: int = START, window: i
     return (recent, threshold) if recent <= threshold and threshold > 0 else None
 
 
-def fell_by(values: Sequence[float], amount: float, start: int = START, window: int = 8) -> Verdict:
-    """The mean of the last ``window`` values is ``amount`` below the mean of the first ``start``; for shares."""
-    if len(values) < start + window:
+def fell_by(values: Sequence[float], amount: float) -> Verdict:
+    """The mean of the last 8 values is ``amount`` below the mean of the first 10; for shares."""
+    if len(values) < START + RECENT:
         return None
-    threshold, recent = fmean(values[:start]) - amount, fmean(values[-window:])
+    threshold, recent = fmean(values[:START]) - amount, fmean(values[-RECENT:])
     return (recent, threshold) if recent <= threshold else None
 
 
-def declines(
-    values: Sequence[float],
-    share: float = 0.92,
-    score: float = -6.0,
-    window: int = 60,
-    start: int = START,
-    recent: int = 8,
-    min_history: int = 24,
-) -> Verdict:
+def declines(values: Sequence[float]) -> Verdict:
     """A steady decline: little at a time, and nearly always downwards.
 
-    The mean of the last ``recent`` values is at most ``share`` of that of the first ``start``, and the Mann-Kendall
-    score of the last ``window`` values is at most ``score``. A series that goes up and down can be as low without such
-    a trend, and a series with the trend is recognised long before it is low. The threshold of the score was found by
+    The mean of the last 8 values is at most 92 % of that of the first 10, and the Mann-Kendall score of the last 60
+    values, of which there are at least 24, is at most -6. A series that goes up and down can be as low without such a
+    trend, and a series with the trend is recognised long before it is low. The threshold of the score was found by
     trial. It implies no probability of error, because rollouts are not independent; a slow random walk passes as well.
     """
-    if len(values) < min_history:
+    if len(values) < 24:
         return None
-    threshold, now = share * fmean(values[:start]), fmean(values[-recent:])
+    threshold, now = 0.92 * fmean(values[:START]), fmean(values[-RECENT:])
     fallen = now <= threshold and threshold > 0
-    return (now, threshold) if fallen and trend_score(values[-window:]) <= score else None
+    return (now, threshold) if fallen and trend_score(values[-60:]) <= -6.0 else None
 
 
 def trend_score(values: Sequence[float]) -> float:
@@ -128,28 +123,27 @@ def trend_score(values: Sequence[float]) -> float:
     return balance / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
 
 
-def rose_to(values: Sequence[float], factor: float, start: int = START, window: int = 8) -> Verdict:
-    """The median of the last ``window`` values is at least ``factor`` times that of the first ``start``."""
-    if len(values) < start + window:
+def rose_to(values: Sequence[float], factor: float) -> Verdict:
+    """The median of the last 8 values is at least ``factor`` times that of the first 10."""
+    if len(values) < START + RECENT:
         return None
-    threshold, recent = factor * median(values[:start]), median(values[-window:])
+    threshold, recent = factor * median(values[:START]), median(values[-RECENT:])
     return (recent, threshold) if recent >= threshold > 0 else None
 
 
-def rose_by(values: Sequence[float], amount: float, start: int = START, window: int = 8) -> Verdict:
-    """The mean of the last ``window`` values is ``amount`` above the mean of the first ``start``; for shares."""
-    if len(values) < start + window:
+def rose_by(values: Sequence[float], amount: float) -> Verdict:
+    """The mean of the last 8 values is ``amount`` above the mean of the first 10; for shares."""
+    if len(values) < START + RECENT:
         return None
-    threshold, recent = fmean(values[:start]) + amount, fmean(values[-window:])
+    threshold, recent = fmean(values[:START]) + amount, fmean(values[-RECENT:])
     return (recent, threshold) if recent >= threshold else None
 
 
-def fell_suddenly(values: Sequence[float], share: float = 0.5, window: int = 5, before: int = 20) -> Verdict:
-    """The median of the last ``window`` values is at most ``share`` of that of the ``before`` values preceding them."""
-    if len(values) < window + before:
+def fell_suddenly(values: Sequence[float]) -> Verdict:
+    """The median of the last 5 values is at most half of that of the 20 values before them."""
+    if len(values) < 25:
         return None
-    threshold = share * median(values[-window - before : -window])
-    recent = median(values[-window:])
+    threshold, recent = 0.5 * median(values[-25:-5]), median(values[-5:])
     return (recent, threshold) if recent <= threshold and threshold > 0 else None
 
 
@@ -179,7 +173,7 @@ def far_below_best(values: Sequence[float], deviations: float, window: int) -> V
     return (means[-1], threshold) if means[-1] < threshold else None
 
 
-def gaining(values: Sequence[float], start: int = START) -> bool:
+def gaining(values: Sequence[float]) -> bool:
     """Whether a run earns more than at its beginning and has kept most of what it gained, by one of two windows.
 
     In a run that learns, the same changes are progress: the spread within groups falls as tasks are solved, and a
@@ -191,22 +185,22 @@ def gaining(values: Sequence[float], start: int = START) -> bool:
     gain, and twenty never more than a quarter. They ask for three standard errors, since an early bump stays in them
     while a run already declines.
     """
-    return _gaining(values, start, window=8, errors=1.0) or _gaining(values, start, window=20, errors=3.0)
+    return _gaining(values, window=RECENT, errors=1.0) or _gaining(values, window=20, errors=3.0)
 
 
-def _gaining(values: Sequence[float], start: int, window: int, errors: float) -> bool:
-    if len(values) < start + window:
+def _gaining(values: Sequence[float], window: int, errors: float) -> bool:
+    if len(values) < START + window:
         return False
-    first, recent = values[:start], values[-window:]
-    error = math.sqrt(variance(first) / start + variance(recent) / window)
+    first, recent = values[:START], values[-window:]
+    error = math.sqrt(variance(first) / START + variance(recent) / window)
     gain = fmean(recent) - fmean(first)
     best = max(trailing_means(values, window)) - fmean(first)
     return gain > errors * error and gain >= 0.7 * best
 
 
-def solved(rates: Sequence[float], rate: float = 0.95, window: int = 8) -> bool:
-    """Whether the mean of the last ``window`` success rates is at least ``rate``: there is hardly anything to gain."""
-    return len(rates) >= window and fmean(rates[-window:]) >= rate
+def solved(rates: Sequence[float]) -> bool:
+    """Whether the mean of the last 8 success rates is at least 0.95: there is hardly anything to gain."""
+    return len(rates) >= RECENT and fmean(rates[-RECENT:]) >= 0.95
 
 
 def trailing_means(values: Sequence[float], window: int) -> list[float]:

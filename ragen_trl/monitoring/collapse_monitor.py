@@ -8,7 +8,7 @@ alerts (``alerts.py``) depend on the logged rows only.
 A run that was rolled back has ended. The optimizer and the schedule stay as they are; to train on from the best
 checkpoint means to resume from its folder.
 
-What this needs of TRL's inside is in ``trainers/trl/adapter.py``.
+What this needs of TRL's inside is in ``trainers/trl/plain.py``.
 
 Left out: changing a run's settings during the run. Which change helps depends on the cause, and a run that changes its
 settings cannot be repeated.

@@ -3,6 +3,4 @@
 A policy answers the requests of `rollout.loop`. `model_support` says which models can be sampled, `sampling` how a
 token is drawn, `stopping` what ends a reply. `scripted` has the random policy and the oracle, `tiny_model` builds the
 small model that needs no download, and `gguf_file` makes folders of llama.cpp's files.
-
-Imports: `rollout`, `config` and `system`. `imitation`, `evaluation`, the trainers and `cli` may import it.
 """

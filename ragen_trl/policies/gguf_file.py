@@ -29,6 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import is_gguf_available
 
 from ragen_trl.errors import UserError
+from ragen_trl.system.atomic import fresh_partial, move_into_place
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +113,8 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
     if converted_from(folder) == digest:
         return False
     check_target(folder)
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a conversion that was killed
     try:
-        partial.mkdir(parents=True)
+        partial = fresh_partial(folder)
     except OSError as error:
         raise GGUFError(f"{folder} cannot be made ({error.strerror}); name another folder") from error
     try:
@@ -127,8 +126,8 @@ def convert(file: Path, folder: Path, license_file: Path | None = None) -> bool:
         note = {"file": file.name, "sha256": digest, **about, "transformers": transformers.__version__}
         (partial / NOTE).write_text(json.dumps(note, indent=2), encoding="utf-8")
         if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+            folder.rmdir()  # empty, unless something has come there since
+        move_into_place(folder)
     except BaseException:  # Ctrl-C as well
         shutil.rmtree(partial, ignore_errors=True)
         raise

@@ -37,12 +37,12 @@ class Context:
         """Number of tokens in the cache."""
         return len(self.read)
 
-    def fed(self, count: int | None = None) -> None:
+    def mark_read(self, count: int | None = None) -> None:
         """The model has read so many of the unfed tokens, or all of them."""
         self.read += self.unfed[:count]
         self.unfed = [] if count is None else self.unfed[count:]
 
-    def take(self, rows: "list[Row]", unfed: list[int]) -> None:
+    def continue_with(self, rows: "list[Row]", unfed: list[int]) -> None:
         """These rows go on from here, with these tokens next."""
         self.rows, self.unfed = rows, unfed
         for row in rows:
@@ -93,7 +93,7 @@ class Row:
         read = [] if self.context is None else self.context.read[: self.length]
         return (*read, *self.unfed)
 
-    def take(self, token: int, logprob: float, end: ReplyEnd) -> None:
+    def append(self, token: int, logprob: float, end: ReplyEnd) -> None:
         """Go on with this token."""
         self.ids.append(token)
         self.logprobs.append(logprob)
@@ -125,7 +125,7 @@ class SharedContexts:
             del self.rows[finished]
         self.arrange()
 
-    def own(self, rows: Sequence[Row]) -> list[Context]:
+    def assign_contexts(self, rows: Sequence[Row]) -> list[Context]:
         """Give rows with the same tokens one context, in which no other row reads on, as much of it read as can be.
 
         A context that several want goes to the rows that have most of it; the others get copies.
@@ -147,7 +147,7 @@ class SharedContexts:
         for context, group in owned:
             del context.read[group[0].length :]  # what rows have read that are not among its own
         for context, group in owned:
-            context.take(group, group[0].unfed)
+            context.continue_with(group, group[0].unfed)
         self.arrange()
         return [context for context, _ in owned]
 
@@ -168,11 +168,11 @@ class SharedContexts:
                 if row.open:
                     by_token.setdefault(row.ids[-1], []).append(row)
             first, *others = by_token.values() or [[]]
-            context.take(first, first[0].unfed if first else [])
+            context.continue_with(first, first[0].unfed if first else [])
             branches += [(context, each) for each in others]
         copies = self._copied([(context, context.length) for context, _ in branches])
         for copy, (_, rows) in zip(copies, branches, strict=True):
-            copy.take(rows, rows[0].unfed)
+            copy.continue_with(rows, rows[0].unfed)
         return [*contexts, *copies]
 
     def arrange(self, *groups: Sequence[Context]) -> list[list[Context]]:

@@ -131,11 +131,11 @@ class TransformersPolicy(Policy):
         check_drawn(logprobs)
         rows = (row for context in contexts for row in context.rows)
         for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
-            row.take(token, logprob, self._end)
+            row.append(token, logprob, self._end)
 
     def _read(self, rows: Sequence[Row]) -> tuple[list[Context], torch.Tensor]:
         """Feed each row's unfed tokens; returns the different contexts in the cache's order, and their next logits."""
-        readers = self._shared.own(rows)
+        readers = self._shared.assign_contexts(rows)
         self._read_beginnings([context for context in readers if not context.length])
         return self._feed_all(readers)
 
@@ -160,7 +160,7 @@ class TransformersPolicy(Policy):
             places = [target.index for target in targets]
             self._shared.cache.copy([source.index] * len(places), places, slice(0, one.length))
             for target in targets:
-                target.fed(one.length)
+                target.mark_read(one.length)
 
     def _feed_all(self, contexts: Sequence[Context]) -> tuple[list[Context], torch.Tensor]:
         """Feed the unfed tokens of contexts, in several passes if they must be, and put these last in the cache.
@@ -191,7 +191,7 @@ class TransformersPolicy(Policy):
             ids.append([0] * padding + context.unfed)
             slots.append([self._shared.cache.spare_slot] * padding + list(span))
             positions.append([0] * padding + list(span))
-            context.fed()
+            context.mark_read()
         piece = most if len(contexts) == 1 else width
         for begin in range(0, width, piece):
             columns = slice(begin, begin + piece)
@@ -206,7 +206,7 @@ class TransformersPolicy(Policy):
         slots = [[context.length if context.unfed else self._shared.cache.spare_slot] for context in contexts]
         positions = [[context.length if context.unfed else 0] for context in contexts]
         for context in contexts:
-            context.fed()
+            context.mark_read()
         return self._forward(contexts[0].index, ids, slots, positions, self._shared.cache.capacity)
 
     def _forward(

@@ -2,6 +2,4 @@
 
 `recorder` writes rollouts during a run and `recorded` reads them; `run_folder` reads a finished run. `report` makes the
 page from ``templates/`` and ``static/``, with `result_text`, `figures` and `viewer`.
-
-Imports: `evaluation`, `monitoring`, `trainers` and `system`. Imported by: `cli`.
 """

@@ -1,8 +1,9 @@
 """What the policy reads when it does not read the whole episode: the last turns, or what a function writes. No torch.
 
-A rule decides before each turn after the first. Where it gives nothing, the context grows by the environment's message.
-Otherwise it is built again: a row of its own in training (``batching/segments.py``), in which the reply to come is
-trained and nothing else. A window keeps token ids. What a function writes is tokenised, as the template writes it.
+A rule decides before each turn after the first. If it returns ``None``, the context grows by the environment's message.
+Otherwise the context is built again: a row of its own in training (``batching/segments.py``), in which the reply to
+come is trained and nothing else. A window keeps token ids. What a function writes is tokenised, as the template writes
+it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The environments of a run: how each is named, the instances that rollouts share, and how well each was played.
+"""The environments of a run: how each is named, the instances that rollouts share, and what is measured of an episode.
 
 A run with one environment is a run with a list of one. Left out: opening and closing environments between rollouts,
 because a store or a server for one is slow to start; and different turn limits or reply formats per environment,
@@ -276,46 +276,3 @@ def measure(trajectory: Trajectory) -> dict[str, float]:
         "reply_tokens": float(trajectory.num_reply_tokens),
         "truncated": float(trajectory.truncated),
     }
-
-
-def per_environment(
-    names: Sequence[str], row_names: Sequence[str], rows: Sequence[Mapping[str, float]]
-) -> dict[str, float]:
-    """Sums of the measured numbers for each environment.
-
-    Args:
-        names: Names of all environments of the run. They fix the order of the result, so that it is the same on every
-            process, whichever environments that process played. A name that is listed twice counts once.
-        row_names: Name of each trajectory's environment.
-        rows: The numbers of each trajectory; at least one row, all with the same keys in the same order.
-
-    Returns:
-        ``"Sokoban-v0/success"`` and so on: the sum over the environment's trajectories, 0 if there are none; and
-        ``"Sokoban-v0/episodes"``, their number. Add the sums over processes, then call `environment_means`.
-
-    Raises:
-        ValueError: If there is no row, a row has no name, or a name is not one of ``names``.
-    """
-    if not rows:
-        raise ValueError("there are no rows, so the names of the measured numbers are unknown; pass at least one row")
-    unknown = set(row_names) - set(names)
-    if unknown:
-        raise ValueError(f"rows of {sorted(unknown)}, but the run's environments are {list(names)}; name all of them")
-    measures = ("episodes", *rows[0])
-    sums = {f"{name}/{measure}": 0.0 for name in names for measure in measures}
-    for name, row in zip(row_names, rows, strict=True):
-        sums[f"{name}/episodes"] += 1
-        for measure, value in row.items():
-            sums[f"{name}/{measure}"] += value
-    return sums
-
-
-def environment_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Means from the sums of `per_environment`, without the counts and without environments that were not played."""
-    means = {}
-    for key, total in sums.items():
-        name, _, measure = key.rpartition("/")
-        episodes = sums[f"{name}/episodes"]
-        if measure != "episodes" and episodes:
-            means[key] = total / episodes
-    return means

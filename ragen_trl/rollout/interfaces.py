@@ -121,6 +121,33 @@ class Policy(Protocol):
         return playing
 
 
+class PolicyAround(Policy):
+    """Plays as another policy does; a derived class changes what it overrides.
+
+    Args:
+        inner: That policy.
+    """
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner, self.chat, self.max_context = inner, inner.chat, inner.max_context
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """As ``inner`` does."""
+        self.inner.begin(seeds)
+
+    def reply(self, requests: Sequence[Request]) -> list[Reply]:
+        """As ``inner`` does."""
+        return self.inner.reply(requests)
+
+    def end(self, rows: Sequence[int]) -> None:
+        """As ``inner`` does."""
+        self.inner.end(rows)
+
+    def goes_on(self, playing: bool) -> bool:
+        """As ``inner`` does."""
+        return self.inner.goes_on(playing)
+
+
 @dataclass(frozen=True)
 class Start:
     """How one episode starts: the seeds of the start state, of the outcomes, and of the policy's sampling."""

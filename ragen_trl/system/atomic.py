@@ -1,15 +1,61 @@
-"""Files are written whole or not at all."""
+"""Files and folders are written whole or not at all.
+
+They are written beside their place, as ``<name>.partial``, and get their name when they are on the disk: without the
+``fsync`` before the rename, a power cut leaves empty files under the final name.
+"""
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file, text as UTF-8. A reader sees the old file, the new one or none, and never half of one."""
+    with replacing(path) as partial:
+        partial.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file. After the block it replaces the one at ``path``; after an error it does not."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    with partial.open("wb") as file:
-        file.write(content.encode("utf-8") if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())  # before the rename, or a power cut leaves an empty file under the final name
+    partial = partial_of(path)
+    yield partial
+    _sync(partial)
     os.replace(partial, path)
+
+
+def partial_of(target: Path) -> Path:
+    """Where a file or a folder is written first."""
+    return target.with_name(f"{target.name}.partial")
+
+
+def fresh_partial(target: Path) -> Path:
+    """Make an empty folder to fill for `move_into_place`. What a killed process has left there is removed."""
+    partial = partial_of(target)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def move_into_place(target: Path) -> None:
+    """Rename ``<name>.partial``, a finished folder, to ``target``.
+
+    An earlier folder there is moved aside first, to ``<name>.former``, and then deleted.
+    """
+    partial, former = partial_of(target), target.with_name(f"{target.name}.former")
+    for path in partial.rglob("*"):
+        if path.is_file():
+            _sync(path)
+    shutil.rmtree(former, ignore_errors=True)
+    if target.exists():
+        target.rename(former)
+    partial.rename(target)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())

@@ -221,7 +221,7 @@ def whole_weights(model: nn.Module) -> Iterator[None]:
 
     All processes must enter it together. Without a sharded module nothing happens.
     """
-    modules = [(module, _frees(module)) for module in sharded_modules(model)]
+    modules = [(module, _frees_after_forward(module)) for module in sharded_modules(model)]
     for module, _ in modules:
         module.set_reshard_after_forward(False, recurse=False)
         module.unshard()
@@ -236,7 +236,7 @@ def release(model: nn.Module) -> None:
 
     Such a copy does not follow what is written into the parts, and has ``requires_grad`` as it was when it was made.
     """
-    _release([(module, _frees(module)) for module in sharded_modules(model)])
+    _release([(module, _frees_after_forward(module)) for module in sharded_modules(model)])
 
 
 def release_zero3(model: nn.Module) -> None:
@@ -249,14 +249,14 @@ def release_zero3(model: nn.Module) -> None:
 
 def _release(modules: list[tuple[FSDPModule, bool]]) -> None:
     for module, frees in modules:
-        # A module whose forward pass has not ended for FSDP2, as that of a head that is not called, frees only so.
+        # While FSDP2 thinks that a forward pass still runs (a head that is never called), reshard needs the flag.
         module.set_reshard_after_forward(True, recurse=False)
         module.reshard()
         module.set_reshard_after_forward(frees, recurse=False)
 
 
-def _frees(module: FSDPModule) -> bool:
-    """Whether a module frees its weights after a forward pass. A root that was not told to does not."""
+def _frees_after_forward(module: FSDPModule) -> bool:
+    """Whether a module frees its weights after a forward pass. The root keeps them unless it was told to free them."""
     state = module._get_fsdp_state()
     is_root = bool(state._auto_reshard_after_forward)  # here all others have been told
     return not is_root and all(group._reshard_after_forward for group in state._fsdp_param_groups)

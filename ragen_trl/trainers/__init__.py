@@ -3,6 +3,4 @@
 `rollout` plays episodes and has TRL score them, `trajectory` leads from a rollout to a loss through four hooks, and
 `starpo` fills the hooks. All code here that depends on a private member of TRL or Transformers is in
 the folder `trl`.
-
-Imports: the packages before it in the flow of data (`rollout`, `policies`, `batching`, `credit`).
 """

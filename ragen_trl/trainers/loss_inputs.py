@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ragen_trl.algorithms.losses import sequence_log_ratios
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.segments import others_of
 
 _LOGPROBS = ("old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps")
@@ -29,7 +30,7 @@ class LossInputs:
     """
 
     def __init__(self, inputs: Mapping[str, Any], sequence_ratios: bool) -> None:
-        self.sampled = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        self.sampled = sampled_mask(inputs)
         self._sequence_ratios = sequence_ratios
         given = {name: inputs[name] for name in _LOGPROBS if inputs.get(name) is not None}
         self.columns: dict[str, Any] = {

@@ -5,34 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.env_pool import environment_means, measure, per_environment
+from ragen_trl.rollout.env_pool import measure
 from ragen_trl.system.float64 import float64_tensor, in_float64
 from ragen_trl.trajectory import Trajectory
 
 _FAILURES = "rollout/env_failures"
-
-
-def rollout_metrics(
-    trajectories: Sequence[Trajectory],
-    names: Sequence[str],
-    envs: Sequence[str],
-    total: Callable[[torch.Tensor], torch.Tensor],
-    device: torch.device,
-) -> dict[str, float]:
-    """Means over the trajectories of all processes, filtered or not; with several environments also for each of them.
-
-    ``rollout/env_failures`` is a count, not a mean: the episodes that ended because an environment crashed or hung.
-
-    Args:
-        trajectories: This process's.
-        names: The environment of each.
-        envs: Names of all environments of the run.
-        total: Sums a tensor over all processes.
-        device: Device of that tensor.
-    """
-    return rollout_means(rollout_sums(trajectories, names, envs, total, device, len(trajectories)))
 
 
 def rollout_sums(
@@ -43,33 +23,40 @@ def rollout_sums(
     device: torch.device,
     counted: int,
 ) -> dict[str, float]:
-    """The sums that `rollout_means` divides. Those of several batches may be added up first.
+    """The sums that `rollout_means` divides, over all processes. Those of several batches may be added up first.
 
     Args:
-        trajectories: As for `rollout_metrics`.
-        names: As for `rollout_metrics`.
-        envs: As for `rollout_metrics`.
-        total: As for `rollout_metrics`.
-        device: As for `rollout_metrics`.
+        trajectories: This process's, filtered or not; at least one.
+        names: The environment of each.
+        envs: Names of all environments of the run, one of which may be listed twice. They fix the order of the sums, so
+            that it is the same on every process, whichever environments that process played.
+        total: Sums a tensor over all processes.
+        device: Device of that tensor.
         counted: How many of the first trajectories count; the others only fill up a batch.
     """
     rows = [measure(trajectory) for trajectory in trajectories]
-    sums = {"all/episodes": float(counted)}
-    sums |= {f"all/{key}": sum(row[key] for row in rows[:counted]) for key in rows[0]}
-    if len(set(envs)) > 1:
-        of_all = per_environment(envs, names, rows)
-        sums |= per_environment(envs, names[:counted], rows[:counted]) if counted else dict.fromkeys(of_all, 0.0)
-    failures = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
-    both = float64_tensor([*sums.values(), failures], device)
-    return dict(zip([*sums, _FAILURES], total(both).tolist(), strict=True))
+    sums: dict[str, float] = {}
+    for name in ("", *(dict.fromkeys(envs) if len(set(envs)) > 1 else ())):  # "": all environments together
+        own = [row for row, env in zip(rows[:counted], names[:counted], strict=True) if name in ("", env)]
+        sums[f"{name}/episodes"] = float(len(own))
+        sums |= {f"{name}/{key}": sum(row[key] for row in own) for key in rows[0]}
+    sums[_FAILURES] = float(sum(trajectory.limit in FAILURES for trajectory in trajectories[:counted]))
+    return dict(zip(sums, total(float64_tensor([*sums.values()], device)).tolist(), strict=True))
 
 
 def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """The means of `rollout_metrics` from the sums of `rollout_sums`."""
-    if not sums:
-        return {}
-    means = environment_means({name: value for name, value in sums.items() if name != _FAILURES})
-    return {**{key.removeprefix("all/"): value for key, value in means.items()}, _FAILURES: sums[_FAILURES]}
+    """Means over trajectories; with several environments also for each that was played (``"Sokoban-v0/success"``).
+
+    ``rollout/env_failures`` is a count, not a mean: the episodes that ended because an environment crashed or hung.
+    """
+    means = {}
+    for key, value in sums.items():
+        name, _, measured = key.rpartition("/")
+        if key == _FAILURES:
+            means[key] = value
+        elif measured != "episodes" and (episodes := sums[f"{name}/episodes"]):
+            means[key.removeprefix("/")] = value / episodes
+    return means
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:
@@ -188,6 +175,6 @@ def _one_each(
     if advantages.ndim == 1:
         found: list[float] = advantages.tolist()
         return found
-    mask = chosen.batch["completion_mask"] * chosen.batch["tool_mask"]
+    mask = sampled_mask(chosen.batch)
     means = (advantages * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
     return chosen.in_order(gather(means.tolist()))

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.system.old_names import former_attribute
 
@@ -78,5 +79,5 @@ def observe(
 
 
 def _by_token(chosen: RolloutBatch, advantages: torch.Tensor) -> list[tuple[float, ...]]:
-    mask = (chosen.batch["completion_mask"] * chosen.batch["tool_mask"]).bool()
-    return [tuple(row[sampled].tolist()) for row, sampled in zip(advantages, mask, strict=True)]
+    masks = sampled_mask(chosen.batch)
+    return [tuple(row[sampled].tolist()) for row, sampled in zip(advantages, masks, strict=True)]

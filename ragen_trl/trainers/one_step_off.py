@@ -27,7 +27,7 @@ from accelerate.utils import gather_object
 from ragen_trl.batching.rollout_batch import portable
 from ragen_trl.errors import UserError
 from ragen_trl.policies.frozen_copy import FrozenCopy
-from ragen_trl.rollout.interfaces import Policy, Reply, Request, Start
+from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.checks import check_played
 from ragen_trl.trainers.rollout import LaunchError, RolloutTrainer
@@ -47,34 +47,25 @@ class _Stopped(Exception):
     """Nobody waits for the rollout any more."""
 
 
-class _Stoppable(Policy):
+class _StopsWhenTold(PolicyAround):
     """A policy that stops before its next turn when it is told to.
 
     Args:
-        policy: Its attributes are found here, too.
+        inner: Its attributes are found here, too: the hook `rollout` is given the same policy, played ahead or not.
         stopped: Set to stop it.
     """
 
-    def __init__(self, policy: Policy, stopped: threading.Event) -> None:
-        self.chat, self.max_context = policy.chat, policy.max_context
-        self._policy, self._stopped = policy, stopped
+    def __init__(self, inner: Policy, stopped: threading.Event) -> None:
+        super().__init__(inner)
+        self._stopped = stopped
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        self._policy.begin(seeds)
+        return getattr(self.inner, name)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         if self._stopped.is_set():
             raise _Stopped
-        return self._policy.reply(requests)
-
-    def end(self, rows: Sequence[int]) -> None:
-        self._policy.end(rows)
-
-    def goes_on(self, playing: bool) -> bool:
-        return self._policy.goes_on(playing)
+        return super().reply(requests)
 
 
 class RolloutAhead:
@@ -222,7 +213,7 @@ class OneStepOffTrainer(RolloutTrainer):
             model = self._copy.take(model)
         policy = self.policy(self.temperature, model)
         self._ahead = ahead = RolloutAhead(starts, self.state.global_step)
-        ahead.begin(lambda: self.rollout(starts, envs, _Stoppable(policy, ahead.stopped)))
+        ahead.begin(lambda: self.rollout(starts, envs, _StopsWhenTold(policy, ahead.stopped)))
 
     def _played(self, rows: list[dict[str, Any]], mode: str, attempt: int) -> tuple[list[Trajectory], float]:
         """As in `RolloutTrainer`, or what was played ahead of these rows."""

@@ -1,6 +1,6 @@
 """The first half of a trainer: it plays whole trajectories instead of TRL's completions, and has TRL score them.
 
-Only wiring; what it needs of TRL's inside is in `trl/adapter.py`.
+Only wiring; what it needs of TRL's inside is in the folder `trl`.
 """
 
 import logging

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -96,9 +97,9 @@ def measure_gap(logprobs: torch.Tensor, batch: Mapping[str, torch.Tensor], slack
     Returns:
         (4,) float32: number of tokens, sum of |difference|, largest |difference|, and its position.
     """
-    sampled, mask = batch["sampling_per_token_logps"], batch["completion_mask"] * batch["tool_mask"]
+    sampled, mask = batch["sampling_per_token_logps"], sampled_mask(batch)
     known = (sampled.float() * mask != 0).any(dim=1, keepdim=True)
-    used = mask.bool() & known & ~sampled.isnan()
+    used = mask & known & ~sampled.isnan()
     difference = (logprobs.detach().float() - sampled.float()).nan_to_num(math.inf, math.inf, math.inf)
     gap = torch.where(difference < 0, (-difference - slack).clamp(min=0), difference)
     gap = torch.where(used, gap, torch.zeros_like(gap))

@@ -5,7 +5,6 @@ critic, which learns from every rollout before the policy does.
 """
 
 import math
-import textwrap
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,6 @@ from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.credit.selection import uncertain_groups
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
-
-_TITLE = "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning"
 
 
 class StarPOTrainer(TrajectoryTrainer):
@@ -38,15 +35,15 @@ class StarPOTrainer(TrajectoryTrainer):
     _tag_names = ["trl", "ragen", "starpo"]
     _name = "StarPO"
     _paper = {
-        "title": _TITLE,
+        "title": "RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning",
         "id": "2504.20073",
-        "citation": textwrap.dedent(f"""\
-            @article{{wang2025ragen,
-                title        = {{{{{_TITLE}}}}},
-                author       = {{Zihan Wang and others}},
-                year         = 2025,
-                eprint       = {{arXiv:2504.20073}},
-            }}"""),
+        "citation": """\
+@article{wang2025ragen,
+    title        = {{RAGEN: Understanding Self-Evolution in LLM Agents via Multi-Turn Reinforcement Learning}},
+    author       = {Zihan Wang and others},
+    year         = 2025,
+    eprint       = {arXiv:2504.20073},
+}""",
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,6 +1,6 @@
 """The second half of a trainer: from a rollout to a loss, for every algorithm of this package.
 
-Only wiring; what it needs of TRL's inside is in `trl/adapter.py`. An algorithm consists of four hooks, which every
+Only wiring; what it needs of TRL's inside is in the folder `trl`. An algorithm consists of four hooks, which every
 update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_loss`.
 """
 
@@ -18,7 +18,7 @@ from trl.models.utils import disable_gradient_checkpointing
 
 from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty, sums_of_others
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
-from ragen_trl.batching.batch import cut_to_longest, select_rows
+from ragen_trl.batching.batch import cut_to_longest, sampled_mask, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
 from ragen_trl.batching.returns import raw_returns
@@ -137,11 +137,10 @@ class TrajectoryTrainer(OneStepOffTrainer):
         logprobs, entropies = self.score(model, inputs)
         old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
         loss = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
-        mask = inputs["completion_mask"] * inputs["tool_mask"]
         columns = {"entropy": entropies}
         if reference is not None:
             columns["kl"] = kl_penalty(logprobs.detach(), reference, "k3")
-        self.record("train", masked_means(columns, mask, self._total))
+        self.record("train", masked_means(columns, sampled_mask(inputs), self._total))
         return loss
 
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -186,8 +185,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             local = advantages.new_zeros((1, source.completion_length)[: advantages.ndim])
         if any(summary.segments > 1 for summary in chosen.summaries):
             check_segments_trainable(self.args)
-            mask = source.batch["completion_mask"] * source.batch["tool_mask"]
-            batch = segment_rows(source.trajectories, local, mask, source.pad_id)
+            batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id)
         else:
             batch = {**source.batch, "advantages": local}
         used, most = len(batch["advantages"]) if chosen.trajectories else 0, chosen.most_rows
@@ -206,7 +204,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             old = self._scored(self.model, batch, rows_a_pass, compute_entropy=False).logprobs
             batch["old_per_token_logps"] = old
         if corrects:
-            mask, sampled = batch["completion_mask"] * batch["tool_mask"], batch["sampling_per_token_logps"]
+            mask, sampled = sampled_mask(batch), batch["sampling_per_token_logps"]
             mode = self.vllm_importance_sampling_mode
             low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
             ratio = sampler_ratio(old, sampled, mask, mode, low, high, batch.get("trajectory"))
@@ -246,8 +244,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             sums = []
             for part in parts:
                 now = self._scored(self.model, part, None, compute_entropy=False).logprobs
-                off = ~(part["completion_mask"] * part["tool_mask"]).bool()
-                sums.append((now - part["old_per_token_logps"]).masked_fill(off, 0.0).sum(dim=1))
+                sums.append((now - part["old_per_token_logps"]).masked_fill(~sampled_mask(part), 0.0).sum(dim=1))
         others = sums_of_others(torch.cat(sums), torch.cat([part["trajectory"] for part in parts]))
         for part, of_part in zip(parts, others.split([len(each) for each in sums]), strict=True):
             part["others_log_ratio"] = of_part
@@ -285,12 +282,12 @@ class TrajectoryTrainer(OneStepOffTrainer):
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)
             check_scored(scores)
-            mask = inputs["completion_mask"] * inputs["tool_mask"]
+            mask = sampled_mask(inputs)
             without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])
                 loss = loss - self.args.entropy_coef * bonus
-            self._check_and_compare(loss, scores[-1], inputs, mask.bool())
+            self._check_and_compare(loss, scores[-1], inputs, mask)
         if self._static_bonus and not inputs["skip"]:
             self._add_to_loss_without_bonus(without_bonus)
         return loss

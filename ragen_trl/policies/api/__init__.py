@@ -2,6 +2,4 @@
 
 `client` sends one request, `answer` reads the response, `cache` keeps answers on disk, `counts` adds up requests,
 tokens and costs, `policy` plays with them.
-
-Imports: `rollout` and `system`. `cli` and `imitation` may import it.
 """

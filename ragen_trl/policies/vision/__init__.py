@@ -3,6 +3,4 @@
 `processing` makes patches and text of pictures with the model's own image processor, `positions` places their tokens in
 three dimensions, `policy` samples. `controls` shows wrong pictures, for comparison, and `tiny_model` builds a small
 model that needs no download.
-
-Imports: what `policies` imports, and its modules. `batching`, the trainers and `evaluation` may import it.
 """

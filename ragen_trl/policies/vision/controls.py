@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.interfaces import Policy, Reply, Request
+from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request
 from ragen_trl.trajectory import Picture
 
 CONTROLS = ("blank", "other")
@@ -19,11 +19,11 @@ class PictureControlError(UserError, ValueError):
     """There is no such control, or a rollout has no other episode to take a picture of."""
 
 
-class WrongPictures(Policy):
+class WrongPictures(PolicyAround):
     """A policy that is shown other pictures than the environment's.
 
     Args:
-        policy: Answers.
+        inner: Answers.
         kind: "blank": grey pictures of the same size. "other": what the next row that was asked for a reply sees or saw
             last, the first row after the last one. Rows that look the same are passed over: samples of one start state
             would show a model its own. If all do, the rows of the rollout before follow, as they looked last.
@@ -32,31 +32,23 @@ class WrongPictures(Policy):
         PictureControlError: If the kind is another one, or if no other row has shown another picture.
     """
 
-    def __init__(self, policy: Policy, kind: str) -> None:
+    def __init__(self, inner: Policy, kind: str) -> None:
         if kind not in CONTROLS:
             raise PictureControlError(f"pictures is {kind!r}; choose 'own', {', '.join(map(repr, CONTROLS))}")
-        self._policy, self._kind = policy, kind
-        self.chat, self.max_context = policy.chat, policy.max_context
+        super().__init__(inner)
+        self._kind = kind
         self._latest: dict[int, tuple[Picture, ...]] = {}
         self._before: tuple[tuple[Picture, ...], ...] = ()  # of the rollout before
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Start empty contexts."""
         self._before, self._latest = tuple(self._latest.values()) or self._before, {}
-        self._policy.begin(seeds)
+        super().begin(seeds)
 
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer as if the pictures were others."""
         self._latest |= {request.row: request.pictures for request in requests}
-        return self._policy.reply([replace(request, pictures=self._instead(request)) for request in requests])
-
-    def end(self, rows: Sequence[int]) -> None:
-        """Drop these rows."""
-        self._policy.end(rows)
-
-    def goes_on(self, playing: bool) -> bool:
-        """As the policy says."""
-        return self._policy.goes_on(playing)
+        return super().reply([replace(request, pictures=self._instead(request)) for request in requests])
 
     def _instead(self, request: Request) -> tuple[Picture, ...]:
         if self._kind == "other" and request.pictures:

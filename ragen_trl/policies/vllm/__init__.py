@@ -2,6 +2,4 @@
 
 `policy` keeps each row's context and asks an engine; `engines` has the two kinds, in this process or on servers.
 `servers` asks one server or several and waits for those that fail; `weights` sends them the policy.
-
-Imports: other modules of `policies`, `rollout`, `config` and `system`. The trainers and `evaluation` may import it.
 """

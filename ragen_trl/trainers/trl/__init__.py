@@ -3,6 +3,4 @@
 `scoring` has log-probabilities of rows, `evaluation` TRL's evaluation, `adapter` the hooks that our trainers fill,
 `synced_reference` what its checkpoints have besides; `supervised` is TRL's ``SFTTrainer``, and `plain` works on any
 ``GRPOTrainer``. Each point that they rely on is held by a contract test.
-
-Imports: what `trainers` imports, and of it only `checks`, `evaluation_totals` and `loss_inputs`.
 """

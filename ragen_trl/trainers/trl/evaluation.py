@@ -19,6 +19,7 @@ import torch
 from datasets import Dataset
 from torch.utils.data import DataLoader
 
+from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES
 from ragen_trl.trainers.evaluation_totals import EvaluationTotals
 from ragen_trl.trainers.trl.scoring import TRLScoring
@@ -93,7 +94,7 @@ class TRLEvaluation(TRLScoring):
         real = self.real_rows(len(ids))
         last = ids.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)
         ends = torch.tensor([*self.eos_token_ids, self._tokenizer.pad_token_id], device=ids.device)
-        lengths, ended = (mask * batch["tool_mask"]).sum(dim=1), torch.isin(last, ends)
+        lengths, ended = sampled_mask(batch).sum(dim=1), torch.isin(last, ends)
         rows = min(len(ids) * self.accelerator.num_processes, totals.rows - totals.seen)
         totals.add_batch(self._drained(), rows)
         totals.add_lengths(self.accelerator.gather(lengths), self.accelerator.gather(ended))
@@ -104,7 +105,7 @@ class TRLEvaluation(TRLScoring):
     def _record_loss(self, loss: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
         """Add the loss of a batch, TRL's, to an evaluation that runs."""
         if self._evaluated is not None:
-            tokens = (inputs["completion_mask"] * inputs["tool_mask"]).sum()
+            tokens = sampled_mask(inputs).sum()
             self._evaluated.add_batch(self._drained(), self.accelerator.reduce(tokens, "sum").item())
             if self.loss_type in ROW_MEAN_LOSSES:
                 counted, weight = len(inputs["completion_ids"]), inputs["real_rows"]

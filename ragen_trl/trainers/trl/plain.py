@@ -93,7 +93,7 @@ def log_training(trainer: GRPOTrainer, values: Mapping[str, float]) -> None:
 
 @contextmanager
 def without_message(text: str | None, source: str = "trl.trainer.grpo_trainer") -> Iterator[None]:
-    """Keep messages of a logger that hold ``text`` from users who did nothing to get them; ``None``: none."""
+    """Suppress log records of the logger ``source`` that contain ``text``; ``None`` suppresses nothing."""
     logger = logging.getLogger(source)
 
     def others(record: logging.LogRecord) -> bool:

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, Trainer
 from trl import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
+from ragen_trl.batching.batch import sampled_mask, whole_rows
 from ragen_trl.batching.micro_batches import score_in_passes
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_order, share_prefixes
@@ -104,10 +105,8 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
 
     def packed_rows(self, inputs: dict[str, Any]) -> PackedRows:
         """How the rows of a micro-batch are stored as prefix trees."""
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-        sampled = inputs["completion_mask"] * inputs["tool_mask"]
-        scored = torch.cat([torch.zeros_like(inputs["prompt_mask"]), sampled], dim=1)
+        ids, attention = whole_rows(inputs)
+        scored = torch.cat([torch.zeros_like(inputs["prompt_mask"]), sampled_mask(inputs)], dim=1)
         return share_prefixes(ids, attention, scored, self.model.config.get_text_config().hidden_size)
 
     @contextmanager
@@ -218,10 +217,9 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
             return self._scored(self.model, inputs, batch_size, compute_entropy=False).logprobs
 
     def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Scores:
-        ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-        attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+        ids, attention = whole_rows(inputs)
         width = inputs["completion_ids"].shape[1]
-        sampled, pictures = inputs.get("tool_mask"), inputs.get("pictures")
+        sampled, pictures = sampled_mask(inputs), inputs.get("pictures")
         entropy = {"compute_entropy": compute_entropy}
         scored = self._score_rows(model, ids, attention, width, sampled, batch_size, pictures, **entropy)
         return Scores(scored[0], scored[1])

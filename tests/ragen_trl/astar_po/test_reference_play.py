@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
-from ragen_trl.astar_po.reference_values import Accuracy, ReferenceValues, estimate_values
+from ragen_trl.astar_po.reference_values import ReferenceValues, estimate_values
 from ragen_trl.astar_po.value_cache import NonFiniteReturnError, StoredSample, ValueCache
 from ragen_trl.rollout.interfaces import Start
-from tests.support.ragen_trl.references import KEY, SEEDS, ByChance
+from tests.support.ragen_trl.references import KEY, SEEDS, ByChance, accuracy_of
 
 
 def test_what_is_played_does_not_depend_on_the_size_of_batches() -> None:
-    accuracy = Accuracy(samples=4, std_error=0.08)
+    accuracy = accuracy_of(samples=4, std_error=0.08)
     results, asked = [], []
     for batch_size in (1, 7, 1000):
         reference = ByChance()
@@ -27,7 +27,7 @@ def test_what_is_played_does_not_depend_on_the_size_of_batches() -> None:
 
 
 def test_a_killed_run_asks_for_nothing_twice_and_ends_as_an_unbroken_one(tmp_path: Path) -> None:
-    accuracy = Accuracy(samples=4, std_error=0.08)
+    accuracy = accuracy_of(samples=4, std_error=0.08)
     unbroken = ByChance()
     whole = estimate_values(SEEDS, ReferencePlayer(unbroken, 9), accuracy)
     assert len(unbroken.batches) > 12
@@ -92,7 +92,7 @@ def on_processes(count: int, work: Callable[[Processes], Any]) -> tuple[list[Any
 @pytest.mark.parametrize("filled", [False, True])
 def test_processes_share_the_work_and_end_with_the_same_values(tmp_path: Path, filled: bool) -> None:
     """Only the main one has a cache; with 20 starts of 4 samples and batches of 11 the last shares are unequal."""
-    accuracy = Accuracy(samples=4, std_error=0.08)
+    accuracy = accuracy_of(samples=4, std_error=0.08)
     single = ByChance()
     expected = estimate_values(SEEDS, ReferencePlayer(single), accuracy)
     path = tmp_path / "values.sqlite"
@@ -128,7 +128,7 @@ def test_a_return_that_is_not_finite_stops_all_processes() -> None:
         return [(float("nan") if request == (2, 3) else 1.0, True) for request in requests]
 
     results, _ = on_processes(
-        2, lambda processes: estimate_values([1, 2], ReferencePlayer(play, processes=processes), Accuracy())
+        2, lambda processes: estimate_values([1, 2], ReferencePlayer(play, processes=processes), accuracy_of())
     )
     assert [type(result) for result in results] == [NonFiniteReturnError] * 2
     assert "sample 3 of start 2" in str(results[0])
@@ -149,6 +149,6 @@ def test_players_that_cannot_work_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="batch_size is 0"):
         ReferencePlayer(ByChance(), batch_size=0)
     with pytest.raises(ValueError, match="0 outcomes for 8 requests"):
-        estimate_values([1], ReferencePlayer(lambda requests: []), Accuracy())
+        estimate_values([1], ReferencePlayer(lambda requests: []), accuracy_of())
     with pytest.raises(ValueError, match="no seeds"):
-        estimate_values([], ReferencePlayer(ByChance()), Accuracy())
+        estimate_values([], ReferencePlayer(ByChance()), accuracy_of())

@@ -12,7 +12,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from ragen_trl.astar_po import reference
 from ragen_trl.astar_po.value_cache import ValueCache
-from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, logged
+from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, logged, stored_keys
 from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.references import change, logits, reference_logits
 from tests.support.ragen_trl.trainers import lottery, parameters, small_model
@@ -125,7 +125,7 @@ def test_a_refresh_moves_the_reference_to_the_policy(refreshed: tuple[str, Path,
     assert min(abs(log_ratios[step]) for step in (1, 3)) > 1e-3
     assert logged(trainer, "astar/reference_episodes") == [32, 32, 64, 64, 96]
     with ValueCache(folder / "run" / "values.sqlite") as cache:
-        references = [content["reference"] for content in cache.keys().values()]
+        references = [content["reference"] for content in stored_keys(cache).values()]
     assert len(set(references)) == 3
     assert references[2] == trainer.reference.fingerprint()
     checkpoints = [folder / "run" / f"checkpoint-{step}" for step in (1, 2, 3)]
@@ -252,7 +252,7 @@ def test_a_refresh_keeps_the_unit_of_the_first_estimate(tmp_path: Path) -> None:
     assert max(start.mean for start in values.starts.values()) <= 4.0
     assert (values.return_range, values.beta1) == (8.0, 4.0)
     advantages = trainer.batches[2]["advantages"].tolist()
-    expected = [(t.episode_return / 2 - values.value(t.seed)) / 8 for t in trainer.played[-8:]]
+    expected = [(t.episode_return / 2 - values.of(t.seed).value) / 8 for t in trainer.played[-8:]]
     assert sorted(advantages) == pytest.approx(sorted(expected), abs=1e-6)
 
 

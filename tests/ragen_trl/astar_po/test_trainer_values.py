@@ -175,7 +175,7 @@ def test_extra_reward_functions_count_in_both_stages(tmp_path: Path) -> None:
     )
     values = trainer.values[0]
     (batch,) = trainer.batches
-    expected = [(score(t) - values.value(t.seed)) / values.return_range for t in trainer.played]
+    expected = [(score(t) - values.of(t.seed).value) / values.return_range for t in trainer.played]
     assert sorted(batch["advantages"].tolist()) == pytest.approx(sorted(expected), abs=1e-6)
 
 

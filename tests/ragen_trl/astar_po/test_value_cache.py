@@ -27,6 +27,7 @@ from ragen_trl.astar_po.value_cache import (
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.rollout.env_pool import EnvSpec
+from tests.support.ragen_trl.astar_runs import stored_keys
 from tests.support.ragen_trl.references import KEY
 
 CHANGES: dict[str, Any] = {
@@ -83,8 +84,8 @@ def test_samples_come_back_in_order_and_by_key(tmp_path: Path) -> None:
         }
         assert cache.read(replace(KEY, think=False)) == {7: [Sample(9.0, True)]}
         assert cache.read(replace(KEY, top_k=1)) == {}
-        assert [content["think"] for content in cache.keys().values()] == [True, False]
-        assert list(cache.keys()) == [KEY.digest(), replace(KEY, think=False).digest()]
+        assert [content["think"] for content in stored_keys(cache).values()] == [True, False]
+        assert list(stored_keys(cache)) == [KEY.digest(), replace(KEY, think=False).digest()]
 
 
 def test_numpy_numbers_come_back_as_numbers(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_returns_that_are_not_finite_are_refused(tmp_path: Path, value: float) -
         with pytest.raises(NonFiniteReturnError, match="sample 1 of start 4"):
             cache.add(KEY, stored(4, 0.0, value))
         assert cache.read(KEY) == {}
-        assert cache.keys() == {}
+        assert stored_keys(cache) == {}
 
 
 def test_a_file_that_is_not_sqlite_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_completions_table_shows_what_was_earned_beyond_v_star(tmp_path: Pat
     trainer.train()
     table = pandas.read_parquet(tmp_path / "completions" / "completions_00002.parquet")
     values = trainer.values[0]
-    expected = [t.episode_return - values.value(t.seed) for t in trainer.played[-8:]]
+    expected = [t.episode_return - values.of(t.seed).value for t in trainer.played[-8:]]
     assert table["advantage"].tolist() == pytest.approx(expected, abs=1e-6)
     assert table["environment_return"].tolist() == [t.episode_return for t in trainer.played[-8:]]
     assert table["step"].tolist() == [2] * 8

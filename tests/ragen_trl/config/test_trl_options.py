@@ -14,14 +14,13 @@ from ragen_trl.config.trl_options import (
     ARGUMENTS,
     NO_EFFECT,
     NOTES,
-    PASSED_ON,
     REFUSED,
     REFUSED_ARGUMENTS,
     TRAINED,
     WITH_VLLM,
 )
 from tests.support.ragen_trl.trainers import SMALL
-from tests.support.ragen_trl.trl_runs import CONSTRUCTED, ELSEWHERE, NOT_HERE, RUNS
+from tests.support.ragen_trl.trl_runs import CONSTRUCTED, ELSEWHERE, NOT_HERE, PASSED_ON, RUNS
 
 # A value that each refused option is given.
 ASKED: dict[str, Any] = {

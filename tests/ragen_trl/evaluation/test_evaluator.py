@@ -1,6 +1,7 @@
 """Evaluation: fixed seeds, and the random and oracle rows against values computed another way."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -16,8 +17,8 @@ from ragen_trl.evaluation.evaluator import (
     EvaluationError,
     evaluate,
     held_out_starts,
+    judged,
     summarise,
-    summarise_records,
 )
 from ragen_trl.evaluation.intervals import rate_interval
 from ragen_trl.policies.sampling import Sampling
@@ -86,6 +87,17 @@ def test_a_summary_by_hand() -> None:
         **{"success": 0.0, "return": -0.1, "format_valid": 1.0, "action_valid": 0.0},
         **{"turns": 1.0, "actions": 2.0, "reply_tokens": 2.0, "truncated": 1.0},
     }
+
+
+def test_an_episode_in_which_the_environment_failed_says_nothing_about_the_policy() -> None:
+    """Regression: benchmarks, which play themselves, counted it as a failure, `evaluate` left it out."""
+    won, lost = episode([1.0], [True], True), episode([0.0], [True], False, truncated=True, seed=1)
+    info = {**lost.turns[-1].info, "error": "the store is gone"}
+    crashed = replace(lost, limit="crash", turns=(replace(lost.turns[0], info=info),))
+    assert (summarise([won, lost]).success, summarise([won, lost]).left_out) == (0.5, 0)
+    assert (summarise([won, crashed]).success, summarise([won, crashed]).left_out) == (1.0, 1)
+    with pytest.raises(EvaluationError, match="all of 1 episodes failed without the policy.*the store is gone"):
+        summarise([crashed])
 
 
 def test_one_episode_has_no_standard_error() -> None:
@@ -260,13 +272,13 @@ def test_types_of_tasks_are_reported_apart() -> None:
         EpisodeRecord(seed, "", {**measures, "success": success}, task_type=kind)
         for seed, (kind, success) in enumerate(pairs)
     ]
-    found = summarise_records(records)
+    found = judged(records, 0.0)
     assert (found.n, found.success) == (7, pytest.approx(3 / 7))
     low, high = baselines.wilson_interval(2, 4)
     assert list(found.task_types) == ["cool", "heat"]
     assert found.task_types["heat"] == pytest.approx({"n": 4, "success": 0.5, "success_low": low, "success_high": high})
     assert (found.task_types["cool"]["n"], found.task_types["cool"]["success"]) == (1, 1.0)
-    assert summarise_records(records[-2:]).task_types == {}
+    assert judged(records[-2:], 0.0).task_types == {}
 
 
 def test_faults_are_counted_where_an_environment_names_them() -> None:

@@ -25,9 +25,9 @@ def begun(shared: SharedContexts, requests: list[Request]) -> list[list[int]]:
     rows = [shared.rows[request.row] for request in requests]
     for row, request in zip(rows, requests, strict=True):
         row.begin_turn(request, max_tokens=9)
-    contexts = shared.own(rows)
+    contexts = shared.assign_contexts(rows)
     for context in contexts:
-        context.fed()
+        context.mark_read()
     number = {id(row): number for number, row in shared.rows.items()}
     return sorted(sorted(number[id(row)] for row in context.rows) for context in contexts)
 
@@ -42,10 +42,10 @@ class Never:
 def draw(shared: SharedContexts, tokens: dict[int, int]) -> list[list[int]]:
     """Rows sample these tokens and go on; which rows each context has."""
     for number, token in tokens.items():
-        shared.rows[number].take(token, 0.0, Never())  # type: ignore[arg-type]
+        shared.rows[number].append(token, 0.0, Never())  # type: ignore[arg-type]
     contexts = shared.branched([context for context in shared.contexts if context.rows])
     for context in contexts:
-        context.fed()
+        context.mark_read()
     number = {id(row): number for number, row in shared.rows.items()}
     return sorted(sorted(number[id(row)] for row in context.rows) for context in contexts)
 

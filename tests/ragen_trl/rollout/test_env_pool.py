@@ -1,6 +1,5 @@
-"""Several environments in one run: names, shared instances, and means per environment."""
+"""Several environments in one run: names, and shared instances."""
 
-import random
 import re
 import time
 from functools import partial
@@ -15,15 +14,7 @@ from ragen_envs import AgentTurns
 from ragen_trl import StarPOConfig
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_executor import Failure
-from ragen_trl.rollout.env_pool import (
-    EnvPool,
-    EnvSpec,
-    EnvSpecError,
-    env_specs,
-    environment_means,
-    per_environment,
-    unique_names,
-)
+from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, EnvSpecError, env_specs, unique_names
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.trainers import Lottery
@@ -195,46 +186,6 @@ def test_a_summary_says_what_every_environment_says_of_itself() -> None:
     assert about(Talkative, config()) == {"tickets": 7}
 
 
-NAMES = ["Sokoban-v0", "FrozenLake-v0", "Bandit-v0"]
-
-
-def test_sums_and_counts_stand_in_the_order_of_the_names() -> None:
-    rows = [{"success": 1.0, "return": 3.0}, {"success": 0.0, "return": -1.0}, {"success": 1.0, "return": 0.5}]
-    sums = per_environment(NAMES, ["FrozenLake-v0", "Sokoban-v0", "FrozenLake-v0"], rows)
-    assert list(sums.items()) == [
-        ("Sokoban-v0/episodes", 1.0),
-        ("Sokoban-v0/success", 0.0),
-        ("Sokoban-v0/return", -1.0),
-        ("FrozenLake-v0/episodes", 2.0),
-        ("FrozenLake-v0/success", 2.0),
-        ("FrozenLake-v0/return", 3.5),
-        ("Bandit-v0/episodes", 0.0),
-        ("Bandit-v0/success", 0.0),
-        ("Bandit-v0/return", 0.0),
-    ]
-    assert environment_means(sums) == {
-        "Sokoban-v0/success": 0.0,
-        "Sokoban-v0/return": -1.0,
-        "FrozenLake-v0/success": 1.0,
-        "FrozenLake-v0/return": 1.75,
-    }
-
-
-def test_the_sums_of_two_processes_add_up_to_the_whole() -> None:
-    rng = random.Random(0)
-    names = [rng.choice(NAMES) for _ in range(40)]
-    rows = [{"success": float(rng.random() < 0.5), "turns": float(rng.randrange(9))} for _ in names]
-    whole = per_environment(NAMES, names, rows)
-    halves = [per_environment(NAMES, names[part], rows[part]) for part in (slice(3), slice(3, None))]
-    assert [list(half) for half in halves] == [list(whole)] * 2  # so that tensors of the values may be added
-    assert {key: halves[0][key] + halves[1][key] for key in whole} == whole
-
-
-def test_environments_of_one_name_are_counted_together() -> None:
-    sums = per_environment(["Lake", "Lake"], ["Lake", "Lake"], [{"success": 1.0}, {"success": 0.0}])
-    assert sums == {"Lake/episodes": 2.0, "Lake/success": 1.0}
-
-
 def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:
     lakes = [{"size": 4, "is_slippery": False}, {"size": 5, "is_slippery": False}, {"is_slippery": False}]
     specs = [EnvSpec("ragen/FrozenLake-v0", kwargs) for kwargs in lakes]
@@ -244,15 +195,6 @@ def test_environments_of_one_id_have_names_that_tell_them_apart() -> None:
     assert unique_names([EnvSpec(lambda: gymnasium.make("ragen/Bandit-v0")) for _ in range(2)]) == [
         *("<lambda>#0", "<lambda>#1")
     ]
-
-
-def test_rows_that_nobody_can_place_are_refused() -> None:
-    with pytest.raises(ValueError, match="there are no rows"):
-        per_environment(NAMES, [], [])
-    with pytest.raises(ValueError, match=r"rows of \['Taxi-v3'\], but the run's environments are"):
-        per_environment(NAMES, ["Taxi-v3"], [{"success": 1.0}])
-    with pytest.raises(ValueError, match="argument 2 is longer"):
-        per_environment(NAMES, ["Bandit-v0"], [{"success": 1.0}] * 2)
 
 
 def failure(error: Exception | None = None) -> Failure:

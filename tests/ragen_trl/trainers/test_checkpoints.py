@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
-from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, check_parts, last_whole_checkpoint, resumable_checkpoint
 
 
@@ -141,26 +140,3 @@ def test_signals_are_given_back_after_an_undisturbed_training(tmp_path: Path) ->
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
     assert not stop.stopped
     assert training.state.global_step == 2
-
-
-def test_a_file_is_replaced_whole_and_folders_are_made(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "summary.json"
-    write_atomically(path, "first √")
-    write_atomically(path, "second √")
-    assert path.read_text(encoding="utf-8") == "second √"
-    assert os.listdir(path.parent) == ["summary.json"]
-
-
-@pytest.mark.parametrize("failing", ["write", "replace"])
-def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
-    path = tmp_path / "summary.json"
-    write_atomically(path, "old")
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(*(os, "fsync", full) if failing == "write" else (os, "replace", full))
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, "new")
-    monkeypatch.undo()
-    assert path.read_text() == "old"

@@ -11,6 +11,7 @@ from trl.generation import vllm_generation
 
 from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.rollout.chat import Chat
+from tests.support.ragen_trl.astar_runs import stored_keys
 from tests.support.ragen_trl.fake_vllm import FakeClient, FakeModel
 from tests.support.ragen_trl.launches import on_two_processes
 from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, parameters, small_model
@@ -194,7 +195,7 @@ def test_two_processes_know_the_same_values_and_write_them_once(folder: Path, na
     one, other = (torch.load(folder / f"{name} {rank}.pt", weights_only=False)["values"] for rank in (0, 1))
     assert one == other
     with ValueCache(folder / f"two {name}" / "values.sqlite") as cache:
-        (key,) = cache.keys()
+        (key,) = stored_keys(cache)
         stored = cache._connection.execute("SELECT seed, sample FROM samples").fetchall()
     assert len(stored) == len(set(stored)) == one[0].episodes == one[0].played
     assert {seed for seed, _ in stored} == set(one[0].starts)

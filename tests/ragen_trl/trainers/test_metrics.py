@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.trainers.metrics import filter_metrics, rollout_metrics, sampler_metrics, shown_advantages
+from ragen_trl.trainers.metrics import (
+    filter_metrics,
+    rollout_means,
+    rollout_sums,
+    sampler_metrics,
+    shown_advantages,
+)
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import made_up, rollout_of
 
@@ -29,9 +35,13 @@ def alone(local: torch.Tensor) -> torch.Tensor:
     return local
 
 
+def rollout_metrics(rows: list[Trajectory], names: list[str], envs: list[str], total: Any = alone) -> dict[str, float]:
+    return rollout_means(rollout_sums(rows, names, envs, total, CPU, len(rows)))
+
+
 def test_means_by_hand() -> None:
     rows = [played(1.0, turns=2, success=True), played(-0.5, turns=4, tokens=3, terminated=False, truncated=True)]
-    metrics = rollout_metrics(rows, ["lake", "lake"], ["lake"], alone, CPU)
+    metrics = rollout_metrics(rows, ["lake", "lake"], ["lake"])
     assert metrics == pytest.approx(
         {
             "success": 0.5,
@@ -51,15 +61,15 @@ def test_failures_of_environments_are_counted_over_all_processes() -> None:
     """Limits and the policy's own faults are none."""
     limits = ["crash", "turns", "timeout", "error", "context", "crash"]
     rows = [played(0.0, terminated=False, truncated=True, limit=limit) for limit in limits]
-    assert rollout_metrics(rows, ["lake"] * 6, ["lake"], alone, CPU)["rollout/env_failures"] == 3
-    twice = rollout_metrics(rows, ["lake"] * 6, ["lake"], lambda local: local * 2, CPU)
+    assert rollout_metrics(rows, ["lake"] * 6, ["lake"])["rollout/env_failures"] == 3
+    twice = rollout_metrics(rows, ["lake"] * 6, ["lake"], lambda local: local * 2)
     assert (twice["rollout/env_failures"], twice["truncated"]) == (6, 1.0)
 
 
 def test_several_environments_are_also_told_apart() -> None:
     """An environment of which nothing was played has no mean; one that two specs share is one."""
     rows = [played(1.0, success=True), played(0.0), played(5.0, success=True)]
-    metrics = rollout_metrics(rows, ["lake", "shop", "lake"], ["lake", "shop", "lake", "rooms"], alone, CPU)
+    metrics = rollout_metrics(rows, ["lake", "shop", "lake"], ["lake", "shop", "lake", "rooms"])
     assert metrics["return"] == 2.0
     assert (metrics["lake/return"], metrics["lake/success"]) == (3.0, 1.0)
     assert (metrics["shop/return"], metrics["shop/success"]) == (0.0, 0.0)
@@ -67,16 +77,34 @@ def test_several_environments_are_also_told_apart() -> None:
     assert sum(key.startswith("lake/") for key in metrics) == 8
 
 
+def test_sums_and_counts_stand_in_the_order_of_the_run_s_environments() -> None:
+    """So that processes that played different ones may add them up; rows that fill up a batch do not count."""
+    rows = [played(1.0, success=True), played(0.5), played(5.0, limit="crash", terminated=False, truncated=True)]
+    for names, counted in ((["lake", "shop", "lake"], 2), (["shop", "shop", "shop"], 3), (["lake"] * 3, 0)):
+        sums = rollout_sums(rows, names, ["shop", "lake", "shop"], alone, CPU, counted)
+        assert [key for key in sums if key.endswith("episodes")] == ["/episodes", "shop/episodes", "lake/episodes"]
+        assert sums["/episodes"] == counted == sums["shop/episodes"] + sums["lake/episodes"]
+        assert sums["/return"] == sum((1.0, 0.5, 5.0)[:counted])
+        assert sums["rollout/env_failures"] == (counted == 3)
+    assert rollout_means(sums) == {"rollout/env_failures": 0.0}
+
+
+def test_an_environment_may_be_called_all() -> None:
+    """Regression: its sums were written over those of the whole rollout."""
+    metrics = rollout_metrics([played(1.0), played(0.0)], ["all", "lake"], ["all", "lake"])
+    assert (metrics["return"], metrics["all/return"], metrics["lake/return"]) == (0.5, 1.0, 0.0)
+
+
 def test_processes_of_unequal_luck_report_the_same_means() -> None:
     names = ["lake", "shop", "lake", "lake"]
     rows = [played(1.0, success=True), played(2.0), played(0.0), played(6.0, turns=3)]
     local: list[torch.Tensor] = []
     for half in (slice(0, 2), slice(2, 4)):
-        rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda sums: local.append(sums) or sums, CPU)
+        rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda sums: local.append(sums) or sums)
     both = sum(local)
-    whole = rollout_metrics(rows, names, ["lake", "shop"], alone, CPU)
+    whole = rollout_metrics(rows, names, ["lake", "shop"])
     for half in (slice(0, 2), slice(2, 4)):
-        metrics = rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda _: both, CPU)  # type: ignore[arg-type]
+        metrics = rollout_metrics(rows[half], names[half], ["lake", "shop"], lambda _: both)
         assert metrics == pytest.approx(whole)
     assert whole["lake/return"] == pytest.approx(7 / 3)
 

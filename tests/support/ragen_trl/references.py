@@ -1,5 +1,6 @@
 """What the tests of A*-PO's reference share: policies of every kind, and episodes that need no model at all."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from peft import LoraConfig, get_peft_model
 
 from ragen_trl.astar_po.reference import Reference
 from ragen_trl.astar_po.reference_play import Request
+from ragen_trl.astar_po.reference_values import Accuracy
 from ragen_trl.astar_po.value_cache import ValueKey
 from tests.support.ragen_trl.trainers import small_model
 
@@ -29,6 +31,11 @@ KEY = ValueKey(
     reply_prefix="<think>",
     chat_template="b" * 64,
 )
+
+
+def accuracy_of(**changes: Any) -> Accuracy:
+    """An accuracy with some values changed."""
+    return replace(Accuracy(beta1=0.5, return_range=None, samples=8, max_samples=32, std_error=0.05), **changes)
 
 
 SEEDS = range(10_000, 10_020)
