@@ -122,6 +122,7 @@ def _arguments(case: Case, folder: str, **options: Any) -> StarPOConfig:
             "rollout_batch_size": case.at_once,
             "save_strategy": "no",
             "report_to": "none",
+            "sampler_check": "warn",  # the log-probabilities are made up
             "disable_tqdm": True,
             "dataloader_pin_memory": False,
             **options,

@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 
+LengthNorm = Literal["sum", "mean", "const"]
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "constant_length"]
 
 
@@ -192,6 +193,20 @@ def kl_penalty(
     raise ValueError(f"estimator is {estimator!r}; choose 'k1', 'k2' or 'k3'")
 
 
+def token_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Entropy of each next-token distribution.
+
+    Args:
+        logits: (..., vocabulary) logits, already divided by the sampling temperature; -inf for an excluded token.
+
+    Returns:
+        (...) nats, in float32 at least: a sum over a large vocabulary loses too much in bfloat16.
+    """
+    logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(dim=-1)
+    probs = logprobs.exp()
+    return -(probs * logprobs.masked_fill(probs == 0, 0.0)).sum(dim=-1)  # 0 · -inf is NaN; its limit is 0
+
+
 def entropy_bonus(
     entropies: torch.Tensor, mask: torch.Tensor, normaliser: torch.Tensor | float | None = None
 ) -> torch.Tensor:
@@ -200,7 +215,7 @@ def entropy_bonus(
     TRL's own bonus is a mean per micro-batch, so there the step depends on how a batch was split.
 
     Args:
-        entropies: (B, T) of each token's distribution, nats.
+        entropies: (B, T) as ``token_entropy`` gives them.
         mask: (B, T) 1 at sampled tokens.
         normaliser: Sampled tokens of the whole batch; the default is the count in ``mask``.
     """
@@ -253,6 +268,35 @@ def aggregate(
     return sums.sum() / (count.clamp(min=1) if normaliser is None else normaliser)
 
 
+def trajectory_log_ratios(
+    logprobs: torch.Tensor,
+    ref_logprobs: torch.Tensor,
+    action_mask: torch.Tensor,
+    length_norm: LengthNorm = "sum",
+    const_length: float | None = None,
+) -> torch.Tensor:
+    r"""(B,) :math:`\Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})`, float32 at least.
+
+    The environment's part has the same probability under both policies and cancels, so only sampled tokens count.
+    The arguments are those of ``regression_loss``.
+
+    Raises:
+        ValueError: If ``length_norm`` is unknown, ``"const"`` has no ``const_length``, or another one has it.
+    """
+    if (const_length is not None) != (length_norm == "const"):
+        raise ValueError(f"length_norm is {length_norm!r}, const_length is {const_length}; only 'const' takes a length")
+    used = action_mask.bool()
+    wide = torch.promote_types(logprobs.dtype, torch.float32)
+    sums = (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
+    if length_norm == "sum":
+        return sums
+    if length_norm == "mean":
+        return sums / used.sum(dim=1).clamp(min=1)
+    if length_norm == "const":
+        return sums / const_length
+    raise ValueError(f"length_norm is {length_norm!r}; choose 'sum', 'mean' or 'const'")
+
+
 def regression_loss(
     logprobs: torch.Tensor,
     ref_logprobs: torch.Tensor,
@@ -261,16 +305,16 @@ def regression_loss(
     soft_values: torch.Tensor,
     beta2: float,
     scale: Literal["unit", "paper"] = "unit",
+    length_norm: LengthNorm = "sum",
+    const_length: float | None = None,
     residual_cap: float | None = None,
     normaliser: torch.Tensor | float | None = None,
     parts: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     r"""A\*-PO's least-squares loss over trajectories (Brantley et al. 2025, arXiv 2505.20686); never negative.
 
-    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2, \quad
-       \Delta_i = \sum_{t:\,m_{it} = 1} \log \pi(y_{it}) - \log \pi_{ref}(y_{it})
+    .. math:: \frac{1}{n} \sum_i \bigl(\beta_2 \Delta_i - (R_i - V^*_i)\bigr)^2
 
-    The environment's part of :math:`\Delta` has the same probability under both policies and cancels.
     ``"unit"`` divides by :math:`2 \beta_2`. That keeps the optimum, and at the reference its gradient is REINFORCE's.
 
     Args:
@@ -281,22 +325,24 @@ def regression_loss(
         soft_values: (B,) V* of each trajectory's start state, see ``soft_values.soft_value``.
         beta2: β₂, in units of the return per nat, above 0.
         scale: ``"unit"``, or ``"paper"`` for the formula above.
+        length_norm: Δ as it is (``"sum"``), divided by ``const_length`` (``"const"``) or by the trajectory's sampled
+            tokens (``"mean"``: another optimum, which keeps long trajectories less close to the reference).
+        const_length: Tokens by which ``"const"`` divides.
         residual_cap: A larger residual (units of the return) counts linearly and not by its square (Huber).
         normaliser: n, trajectories of the whole batch; the default is those in ``action_mask``.
-        parts: For parts of trajectories: (B,) what other rows add to Δ, (B,) a row's share of the loss.
+        parts: For parts of trajectories, with ``"sum"``: (B,) what other rows add to Δ, (B,) a row's share of the loss.
 
     Returns:
-        The loss, Δ (B,) in float32 at least, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
+        The loss, Δ (B,) after ``length_norm``, and the residuals (B,) :math:`\beta_2 \Delta - (R - V^*)`.
 
     Raises:
         ValueError: If a shape or an option is not one of these.
     """
     _check_regression(logprobs, returns, soft_values, scale, beta2, residual_cap)
-    used, (elsewhere, share) = action_mask.bool(), parts or (0.0, 1.0)
-    wide = torch.promote_types(logprobs.dtype, torch.float32)
-    log_ratios = elsewhere + (logprobs.to(wide) - ref_logprobs.to(wide)).masked_fill(~used, 0.0).sum(dim=1)
+    elsewhere, share = parts or (0.0, 1.0)
+    log_ratios = elsewhere + trajectory_log_ratios(logprobs, ref_logprobs, action_mask, length_norm, const_length)
     residuals = beta2 * log_ratios - (returns - soft_values)
-    losses, filler = _squared_up_to(residuals.abs(), residual_cap), ~used.any(dim=1)
+    losses, filler = _squared_up_to(residuals.abs(), residual_cap), ~action_mask.bool().any(dim=1)
     # A row's value is a share of its trajectory's loss, its gradient the whole loss's gradient by the row's own tokens.
     total = (losses - losses.detach() * (1 - share)).masked_fill(filler, 0.0).sum()
     total = total if scale == "paper" else total / (2 * beta2)

@@ -12,6 +12,7 @@ from ragen_trl.algorithms.losses import (
     entropy_bonus,
     kl_penalty,
     regression_loss,
+    token_entropy,
     value_loss,
 )
 from tests.support.ragen_trl.tabular import double
@@ -126,6 +127,20 @@ def test_k3_keeps_its_digits_near_the_reference() -> None:
 def test_an_unknown_estimator_is_named() -> None:
     with pytest.raises(ValueError, match="estimator is 'k4'; choose 'k1', 'k2' or 'k3'"):
         kl_penalty(torch.zeros(1), torch.zeros(1), "k4")  # type: ignore[arg-type]
+
+
+def test_entropy_of_simple_distributions() -> None:
+    logits = double([[0.0, 0.0, 0.0, 0.0], [math.log(3.0), 0.0, -math.inf, -math.inf], [0.0] + [-math.inf] * 3])
+    expected = [math.log(4), math.log(4) - 0.75 * math.log(3), 0.0]
+    assert token_entropy(logits).tolist() == pytest.approx(expected, abs=1e-12)
+    assert token_entropy(logits.bfloat16()).dtype == torch.float32
+
+
+def test_entropy_has_a_finite_gradient_where_a_token_cannot_be() -> None:
+    logits = double([0.5, 0.0, -math.inf]).requires_grad_()
+    found = gradient(token_entropy(logits), logits)
+    two = double([0.5, 0.0]).requires_grad_()
+    torch.testing.assert_close(found, torch.cat([gradient(token_entropy(two), two), double([0.0])]))
 
 
 def slow_aggregate(rows: list[list[float]], mode: str, normaliser: float | None) -> float:

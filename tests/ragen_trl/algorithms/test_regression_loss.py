@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from ragen_trl.algorithms.losses import regression_loss
+from ragen_trl.algorithms.losses import regression_loss, trajectory_log_ratios
 from tests.support.ragen_trl.tabular import double
 
 MASK = torch.tensor([[1, 1, 0, 0, 1, 1], [0, 1, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 1, 0]])
+LENGTHS = MASK.sum(dim=1)
 BETA = 0.3
 
 
@@ -32,24 +33,29 @@ def loss_and_gradient(arguments: dict[str, Any], **options: Any) -> tuple[torch.
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_slow_loop_agrees(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("length_norm", "const_length", "divisors"),
+    [("sum", None, [1, 1, 1, 1]), ("mean", None, LENGTHS.tolist()), ("const", 5.0, [5, 5, 5, 5])],
+)
+def test_a_slow_loop_agrees(length_norm: Any, const_length: Any, divisors: list[int], seed: int) -> None:
     arguments = batch(seed)
-    total, ratios = 0.0, []
+    total = 0.0
     for row in range(4):
         log_ratio = 0.0
         for t in range(6):
             if MASK[row, t]:
                 log_ratio += (arguments["logprobs"][row, t] - arguments["ref_logprobs"][row, t]).item()
         advantage = (arguments["returns"][row] - arguments["soft_values"][row]).item()
-        total += (BETA * log_ratio - advantage) ** 2
-        ratios.append(log_ratio)
-    paper, log_ratios, residuals = regression_loss(**arguments, scale="paper")
-    unit, _, _ = regression_loss(**arguments)
+        total += (BETA * log_ratio / divisors[row] - advantage) ** 2
+    options = {"length_norm": length_norm, "const_length": const_length}
+    paper, log_ratios, residuals = regression_loss(**arguments, scale="paper", **options)
+    unit, _, _ = regression_loss(**arguments, **options)
     assert paper.item() == pytest.approx(total / 4, abs=1e-12)
     assert unit.item() == pytest.approx(total / 4 / (2 * BETA), abs=1e-12)
     expected = BETA * log_ratios - (arguments["returns"] - arguments["soft_values"])
     torch.testing.assert_close(residuals, expected)
-    torch.testing.assert_close(log_ratios, double(ratios))
+    ratio_arguments = (arguments["logprobs"], arguments["ref_logprobs"], MASK)
+    torch.testing.assert_close(trajectory_log_ratios(*ratio_arguments, **options), log_ratios)
 
 
 def test_on_the_unit_scale_the_gradient_is_that_of_reinforce_with_what_is_left_of_the_advantage() -> None:
@@ -161,6 +167,9 @@ def test_half_precision_log_probabilities_are_summed_in_single_precision() -> No
         ({"beta2": 0.0}, "beta2=0.0"),
         ({"scale": "sum"}, "scale='sum'"),
         ({"residual_cap": -1.0}, "residual_cap=-1.0"),
+        ({"length_norm": "max"}, "length_norm is 'max'"),
+        ({"length_norm": "const"}, "const_length is None"),
+        ({"const_length": 9.0}, "const_length is 9.0"),
         ({"returns": torch.zeros(4, 1)}, r"\(4, 1\)"),
     ],
 )

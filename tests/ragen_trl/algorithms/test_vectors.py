@@ -45,13 +45,11 @@ SECTIONS: dict[str, Callable[[Any, Any], Mapping[str, Any]]] = {
     "mi_proxy": vector_diagnostics.mutual_information,
     "collapse_detectors": vector_diagnostics.collapse_detectors,
 }
-# A mean over the tokens of a log-ratio gives A*-PO another optimum; no option has it.
 ENTRIES = [
     pytest.param(name, entry, id=f"{name}-{entry.get('id', index)}")
     for name, entries in VECTORS.items()
     if name in SECTIONS
     for index, entry in enumerate(entries)
-    if entry["inputs"].get("length_norm", "sum") == "sum"
 ]
 
 

@@ -13,6 +13,7 @@ from ragen_trl.algorithms.losses import (
     entropy_bonus,
     kl_penalty,
     regression_loss,
+    token_entropy,
 )
 from ragen_trl.algorithms.soft_values import soft_value
 from tests.support.ragen_trl.tabular import arm_losses, double, fitted_policy, under
@@ -98,6 +99,8 @@ def regression_of_trajectories(inputs: Values) -> Values:
         double(inputs["v_star"]),
         inputs["beta2"],
         "paper",
+        inputs["length_norm"],
+        inputs["L_const"] if inputs["length_norm"] == "const" else None,
     )
     return {"log_ratio": log_ratio, "residual": residual, "loss": loss, "grad_logp": gradient(loss, logp)}
 
@@ -187,5 +190,5 @@ def kl_estimators(inputs: Values, expected: Values) -> Values:
 
 
 def entropy(inputs: Values, expected: Values) -> Values:
-    found, mask = torch.special.entr(double(inputs["token_probs"])).sum(dim=-1), double(inputs["mask"])
+    found, mask = token_entropy(double(inputs["token_probs"]).log()), double(inputs["mask"])
     return {"token_entropy": found, "masked_mean": entropy_bonus(found[None], mask[None])}
