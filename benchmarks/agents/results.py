@@ -239,7 +239,7 @@ def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str
     """
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
     for result in results:
-        found.setdefault(result.get("digest", ""), {})[result["created"]] = result
+        found.setdefault(result.get("digest", ""), {}).setdefault(result["created"], result)
     named = {}
     for run in runs:
         made = [result for _, result in sorted(found.get(run.digest, {}).items())]
