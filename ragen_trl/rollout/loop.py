@@ -178,7 +178,7 @@ def begin(
     outcomes = executor.run([partial(_reset, env, start) for env, start in zip(envs, starts, strict=True)])
     for pause in PAUSES:
         failures = {row: outcome for row, outcome in enumerate(outcomes) if isinstance(outcome, Failure)}
-        if not failures or renew is None:
+        if not failures or renew is None or any(map(_is_final, failures.values())):
             break
         time.sleep(pause)
         again = []
@@ -195,7 +195,7 @@ def begin(
     episodes = []
     for env, start, outcome in zip(played, starts, outcomes, strict=True):
         if isinstance(outcome, Failure):
-            tries = "" if renew is None else f" in {1 + len(PAUSES)} attempts"
+            tries = "" if renew is None or _is_final(outcome) else f" in {1 + len(PAUSES)} attempts"
             message = f"no episode could start at reset(seed={start.seed}){tries}"
             if isinstance(outcome.error, EnvError):
                 raise EnvResetError(f"{message}: {outcome.error}") from outcome.error
@@ -205,6 +205,11 @@ def begin(
             ) from outcome.error
         episodes.append(Episode(start, env, outcome, rule))
     return episodes
+
+
+def _is_final(failure: Failure) -> bool:
+    """Whether an environment cannot be played with these values, so that another attempt is of no use."""
+    return isinstance(failure.error, EnvError) and isinstance(failure.error, (ValueError, TypeError))
 
 
 def _reset(env: TurnEnv, start: Start) -> Outcome:

@@ -219,7 +219,7 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None, compute_entropy: bool) -> Scores:
         ids, attention = whole_rows(inputs)
         width = inputs["completion_ids"].shape[1]
-        sampled, pictures = sampled_mask(inputs), inputs.get("pictures")
+        sampled, pictures = inputs.get("tool_mask"), inputs.get("pictures")
         entropy = {"compute_entropy": compute_entropy}
         scored = self._score_rows(model, ids, attention, width, sampled, batch_size, pictures, **entropy)
         return Scores(scored[0], scored[1])

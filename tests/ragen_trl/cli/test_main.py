@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import pytest
@@ -218,20 +217,12 @@ def test_a_mistake_gets_one_line_with_the_value(
     assert all(word in error for word in words), error
 
 
-@pytest.mark.parametrize(
-    ("env", "kwargs", "message"),
-    [
-        ("ragen/Sokoban-v0", {"dim_room": [6, 6], "num_boxes": 9}, "no solvable room in 1000 attempts"),
-        ("ragen/WebShop-v0", {"catalog": "/nowhere"}, "/nowhere is neither a file nor a folder"),
-    ],
-)
-def test_a_mistake_that_an_environment_finds_gets_one_line(
-    capsys: pytest.CaptureFixture[str], env: str, kwargs: dict[str, Any], message: str
-) -> None:
-    """Regression: both ended in a traceback."""
-    assert main(["train", "--env", env, "--env_kwargs", json.dumps(kwargs), "--dry-run"]) == 2
+def test_a_mistake_that_an_environment_finds_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: it ended in a traceback."""
+    kwargs = json.dumps({"dim_room": [6, 6], "num_boxes": 9})
+    assert main(["train", "--env", "ragen/Sokoban-v0", "--env_kwargs", kwargs, "--dry-run"]) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and message in error
+    assert error.startswith("error: ") and "no solvable room in 1000 attempts" in error
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

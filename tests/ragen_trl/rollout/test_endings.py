@@ -8,6 +8,7 @@ import pytest
 from gymnasium import make
 
 import ragen_envs
+from ragen_envs import EnvError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.env_executor import EnvExecutor
@@ -221,6 +222,24 @@ def test_a_reset_that_never_works_is_an_error_with_seed_and_traceback(monkeypatc
     with pytest.raises(EnvResetError, match=r"reset\(seed=11\) in 3 attempts.*(?s:.*)nobody answers at 0") as caught:
         play([Quiz(2), Faulty(2, crashes=[0])], Talker(), starts(2), renew=shelf.renew)
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+class Impossible(Quiz):
+    """Cannot be played with these values."""
+
+    def reset(self, **_: Any) -> Any:
+        raise GoalMissingError("there is no goal 7; take one of 0 to 3")
+
+
+class GoalMissingError(EnvError, ValueError):
+    pass
+
+
+def test_wrong_values_are_not_tried_again_and_have_no_traceback() -> None:
+    """`renew` would raise."""
+    with pytest.raises(EnvResetError) as caught:
+        play([Quiz(2), Impossible(2)], Talker(), starts(2), renew=lambda env, failure: 1 / 0)
+    assert str(caught.value) == "no episode could start at reset(seed=11): there is no goal 7; take one of 0 to 3"
 
 
 def test_resets_are_tried_until_a_server_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
