@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,6 +23,8 @@ from ragen_envs.calling.tool import Call, Tool, ToolError
 from ragen_envs.errors import EnvError
 
 _SHUTDOWN = 15.0  # seconds; the SDK waits for 2, then ends the process and what it started, and then kills them
+_LOOK_EVERY = 0.1  # seconds between two looks at whether the server still runs
+_LAST_WORDS = 0.5  # seconds; an answer may still be in the pipe when its server has ended
 
 
 class McpServerError(EnvError, RuntimeError):
@@ -165,12 +167,11 @@ class _Connection:
         self._finalizer = weakref.finalize(self, _end, self._talk, self._thread)
         if not started or self._talk.failure is not None:
             self.close()
-            why = f"it did not list its tools within {start_timeout:g} seconds"
+            why, failure = f"it did not list its tools within {start_timeout:g} seconds", None
             if started:
-                why = f"{_innermost(self._talk.failure)}; it may have written more to standard error"
-            raise McpServerError(f"the MCP server {' '.join(command)!r} could not be started: {why}") from (
-                self._talk.failure
-            )
+                failure = self._talk.failure
+                why = f"{_innermost(failure)}; it may have written more to standard error"
+            raise McpServerError(f"the MCP server {' '.join(command)!r} could not be started: {why}") from failure
         self.tools = tuple(
             Tool(found.name, found.description or found.name, found.input_schema, partial(self.call, found.name))
             for found in self._talk.listed
@@ -237,11 +238,12 @@ class _Talk:
         self.listed: list[Any] = []
         self._loop = _Loop()
         self._over = asyncio.Event()
+        self._holding = self._loop.create_task(self._hold())
 
     def run(self) -> None:
         """The thread: until `stop` is called or the connection fails."""
         try:
-            self._loop.run_until_complete(self._hold())
+            self._loop.run_until_complete(self._holding)
         except BaseException as error:  # a thread has nobody to tell; who waits for `ready` raises it
             self.failure = error
         finally:
@@ -256,15 +258,13 @@ class _Talk:
         return self._loop.process_has_ended
 
     def stop(self) -> None:
-        """Lets the thread end the server."""
-        try:
-            self._loop.call_soon_threadsafe(self._over.set)
-        except RuntimeError:  # it has ended
-            return
+        """Lets the thread end the server, and give up one that has not listed its tools yet."""
+        with suppress(RuntimeError):  # it has ended
+            self._loop.call_soon_threadsafe(self._over.set if self.ready.is_set() else self._holding.cancel)
 
     def call(self, call: Call) -> str:
         """The text of a result; in the caller's thread."""
-        if self.is_broken:
+        if self.is_broken or self.server_has_ended:
             raise _NoAnswerError("the server has ended")
         waiting = asyncio.run_coroutine_threadsafe(self._called(call), self._loop)
         try:
@@ -297,13 +297,26 @@ class _Talk:
             # Later than ours; by default it would be the limit of the start.
             limit = self._call_timeout + 1.0
             calling = self._client.call_tool(call.name, dict(call.arguments), read_timeout_seconds=limit)
-            return await asyncio.wait_for(calling, self._call_timeout)
+            return await asyncio.wait_for(self._or_ended(calling), self._call_timeout)
         except MCPError as error:
             # Servers use the number for errors of their own, too.
             if (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed"):
                 self.is_broken = True  # for ever
                 raise _NoAnswerError("the server has ended") from error
             raise ToolError(f"the server answers: {error}") from error
+
+    async def _or_ended(self, calling: Coroutine[Any, Any, Any]) -> Any:
+        """The result, or the news that the server has ended, which the SDK has not while a child holds its output."""
+        answer = asyncio.ensure_future(calling)
+        try:
+            while not answer.done() and not self.server_has_ended:
+                await asyncio.wait({answer}, timeout=_LOOK_EVERY)
+            await asyncio.wait({answer}, timeout=_LAST_WORDS)
+            if not answer.done():
+                raise _NoAnswerError("the server has ended")
+            return answer.result()
+        finally:
+            answer.cancel()
 
 
 def _end(talk: _Talk, thread: threading.Thread) -> None:

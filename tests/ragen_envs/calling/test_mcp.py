@@ -52,7 +52,7 @@ def calls(*made: tuple[str, dict[str, Any]]) -> str:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpTools]:
     pytest.importorskip("mcp")
     path = tmp_path_factory.mktemp("mcp") / "pids"
-    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=5.0, start_timeout=60)
+    env = McpTools([sys.executable, str(SERVER), str(path)], TASKS, reached_six, call_timeout=3.0, start_timeout=60)
     yield env
     pids = processes(path)
     env.close()
@@ -82,7 +82,7 @@ def test_an_episode_errors_and_the_next_episode(shared: McpTools, tmp_path: Path
         "Error: there is no such tool; th",
     ]
     began = time.monotonic()
-    assert env.step(calls(("sleep", {"seconds": 30})))[4]["tool_results"] == ("Error: no result within 5 seconds",)
+    assert env.step(calls(("sleep", {"seconds": 30})))[4]["tool_results"] == ("Error: no result within 3 seconds",)
     assert time.monotonic() - began < 25
     message, reward, terminated, _, info = env.step(calls(("add", {"number": 2})))
     assert (message, reward, terminated, info["success"]) == ("the counter is 6", 1.0, True, True)
@@ -93,8 +93,9 @@ def test_an_episode_errors_and_the_next_episode(shared: McpTools, tmp_path: Path
 def test_a_server_that_dies_is_an_error_and_is_started_again(shared: McpTools) -> None:
     env = ToolTurns(shared)
     env.reset(seed=0)
-    assert env.step(calls(("stop", {})))[0].startswith("Error: ")
-    assert env.step(calls(("read", {})))[0].startswith("Error: ")
+    # Its child holds its output, so that the SDK does not see the end.
+    assert env.step(calls(("stop", {})))[0] == "Error: the server has ended"
+    assert env.step(calls(("read", {})))[0] == "Error: the server has ended"
     env.reset(seed=0)
     assert env.step(calls(("read", {})))[0] == "0 → ✓"
 
@@ -147,9 +148,11 @@ def test_a_server_that_does_not_start_is_an_error_and_leaves_nothing(tmp_path: P
         McpTools(["no-such-program"], TASKS, reached_six)
     with pytest.raises(McpServerError, match="could not be started: Connection closed; it may have written more"):
         McpTools([sys.executable, "-c", ""], TASKS, reached_six)
-    slow = [sys.executable, str(SERVER), str(tmp_path / "pids"), "--slow"]
-    with pytest.raises(McpServerError, match="could not be started: it did not list its tools within 8 seconds"):
-        McpTools(slow, TASKS, reached_six, start_timeout=8)
+    began = time.monotonic()
+    silent = [sys.executable, str(SERVER), str(tmp_path / "pids"), "--silent"]
+    with pytest.raises(McpServerError, match="could not be started: it did not list its tools within 3 seconds"):
+        McpTools(silent, TASKS, reached_six, start_timeout=3)
+    assert time.monotonic() - began < 12  # the SDK asks a silent server several times, as long each time
     assert gone(processes(tmp_path / "pids"))
 
 

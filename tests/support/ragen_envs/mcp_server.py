@@ -10,7 +10,13 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from mcp.server.mcpserver import MCPServer
+if __name__ == "__main__":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    Path(sys.argv[1]).write_text(f"{os.getpid()} {child.pid}")
+    if "--silent" in sys.argv:
+        time.sleep(600)
+
+from mcp.server.mcpserver import MCPServer  # noqa: E402 - takes seconds, and a silent server does not get so far
 
 server = MCPServer("counter")
 counter = {"value": 0}
@@ -56,8 +62,4 @@ def stop() -> str:
 
 
 if __name__ == "__main__":
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    Path(sys.argv[1]).write_text(f"{os.getpid()} {child.pid}")
-    if "--slow" in sys.argv:
-        time.sleep(600)
     server.run()
