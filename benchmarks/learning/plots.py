@@ -30,6 +30,7 @@ SETTINGS = {
 }
 _COLUMNS = 4
 _TITLE_WIDTH = 34
+_HEIGHTS = [0.06 + 0.04 * place for place in range(23)]  # of success, where the end of a curve may be written
 _CROWDED = 0.25  # of success: names of lines further down stand above them at the left
 
 
@@ -147,6 +148,7 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
         panels = list(grid.flat)
         for panel, label in zip(panels, variants, strict=False):
             _draw_panel(panel, label, curves)
+            _write_end(panel, label, curves, baselines)
             _draw_baselines(panel, baselines, named=panel is panels[0])
         for panel in panels[len(variants) :]:
             panel.remove()
@@ -157,7 +159,7 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
 
 
 def _draw_panel(axes: Axes, label: str, curves: Mapping[str, tuple[list[float], ...]]) -> None:
-    """One variant: mean and range over its seeds, and the final mean as a number."""
+    """One variant: mean and range over its seeds."""
     for other, (x, mean, _, _) in curves.items():
         if other != label:
             axes.plot(_thousands(x), mean, color=_OTHERS, lw=0.9, zorder=2)
@@ -165,9 +167,28 @@ def _draw_panel(axes: Axes, label: str, curves: Mapping[str, tuple[list[float], 
     axes.fill_between(_thousands(x), low, high, color=_COLOUR, alpha=0.22, lw=0, zorder=3)
     axes.plot(_thousands(x), mean, color=_COLOUR, lw=2, zorder=4)
     axes.set_title(textwrap.fill(label, _TITLE_WIDTH), loc="left", fontsize=9.5, fontweight="bold")
-    end, place = f"ends at {100 * mean[-1]:.0f} %", {"ha": "right", "va": "bottom"}
-    axes.annotate(end, (0.98, 0.03), xycoords="axes fraction", fontsize=9, color=_COLOUR, **place)
     axes.set_ylim(-0.02, 1.04)
+
+
+def _write_end(
+    axes: Axes, label: str, curves: Mapping[str, tuple[list[float], ...]], baselines: Mapping[str, float]
+) -> None:
+    """The final mean as a number at the right, at the height with most room above and below."""
+    right = 0.5 * max(x[-1] for x, *_ in curves.values())
+    crossed = list(baselines.values())
+    for other, (x, *lines) in curves.items():
+        for line in lines if other == label else lines[:1]:
+            crossed += [y for place, y in zip(x, line, strict=True) if place >= right]
+    height = max(_HEIGHTS, key=lambda place: min(abs(place - each) for each in crossed))
+    axes.annotate(
+        f"ends at {100 * curves[label][1][-1]:.0f} %",
+        (0.98, height),
+        xycoords=("axes fraction", "data"),
+        fontsize=9,
+        color=_COLOUR,
+        ha="right",
+        va="center",
+    )
 
 
 def _draw_baselines(axes: Axes, baselines: Mapping[str, Any], named: bool) -> None:
