@@ -11,14 +11,17 @@ This is the paper's equation, with whole-sequence probabilities. RAGEN's code av
 of the sum. That is another number (0.645 instead of 0.345 in our first vector) and is left out. Also left out is its
 running mean of the z-score's denominator, which would make a value depend on the run before it.
 
-Relies on transformers: the cache that a forward pass filled can be copied and repeated over a batch
-(``batch_repeat_interleave``), so that a prompt is read once for all thoughts (pinned by test_mutual_information.py).
+Relies on transformers: the cache that a forward pass filled can be copied, gone on from, and repeated over a batch
+(``batch_repeat_interleave``), so that what all prompts begin with is read once, and a prompt once for all thoughts
+(pinned by test_mutual_information.py).
 """
 
 import math
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -132,6 +135,34 @@ def prompts_and_owners(pairs: Sequence[ThoughtPair]) -> tuple[list[tuple[int, ..
     return prompts, [place[pair.prompt] for pair in pairs]
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What several prompts begin with, read once.
+
+    Attributes:
+        length: Its tokens.
+        cache: The model's cache after them; ``None`` if there are none.
+    """
+
+    length: int = 0
+    cache: Any = None
+
+
+@torch.no_grad()
+def common_beginning(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]]) -> Beginning:
+    """Read the tokens that all prompts begin with, and leave at least one of each to be read.
+
+    Args:
+        model: In evaluation mode.
+        prompts: Of at least one token each.
+    """
+    length = min(len(commonprefix(prompts)), *(len(prompt) - 1 for prompt in prompts))  # type: ignore[type-var]
+    if length == 0:
+        return Beginning()
+    ids = torch.tensor([prompts[0][:length]], device=model.device)
+    return Beginning(length, model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values)
+
+
 @torch.no_grad()
 def thought_logprobs(
     model: PreTrainedModel,
@@ -139,6 +170,7 @@ def thought_logprobs(
     thoughts: Sequence[Sequence[int]],
     temperature: float = 1.0,
     batch_size: int = 64,
+    beginning: Beginning = Beginning(),
 ) -> torch.Tensor:
     """Score every thought after one prompt, log p(Z_i | X): a column of L.
 
@@ -148,12 +180,19 @@ def thought_logprobs(
         thoughts: N sequences of at least one token each.
         temperature: Divides the logits, as when the thoughts were sampled.
         batch_size: Thoughts in one forward pass.
+        beginning: Of the prompt, where it was read with others.
 
     Returns:
         (N,) nats, float32, on the CPU.
     """
     device = model.device
-    first = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
+    first = model(
+        input_ids=torch.tensor([list(prompt[beginning.length :])], device=device),
+        attention_mask=torch.ones((1, len(prompt)), dtype=torch.long, device=device),
+        past_key_values=deepcopy(beginning.cache),
+        use_cache=True,
+        logits_to_keep=1,
+    )
     longest_first = sorted(range(len(thoughts)), key=lambda index: -len(thoughts[index]))
     found = torch.empty(len(thoughts))
     for start in range(0, len(thoughts), batch_size):
@@ -202,14 +241,20 @@ def measured_dependence(
     prompts, own = prompts_and_owners(pairs)
     if len(prompts) < 2:
         return None
-    thoughts = [pair.thought for pair in pairs]
+    different = list(dict.fromkeys(pair.thought for pair in pairs))
     training = model.training
     model.eval()
     try:
         mine = range(process, len(prompts), processes)
-        scored = [(place, thought_logprobs(model, prompts[place], thoughts, temperature).tolist()) for place in mine]
+        beginning = common_beginning(model, prompts)
+        scored = {
+            place: thought_logprobs(model, prompts[place], different, temperature, beginning=beginning).tolist()
+            for place in mine
+        }
     finally:
         model.train(training)
-    columns = dict(gather_object(scored))
-    logprobs = torch.tensor([columns[place] for place in range(len(prompts))]).T  # (N, P)
-    return prompt_dependence(logprobs, torch.tensor([len(thought) for thought in thoughts]), torch.tensor(own))
+    columns = dict(gather_object(list(scored.items())))
+    logprobs = torch.tensor([columns[place] for place in range(len(prompts))]).T  # of different thoughts
+    rows = [different.index(pair.thought) for pair in pairs]
+    lengths = torch.tensor([len(pair.thought) for pair in pairs])
+    return prompt_dependence(logprobs[rows], lengths, torch.tensor(own))  # (N, P)

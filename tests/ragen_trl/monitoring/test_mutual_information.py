@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import astuple
+from typing import Any
 
 import pytest
 import torch
 
+from ragen_trl.monitoring import mutual_information
 from ragen_trl.monitoring.mutual_information import (
     ThoughtPair,
     chosen_pairs,
+    common_beginning,
     measured_dependence,
     prompt_dependence,
     prompts_and_owners,
@@ -100,6 +103,40 @@ def test_a_prompt_read_once_scores_like_prompt_and_thought_together(batch_size: 
         logprobs = logits.log_softmax(dim=1)
         alone = sum(logprobs[len(prompt) - 1 + i, token].item() for i, token in enumerate(thought))
         assert found[place].item() == pytest.approx(alone, abs=1e-4)
+
+
+def test_a_common_beginning_read_once_changes_nothing() -> None:
+    """Contract with transformers: a filled cache can be copied and gone on from, and stays as it was."""
+    model = small_model().eval()
+    prompts, thoughts = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7)], [(9,), (10, 11, 12)]
+    beginning = common_beginning(model, prompts)
+    assert beginning.length == 2
+    for prompt in prompts:
+        found = thought_logprobs(model, prompt, thoughts, beginning=beginning)
+        torch.testing.assert_close(found, thought_logprobs(model, prompt, thoughts), atol=1e-5, rtol=0)
+    assert common_beginning(model, [(5, 6), (5, 6, 7)]).length == 1  # a token is left to be read
+    assert common_beginning(model, [(5,), (6, 7)]).length == 0
+
+
+def test_a_thought_that_comes_several_times_is_scored_once_and_counts_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = [ThoughtPair((5, 6), (8, 9)), ThoughtPair((7,), (8, 9)), ThoughtPair((5, 7), (10,))]
+    scored: list[list[tuple[int, ...]]] = []
+    score = mutual_information.thought_logprobs
+
+    def counted(model: Any, prompt: Any, thoughts: list[tuple[int, ...]], *others: Any, **named: Any) -> torch.Tensor:
+        scored.append(thoughts)
+        return score(model, prompt, thoughts, *others, **named)
+
+    monkeypatch.setattr(mutual_information, "thought_logprobs", counted)
+    model = small_model().eval()
+    found = measured_dependence(model, pairs, 64)
+    assert scored == [[(8, 9), (10,)]] * 3
+    thoughts = [pair.thought for pair in pairs]
+    logprobs = torch.stack([score(model, pair.prompt, thoughts) for pair in pairs], dim=1)
+    expected = prompt_dependence(logprobs, torch.tensor([2, 2, 1]), torch.arange(3))
+    assert found is not None and astuple(found) == pytest.approx(astuple(expected), abs=1e-5)
 
 
 def test_a_model_is_measured_as_its_matrix_says_and_left_in_its_mode() -> None:
