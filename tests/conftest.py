@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A script of its own, which wants an extra.
 collect_ignore = ["support/ragen_envs/mcp_server.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def many_trainings_are_quick() -> None:
+    """All test files are imported now; if none of them trains, nothing is."""
+    if "accelerate" in sys.modules:
+        from tests.support.quick import libraries_are_settled
+
+        libraries_are_settled()
 
 
 @pytest.fixture(scope="session")

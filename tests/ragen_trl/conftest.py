@@ -1,22 +1,13 @@
 """What the tests of the trainers share: the tiny tokenizer and model, and a policy that follows a script."""
 
-import gc
+import signal
+from collections.abc import Iterator
 
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def libraries_are_not_searched_for_garbage() -> None:
-    """Every training run begins with `gc.collect()` (Accelerate). That took half of a small run's time.
-
-    The objects of all imported libraries live as long as the process, so the collector may skip them.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +20,14 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     """Two layers of width 32 with random weights. Shared: do not train it."""
     return build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=2)
+
+
+@pytest.fixture
+def python_handles_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import torch
 
 from ragen_trl.astar_po.reference import Reference
 from tests.support.project import ROOT
-from tests.support.ragen_trl.astar_runs import astar, cached, logged
+from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.references import KEY
-from tests.support.ragen_trl.trainers import parameters, small_model
+from tests.support.ragen_trl.trainers import logged, parameters, small_model
 
 
 @pytest.fixture(scope="module")

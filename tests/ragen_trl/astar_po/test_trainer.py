@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOTrainer
-from tests.support.ragen_trl.astar_runs import STEP, Spy, astar, draws, gradient, logged
+from tests.support.ragen_trl.astar_runs import STEP, Spy, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import assert_same_step, step
-from tests.support.ragen_trl.trainers import lottery, parameters
+from tests.support.ragen_trl.trainers import logged, lottery, parameters
 
 
 @pytest.mark.parametrize("scale", ["unit", "paper"])

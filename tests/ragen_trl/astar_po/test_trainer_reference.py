@@ -12,10 +12,10 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from ragen_trl.astar_po import reference
 from ragen_trl.astar_po.value_cache import ValueCache
-from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, logged, stored_keys
+from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored_keys
 from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.references import change, logits, reference_logits
-from tests.support.ragen_trl.trainers import lottery, parameters, small_model
+from tests.support.ragen_trl.trainers import logged, lottery, parameters, small_model
 
 LORA = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
 KINDS = ["full", "LoRA", "warm-started LoRA"]

@@ -9,8 +9,8 @@ import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference_values import NothingToLearnError, ReferenceNeverSucceedsError
-from tests.support.ragen_trl.astar_runs import astar, cached, draws, logged
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model
+from tests.support.ragen_trl.astar_runs import astar, cached, draws
+from tests.support.ragen_trl.trainers import TOKENIZER, logged, lottery, parameters, small_model
 
 
 def test_v_star_is_the_soft_value_of_the_returns_in_the_cache(tmp_path: Path) -> None:

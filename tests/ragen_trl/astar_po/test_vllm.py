@@ -11,16 +11,16 @@ from peft import LoraConfig
 from ragen_trl import AStarPOConfig
 from ragen_trl.astar_po.reference import ReferenceWeightsError
 from ragen_trl.rollout.loop import play
-from tests.support.ragen_trl.astar_runs import astar, draws, logged
+from tests.support.ragen_trl.astar_runs import astar, draws
+from tests.support.ragen_trl.equivalence import step
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.fake_vllm import (
     LORA,
     fake_of,
     starts,
-    step_of,
     vllm_trainer,
 )
-from tests.support.ragen_trl.trainers import lottery, parameters
+from tests.support.ragen_trl.trainers import logged, lottery, parameters
 
 
 def test_a_regression_takes_no_ratios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_a_regression_takes_no_ratios(tmp_path: Path, monkeypatch: pytest.Monkey
         folder = tmp_path / str(offset)
         trainer = vllm_trainer(folder, monkeypatch, lottery(draws=3), make=astar, **options)
         fake_of(trainer).offset = offset
-        steps.append(step_of(trainer))
+        steps.append(step(trainer))
         assert all("importance_sampling_ratio" not in batch for batch in trainer.batches)
     assert max(float(value.abs().max()) for value in steps[0].values()) > 1e-3
     for name, value in steps[0].items():

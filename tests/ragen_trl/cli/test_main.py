@@ -8,13 +8,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
+import yaml
 from transformers import Trainer
 
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
+from ragen_trl.cli.options import parse
+from ragen_trl.cli.training_run import RunArguments
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.reporting.report import results_table
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
 
@@ -22,6 +27,12 @@ SMALL_RUN = [
     *("--demonstrations", "32", "--demo_batch_size", "16", "--eval_episodes", "8", "--max_turns", "2"),
     *("--per_device_train_batch_size", "8", "--num_generations", "4", "--max_steps", "4", "--save_steps", "1"),
 ]
+
+
+@pytest.fixture
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For runs whose report nobody looks at: to draw it takes a third of their time."""
+    monkeypatch.setattr(training_run, "write_report", lambda folders, page: page.write_text(""))
 
 
 def train(folder: Path, *more: str) -> int:
@@ -98,6 +109,7 @@ def test_the_ppo_form_with_options_from_yaml_and_command_line(
     assert "learning_rte" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_run_of_a_preset_records_it(bandit_player: str, tmp_path: Path) -> None:
     batch = ["--steps_per_generation", "1", "--gradient_accumulation_steps", "1", "--max_steps", "1"]
     options = [*BANDIT, "--model", bandit_player, "--preset", "starpo-s", *batch]
@@ -106,10 +118,9 @@ def test_a_run_of_a_preset_records_it(bandit_player: str, tmp_path: Path) -> Non
     assert (summary["preset"], summary["algo"]) == ("starpo-s", "starpo-s")
     assert (summary["config"]["advantage"], summary["config"]["learning_rate"]) == ("gae", 1e-6)
     assert (summary["env_kwargs"], summary["config"]["max_turns"]) == ({}, 2)  # the command line's turns
-    again = ["--config", str(tmp_path / "run" / "config.yaml"), "--overwrite", "true"]
-    assert main(["train", *again]) == 0
-    repeated = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert (repeated["preset"], repeated["config"]) == ("starpo-s", summary["config"])
+    content = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    again, _, args = parse("train", content, [], RunArguments, WarmStartConfig)[0]
+    assert (again.preset, args.advantage, args.learning_rate, args.max_turns) == ("starpo-s", "gae", 1e-6, 2)
 
 
 def test_a_star_po_from_the_command_line(
@@ -150,6 +161,7 @@ def test_report_of_finished_runs(finished: Path, tmp_path: Path) -> None:
     assert (tmp_path / "page.html").stat().st_size > 10_000
 
 
+@pytest.mark.usefixtures("no_page")
 def test_warm_start_then_train_from_it_without_naming_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Transformers replaces an output_dir of None by "trainer_output", which hid the default folder."""
     monkeypatch.chdir(tmp_path)
@@ -166,6 +178,7 @@ def test_warm_start_then_train_from_it_without_naming_folders(tmp_path: Path, mo
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
 
+@pytest.mark.usefixtures("no_page")
 def test_lora_run_is_evaluated_from_its_folder(tmp_path: Path) -> None:
     small_model().save_pretrained(tmp_path / "base")
     TOKENIZER.save_pretrained(tmp_path / "base")
@@ -268,6 +281,7 @@ def test_a_full_disk_in_the_words_of_torch_and_safetensors(
     assert "the disk is full" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_full_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint fails in the middle; the next run goes on from the one before it."""
     save = Trainer._save_optimizer_and_scheduler
@@ -298,13 +312,23 @@ def start_run(folder: Path, wait_for: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(finished: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("python_handles_interrupts", "no_page")
+def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ctrl-C leaves a checkpoint and no trace; the killed process could leave half of one."""
     folder = tmp_path / "run"
-    process = start_run(folder, "checkpoint-1/trainer_state.json")
-    process.send_signal(signal.SIGINT)
-    said, error = process.communicate(timeout=120)
-    assert process.returncode == 130
+    save = Trainer._save_checkpoint
+
+    def save_and_interrupt(trainer: Trainer, *given: Any) -> None:
+        save(trainer, *given)
+        if trainer.state.global_step == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save_checkpoint", save_and_interrupt)
+        assert train(folder) == 130
+    said, error = capsys.readouterr()
     assert "Traceback" not in error
     phases = ("evaluating random play", "warm start:", "evaluating the model, 8 episodes", "training: 4 updates")
     assert all(phase in said for phase in phases)  # off a terminal, each when it begins
@@ -322,6 +346,7 @@ def test_a_run_that_was_stopped_and_then_killed_ends_where_an_unbroken_one_does(
     assert (folder / model).read_bytes() == (finished / model).read_bytes()
 
 
+@pytest.mark.usefixtures("no_page")
 def test_a_finished_run_is_repeated_from_its_folder(finished: Path, tmp_path: Path) -> None:
     """Its config.yaml says all that was chosen, so the same weights come out."""
     assert main(["train", "--config", str(finished / "config.yaml"), "--output_dir", str(tmp_path / "again")]) == 0

@@ -1,9 +1,6 @@
 """A model's name leads to the same model in every command: a folder at ``~``, a hub id, half-precision weights."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,13 +16,6 @@ from tests.support.ragen_trl.trainers import SMALL
 PLAY = "--env ragen/Bandit-v0 --think false --max_reply_length 4 --max_completion_length 16 --bf16 false".split()
 FEW = [*"--demonstrations 4 --demo_batch_size 4".split(), *PLAY]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-EVERY_COMMAND = f"""
-from ragen_trl.cli.main import main
-few = "--max_steps 1 --per_device_train_batch_size 4 --num_generations 4 --eval_episodes 4 --filter_ratio 1".split()
-assert main(["train", "--model", "someone/small", *few, *{PLAY}]) == 0
-assert main(["warm-start", "--model", "someone/small", "--output_dir", "start", *{FEW}]) == 0
-assert main(["eval", "--model", "someone/small", "--episodes", "2", *{PLAY}]) == 0
-"""
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +59,21 @@ def test_a_trainer_takes_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert trainer.model.name_or_path.startswith(str(tmp_path / "assets"))
 
 
-def test_a_hub_id_takes_the_same_path_as_a_folder(half: Path, tmp_path: Path) -> None:
+def test_a_hub_id_takes_the_same_path_as_a_folder(
+    half: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From a cache as the hub's library fills it, without a connection."""
     cached = tmp_path / "hub" / "models--someone--small"
     (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text(COMMIT)
     (cached / "snapshots").mkdir()
     (cached / "snapshots" / COMMIT).symlink_to(half / "small")
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", EVERY_COMMAND],
-        cwd=tmp_path,
-        env={**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    few = "--max_steps 1 --per_device_train_batch_size 4 --num_generations 4 --eval_episodes 4 --filter_ratio 1".split()
+    assert main(["train", "--model", "someone/small", *few, *PLAY]) == 0
+    assert main(["warm-start", "--model", "someone/small", "--output_dir", "start", *FEW]) == 0
+    assert main(["eval", "--model", "someone/small", "--episodes", "2", *PLAY]) == 0
     runs = tmp_path / "runs"
     summary = json.loads((runs / "bandit-small-starpo-s-seed42" / "summary.json").read_text())
     assert summary["model"] == "someone/small"

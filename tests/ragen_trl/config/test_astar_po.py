@@ -9,8 +9,8 @@ import pytest
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig
 from ragen_trl.astar_po.reference import ReferenceWeightsError
-from tests.support.ragen_trl.astar_runs import astar, logged
-from tests.support.ragen_trl.trainers import lottery, small_model, small_trainer
+from tests.support.ragen_trl.astar_runs import astar
+from tests.support.ragen_trl.trainers import logged, lottery, small_model, small_trainer
 
 
 def config(**changes: Any) -> AStarPOConfig:

@@ -8,8 +8,8 @@ import pytest
 from ragen_trl import StarPOConfig
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.credit.selection import uncertain_groups
-from tests.support.ragen_trl.astar_runs import astar, logged
-from tests.support.ragen_trl.trainers import lottery, made_up, rollout_of, small_trainer
+from tests.support.ragen_trl.astar_runs import astar
+from tests.support.ragen_trl.trainers import logged, lottery, made_up, rollout_of, small_trainer
 
 
 def config(groups: int, **options: Any) -> StarPOConfig:

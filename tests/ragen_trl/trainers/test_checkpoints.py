@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +110,6 @@ def test_an_interrupt_finishes_the_step_saves_and_stops(tmp_path: Path, number: 
     assert training.state.global_step == 1
     assert last_whole_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
-
-
-@pytest.fixture
-def python_handles_interrupts() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("python_handles_interrupts")

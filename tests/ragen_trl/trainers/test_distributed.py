@@ -43,7 +43,6 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": 24,
         "options": {"advantage": "gae", "filter_ratio": 0.4, "entropy_coef": 0.01},
     },
-    "filter": {**FILTERED, "options": {"filter_ratio": 0.4}},
     "filter straddling": {**FILTERED, "rows": 12, "options": {"filter_ratio": 0.4}},
     "parts": {**STRADDLING, "algorithm": "StarPO in parts", "options": {"entropy_coef": 0.01}},
     "parts and filter": {

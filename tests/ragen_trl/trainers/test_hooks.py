@@ -1,7 +1,5 @@
 """The four hooks of a trainer, each overridden alone as a user would: what they are given, and that it counts."""
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,10 @@ import pytest
 import torch
 
 from ragen_trl import AStarPOTrainer, StarPOTrainer, TrajectoryTrainer
-from tests.support.project import ROOT
-from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient, logged
-from tests.support.ragen_trl.equivalence import assert_same_step
-from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer
+from ragen_trl.system import old_names
+from tests.support.ragen_trl.astar_runs import STEP, astar, draws, gradient
+from tests.support.ragen_trl.equivalence import assert_same_step, step
+from tests.support.ragen_trl.trainers import logged, lottery, small_trainer
 
 # No bonus, so that a step is the gradient of what a test names.
 PLAIN: dict[str, Any] = {**STEP, "entropy_coef": 0.0}
@@ -34,13 +32,6 @@ class Recorder(StarPOTrainer):
     def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
         self.batches.append(inputs)
         return super().policy_loss(model, inputs)
-
-
-def step_of(trainer: Any) -> dict[str, torch.Tensor]:
-    """By how much one update moves every parameter."""
-    before = parameters(trainer)
-    trainer.train()
-    return {name: value - before[name] for name, value in parameters(trainer).items()}
 
 
 def sampled(trajectory: Any) -> tuple[int, ...]:
@@ -100,7 +91,7 @@ def test_no_group_chosen_means_no_update(tmp_path: Path) -> None:
             return []
 
     trainer = small_trainer(tmp_path, lottery(), trainer=Nothing, weight_decay=0.5, **PLAIN)
-    assert all(not value.any() for value in step_of(trainer).values())
+    assert all(not value.any() for value in step(trainer).values())
     assert logged(trainer, "filter/skipped") == [1.0]
 
 
@@ -114,7 +105,7 @@ class Returns(Recorder):
 def test_your_own_advantages_weigh_the_trajectories(tmp_path: Path) -> None:
     """StarPO's objective at ratio 1: the mean over trajectories of the mean over tokens, each times its advantage."""
     trainer = small_trainer(tmp_path, draws(), trainer=Returns, per_device_train_batch_size=24, **PLAIN)
-    moved = step_of(trainer)
+    moved = step(trainer)
     (rollout,) = trainer.rollouts
     weights = [t.episode_return / len(sampled(t)) / 24 for t in rollout.trajectories]
     assert 0.0 in weights and len(set(weights)) > 2
@@ -127,9 +118,9 @@ def test_advantages_may_be_given_token_by_token(tmp_path: Path) -> None:
             local = super().advantages(rollout)[rollout.local_indices]
             return local[:, None].expand(-1, rollout.completion_length)
 
-    whole = step_of(small_trainer(tmp_path / "whole", draws(), trainer=Returns, **PLAIN))
+    whole = step(small_trainer(tmp_path / "whole", draws(), trainer=Returns, **PLAIN))
     options: dict[str, Any] = {**PLAIN, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
-    assert_same_step(whole, step_of(small_trainer(tmp_path / "tokens", draws(), trainer=Spread, **options)))
+    assert_same_step(whole, step(small_trainer(tmp_path / "tokens", draws(), trainer=Spread, **options)))
 
 
 @pytest.mark.parametrize("shape", [(9,), (8, 1), (1, 8), (4,), ()])
@@ -167,7 +158,7 @@ def test_your_own_loss_is_added_up_over_micro_batches(tmp_path: Path, size: int,
         gradient_accumulation_steps=count,
         **options,
     )
-    moved = step_of(trainer)
+    moved = step(trainer)
     (rollout,) = trainer.rollouts
     rows = {row for batch in trainer.batches for row in trained(batch)}
     groups = [rollout.trajectories[i : i + 4] for i in range(0, 16, 4)]
@@ -188,8 +179,8 @@ def test_an_algorithm_needs_no_more_than_its_advantages(tmp_path: Path) -> None:
         def advantages(self, rollout: Any) -> torch.Tensor:
             return rollout.returns
 
-    own = step_of(small_trainer(tmp_path / "own", draws(), trainer=Reinforce, **PLAIN))
-    assert_same_step(own, step_of(small_trainer(tmp_path / "starpo", draws(), trainer=Returns, **PLAIN)))
+    own = step(small_trainer(tmp_path / "own", draws(), trainer=Reinforce, **PLAIN))
+    assert_same_step(own, step(small_trainer(tmp_path / "starpo", draws(), trainer=Returns, **PLAIN)))
 
 
 def test_an_algorithm_without_advantages_is_refused(tmp_path: Path) -> None:
@@ -219,8 +210,8 @@ def test_hooks_of_astar_po_may_be_overridden_one_by_one(tmp_path: Path) -> None:
         def advantages(self, rollout: Any) -> torch.Tensor:
             return super().advantages(rollout) / 2
 
-    whole = step_of(astar(tmp_path / "whole", draws(), **STEP))
-    half = step_of(astar(tmp_path / "half", draws(), trainer=Halved, **STEP))
+    whole = step(astar(tmp_path / "whole", draws(), **STEP))
+    half = step(astar(tmp_path / "half", draws(), trainer=Halved, **STEP))
     assert_same_step(whole, {name: 2 * value for name, value in half.items()})
 
 
@@ -260,15 +251,17 @@ def test_hooks_under_their_former_names_are_called_and_reach_the_present_ones(tm
     assert second.told == told  # type: ignore[attr-defined]
 
 
-def test_a_hook_under_its_former_name_is_warned_of_once() -> None:
+def test_a_hook_under_its_former_name_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
-        "import warnings; warnings.simplefilter('always')\n"
         "from ragen_trl import StarPOTrainer\n"
         "class A(StarPOTrainer):\n    def _save_beside(self, checkpoint): pass\n"
         "class B(StarPOTrainer):\n    def _save_beside(self, checkpoint): pass\n"
         "class C(StarPOTrainer):\n    def save_algorithm_state(self, folder): pass\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    said = [line for line in done.stderr.splitlines() if "_save_beside is now save_algorithm_state" in line]
-    assert len(said) == 1 and said[0].startswith("<string>:3:")
+    monkeypatch.setattr(old_names, "_warned", set())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        exec(compile(code, "<script>", "exec"), {"__name__": "script"})
+    (one,) = [each for each in told if "is now" in str(each.message)]
+    assert str(one.message) == "_save_beside is now save_algorithm_state"
+    assert (one.filename, one.lineno) == ("<script>", 2)  # the class that has the old name

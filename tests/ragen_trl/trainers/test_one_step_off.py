@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from tests.support.ragen_trl.trainers import (
     TOKENIZER,
     AnyReply,
     Lottery,
+    logged,
     lottery,
     parameters,
     small_model,
@@ -75,10 +76,6 @@ def watched(folder: Path, env: Any = None, make: Callable[..., Any] = small_trai
     assert isinstance(trainer, Watched)
     trainer.threads, trainer.weights, trainer.seeds, trainer.played, trainer.trained = [], [], [], [], []
     return trainer
-
-
-def logged(trainer: StarPOTrainer, name: str) -> list[float]:
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -253,19 +250,12 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path: Path, options: 
     assert all(torch.equal(value, end[name]) for name, value in parameters(resumed).items())
     assert timeless(resumed)[2:6] == timeless(unbroken)[2:6]
     assert logged(resumed, "rollout/staleness") == logged(unbroken, "rollout/staleness")
-    again = watched(tmp_path, **saves, **options)
-    (tmp_path / "checkpoint-2" / "rollout_ahead.pickle").unlink()  # it is this that makes them equal
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert any(not torch.equal(value, end[name]) for name, value in parameters(again).items())
+    if not options:
+        again = watched(tmp_path, **saves)
+        (tmp_path / "checkpoint-2" / "rollout_ahead.pickle").unlink()  # it is this that makes them equal
+        again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+        assert any(not torch.equal(value, end[name]) for name, value in parameters(again).items())
     assert not (tmp_path / "checkpoint-6" / "rollout_ahead.pickle").exists()
-
-
-@pytest.fixture
-def python_handles_interrupts() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("python_handles_interrupts")

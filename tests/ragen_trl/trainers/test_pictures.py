@@ -18,7 +18,7 @@ from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_pool import EnvSpec
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.trajectory import Picture
-from tests.support.ragen_trl.trainers import LastRollout, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import LastRollout, logged, parameters, small_model, small_trainer
 from tests.support.ragen_trl.vision import (
     TOKENIZER,
     frames,
@@ -44,10 +44,6 @@ def pulls_any_arm(folder: Path) -> PreTrainedModel:
     script = ScriptedPolicy(lambda env, random: turns.format_reply([str(random.choice(["Dragon", "Phoenix"]))]), chat)
     imitate(model, demonstrated(script, EnvSpec(bandit), args, chat, range(12)), processor, 60, 1e-2, batch_size=4)
     return model
-
-
-def logged(trainer: Any, name: str) -> list[float]:
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 @pytest.mark.parametrize("family", ["2.5", "3"])

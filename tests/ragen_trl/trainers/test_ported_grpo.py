@@ -1,8 +1,8 @@
 """What TRL's own tests of ``GRPOTrainer`` ask, asked of `StarPOTrainer`: the same options, arguments and functions.
 
 Left out is what does not exist here: pictures, tools, TRL's environments, continuous batching, Liger's loss, prompts
-instead of start states. What TRL tests of arguments, data sets of evaluations and vLLM is in ``test_arguments.py``,
-``test_trl_evaluation.py`` and ``test_vllm_training.py``.
+instead of start states. What TRL tests of losses, arguments, data sets of evaluations and vLLM is in
+``test_loss_terms.py``, ``test_arguments.py``, ``test_trl_evaluation.py`` and ``test_vllm_training.py``.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import Qwen2Config, Qwen2ForCausalLM, TrainerState
 
 from ragen_trl import StarPOTrainer
-from tests.support.ragen_trl.trainers import TOKENIZER, lottery, small_model, small_trainer
+from tests.support.ragen_trl.trainers import TOKENIZER, logged, lottery, small_model, small_trainer
 from tests.support.ragen_trl.trl_runs import RUNS
 
 LORA: dict[str, Any] = {"r": 4, "target_modules": ["q_proj", "v_proj"], "init_lora_weights": False}
@@ -39,10 +39,6 @@ def moved(trainer: StarPOTrainer, before: dict[str, torch.Tensor]) -> list[str]:
     """The parameters that training changed."""
     now = dict(trainer.model.named_parameters())
     return [name for name, value in before.items() if not torch.equal(value, now[name])]
-
-
-def logged(trainer: StarPOTrainer, name: str) -> list[float]:
-    return [row[name] for row in trainer.state.log_history if name in row]
 
 
 @pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")
@@ -105,20 +101,10 @@ CHECKS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("loss_type", ["bnpo", "dr_grpo", "dapo", "cispo", "grpo"])
-def test_trains_with_each_loss(tmp_path: Path, loss_type: str) -> None:
-    """test_train_loss_types; two micro-batches an update."""
-    options: dict[str, Any] = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    options |= {"epsilon_high": 5.0} if loss_type == "cispo" else {}
-    before = {key: value.detach().clone() for key, value in small_model().named_parameters()}
-    trainer = run(tmp_path, loss_type=loss_type, **options)
-    assert len(moved(trainer, before)) == len(before)
-
-
 @pytest.mark.parametrize(("given", "scale"), [(False, "none"), (True, "group"), ("group", "group"), ("none", "none")])
-def test_trains_with_each_scale(tmp_path: Path, given: Any, scale: str) -> None:
-    """test_train_scale_rewards; "batch" is among the runs."""
-    assert run(tmp_path, scale_rewards=given, max_steps=1).scale_rewards == scale
+def test_the_scale_is_known_by_each_of_its_names(tmp_path: Path, given: Any, scale: str) -> None:
+    """test_train_scale_rewards; "batch" is among the runs, the others are trained with elsewhere."""
+    assert small_trainer(tmp_path, lottery(), scale_rewards=given).scale_rewards == scale
 
 
 @pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])

@@ -13,14 +13,13 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm.weights import unchanged_base
 from ragen_trl.rollout.loop import play
-from tests.support.ragen_trl.equivalence import Alone, assert_same_step
+from tests.support.ragen_trl.equivalence import Alone, assert_same_step, step
 from tests.support.ragen_trl.fake_envs import quizzes
 from tests.support.ragen_trl.fake_vllm import (
     LORA,
     FakeModel,
     fake_of,
     starts,
-    step_of,
     vllm_trainer,
 )
 from tests.support.ragen_trl.trainers import TOKENIZER, lottery, parameters, small_model
@@ -85,8 +84,7 @@ def test_a_policy_that_is_asked_for_has_the_weights_of_now(tmp_path: Path, monke
     assert fake_of(trainer).requests[-1].temperature == 0.0
 
 
-@pytest.mark.parametrize("advantage", ["gae", "gigpo"])
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize(("advantage", "lora"), [("gae", True), ("gigpo", False)])
 def test_every_form_trains_with_and_without_lora(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, advantage: str, lora: bool
 ) -> None:
@@ -156,7 +154,7 @@ def test_a_ratio_weighs_every_token_and_none_of_what_the_loss_is_divided_by(
     for offset in (0.0, math.log(0.5), math.log(0.1)):
         trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), loss_type=loss_type, **OFF)
         fake_of(trainer).offset = offset
-        steps[offset] = step_of(trainer)
+        steps[offset] = step(trainer)
         sampled, trained = (trainer.state.log_history[0][f"filter/trajectories_{kind}"] for kind in ("sampled", "used"))
         assert trained < sampled
     exact, doubled, capped = steps.values()
@@ -177,7 +175,7 @@ def test_the_other_modes_weigh_tokens_or_whole_replies_by_hand(
         options = {**OFF, "filter_ratio": 1.0, "max_reply_length": 2, "seed": 1, "vllm_importance_sampling_mode": mode}
         trainer = vllm_trainer(tmp_path, monkeypatch, lottery(), **options)
         fake_of(trainer).offset = -math.log(ratio) / tokens
-        steps.append(step_of(trainer))
+        steps.append(step(trainer))
         row = trainer.state.log_history[0]
         assert (row["turns"], row["reply_tokens"]) == (1, 2)
         shares.append(row["sampling/ratio_cut_share"])
@@ -235,19 +233,24 @@ def test_ratios_and_their_metrics_are_trls(tmp_path: Path, monkeypatch: pytest.M
     assert len(logged) == 5 and logged == pytest.approx(evaluated, rel=1e-4)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo"])
+@pytest.mark.parametrize(
+    ("loss_type", "mode"),
+    [("grpo", "token_mask"), ("grpo", "sequence_truncate"), ("dapo", "token_truncate"), ("dapo", "sequence_mask")],
+)
 def test_the_ratio_of_a_trajectory_is_that_of_all_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, loss_type: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, mode: str
 ) -> None:
-    """An engine that is off, and every turn in a row of its own: the step of whole trajectories."""
+    """An engine that is off, and every turn in a row of its own: the step of whole trajectories.
+
+    Rows of "grpo" are weighed by us, those of "dapo" by TRL; the ratios are made before either.
+    """
     bounds = {"vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1}
     options = {**OFF, "vllm_importance_sampling_mode": mode, "loss_type": loss_type, **bounds}
     steps = []
     for trainer in (StarPOTrainer, Alone):
         made = vllm_trainer(tmp_path, monkeypatch, lottery(draws=3), trainer=trainer, **options)
         fake_of(made).offset = -0.03
-        steps.append(step_of(made))
+        steps.append(step(made))
     assert_same_step(*steps)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoModelForCausalLM
 
 from ragen_trl.astar_po.reference import Reference
+from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.astar_runs import Spy, astar
 from tests.support.ragen_trl.references import KEY
 
@@ -25,6 +26,7 @@ class Killed(Spy):
 
 def main(folder: Path) -> None:
     """Write the digest of a key and the fingerprint of the model in ``model``, then train in ``run``."""
+    libraries_are_settled()
     model = AutoModelForCausalLM.from_pretrained(folder / "model")
     (folder / "found.txt").write_text(f"{KEY.digest()}\n{Reference(model).fingerprint()}\n")
     astar(folder / "run", trainer=Killed).train()

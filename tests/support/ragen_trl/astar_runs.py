@@ -83,11 +83,6 @@ def cached(folder: Path, name: str = "values.sqlite") -> dict[int, list[float]]:
     return found
 
 
-def logged(trainer: Any, name: str) -> list[float]:
-    """A metric of every step."""
-    return [row[name] for row in trainer.state.log_history if name in row]
-
-
 def log_likelihood(model: Any, trajectory: Trajectory) -> torch.Tensor:
     """Sum over the sampled tokens of their log-probability; one trajectory, no padding, no mask of the trainer's."""
     ids = torch.tensor([trajectory.token_ids])

@@ -8,6 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from ragen_trl.batching.batch import collate
+from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.critics import GENTLE, PAD, episodes, lesson, lora_policy, make_critic, weights
 from tests.support.ragen_trl.trainers import small_model
 
@@ -36,6 +37,7 @@ def update(kind: str, share: int, folder: Path, accelerator: Accelerator) -> Non
 
 def main(folder: Path) -> None:
     """Both kinds of critic, with 5 + 3 and with 8 + 0 episodes."""
+    libraries_are_settled()
     accelerator = Accelerator(cpu=True)
     assert accelerator.num_processes == 2
     for kind in ("model", "adapter"):

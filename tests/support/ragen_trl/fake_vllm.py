@@ -19,7 +19,7 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.interfaces import Start
-from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import LAKE, TOKENIZER, small_model, small_trainer
 
 LORA: dict[str, Any] = {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj", "down_proj"]}
 
@@ -192,13 +192,6 @@ def fake_of(trainer: Any) -> FakeModel:
     """The weights that its engine has."""
     model: FakeModel = trainer.vllm_generation.fake
     return model
-
-
-def step_of(trainer: Any) -> dict[str, torch.Tensor]:
-    """How far training moves every parameter."""
-    before = parameters(trainer)
-    trainer.train()
-    return {name: value - before[name] for name, value in parameters(trainer).items()}
 
 
 def starts(count: int) -> list[Start]:

@@ -133,6 +133,7 @@ class _Sockets(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # or the body waits 40 ms for the client's delayed ACK of the headers
     server: _Sockets
 
     def do_GET(self) -> None:

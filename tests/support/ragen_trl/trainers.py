@@ -81,6 +81,11 @@ class LastRollout:
         self.rewards = event.rollout.rewards
 
 
+def logged(trainer: Any, name: str) -> list[float]:
+    """A metric of every step that has it."""
+    return [row[name] for row in trainer.state.log_history if name in row]
+
+
 def parameters(trainer: StarPOTrainer) -> dict[str, torch.Tensor]:
     """A copy of all parameters."""
     return {name: value.detach().clone() for name, value in trainer.model.named_parameters()}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig, StarPOSConfig
+from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.equivalence import Alone, Awake
 from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_trainer
 from tests.support.ragen_trl.vllm_two_ranks import served
@@ -62,6 +63,7 @@ def result(trainer: Any, last: LastRollout) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     """All cases in one launch: to start two processes takes longer than any of them."""
+    libraries_are_settled()
     cases = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     for name, case in cases.items():
         trainer = make_trainer(folder / f"two {name}", case, processes=2)
