@@ -5,11 +5,14 @@ as its process, so that all catalogues that a process opens stay in memory.
 """
 
 import functools
+import io
 import os
+import sys
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 
@@ -135,9 +138,57 @@ def store_behind(base_url: str | None, settings: StoreSettings) -> LocalStore:
     return local_store(settings)
 
 
-def _connect(settings: StoreSettings) -> httpx.Client:
-    transport = httpx.WSGITransport(app=local_store(settings).app())
-    return httpx.Client(transport=transport, base_url="http://localhost")
+class _LocalClient(httpx.Client):
+    """Calls the app itself for what is JSON: httpx's own way there takes as long as the app."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(transport=httpx.WSGITransport(app=app), base_url="http://localhost")
+        self._app = app
+
+    def request(
+        self, method: str, url: Any, *, content: Any = None, headers: Any = None, **others: Any
+    ) -> httpx.Response:
+        """The app's answer; where a body and its type are all that is said, ``url`` is from the root."""
+        if headers is None or others:
+            return super().request(method, url, content=content, headers=headers, **others)
+        status = ""
+
+        def start_response(line: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+            nonlocal status
+            status = line
+
+        parts = self._app(_environ(method, url, content or b"", headers["Content-Type"]), start_response)
+        try:
+            return httpx.Response(int(status.split()[0]), content=b"".join(parts))
+        finally:
+            parts.close()
+
+
+def _environ(method: str, path: str, content: bytes, content_type: str) -> dict[str, Any]:
+    """A request as PEP 3333 has it."""
+    address, _, query = path.partition("?")
+    return {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote(address, encoding="latin-1"),
+        "QUERY_STRING": query,
+        "CONTENT_TYPE": content_type,
+        "CONTENT_LENGTH": str(len(content)),
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(content),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
+
+
+def _connect(settings: StoreSettings) -> _LocalClient:
+    return _LocalClient(local_store(settings).app())
 
 
 def local_connection(settings: StoreSettings) -> ShopConnection:
