@@ -11,18 +11,19 @@ nothing. Python blocks run, unless a comment before the block says otherwise:
 
 import importlib
 import importlib.util
-import json
-import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from sphinx.cmd.build import main as sphinx
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support import prepared
+from tests.support.project import ROOT
+
 PAGES = sorted(path.relative_to(ROOT) for path in [*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
 TEXTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
 PACKAGES = ("ragen_envs", "ragen_trl", "webshop_server")
@@ -42,23 +43,6 @@ POINTER = re.compile(r"`(?P<file>[\w/]+\.py): (?P<name>\w+)`")
 # A file or a folder of the checkout, by its whole path.
 PLACE = re.compile(r"`((?:ragen_envs|ragen_trl|webshop_server|benchmarks|examples|tests|docs)/[\w./-]*)(?:: \w+)?`")
 CODE = (*PACKAGES, "benchmarks", "examples")
-
-# One namespace for the blocks of a page. Each is compiled under the page's name, at its own line, so that a traceback
-# points into the page.
-RUNNER = """
-import json, subprocess, sys
-from pathlib import Path
-namespace = {"__name__": "__main__"}
-for block in json.load(sys.stdin):
-    if block["file"]:
-        Path(block["file"]).write_text(block["code"].lstrip("\\n"))
-    elif block["language"] != "python":
-        subprocess.run(["bash", "-euc", block["code"]], check=True, stdin=subprocess.DEVNULL)
-    else:
-        code = compile(block["code"], block["page"], "exec")
-        if block["runs"]:
-            exec(code, namespace)
-"""
 
 
 class Block(NamedTuple):
@@ -164,6 +148,23 @@ def test_commands_are_found_with_their_targets() -> None:
     assert [subcommands(words, "ragen_trl") for words in commands(page)] == [set(), set(), set(), {"eval"}]
 
 
+def run_page(task: list[dict[str, Any]]) -> None:
+    """Runs the blocks of a page, which share a namespace.
+
+    Each is compiled under the page's name, at its own line, so that a traceback points into the page.
+    """
+    namespace = {"__name__": "__main__"}
+    for block in task:
+        if block["file"]:
+            Path(block["file"]).write_text(block["code"].lstrip("\n"), encoding="utf-8")
+        elif block["language"] != "python":
+            subprocess.run(["bash", "-euc", block["code"]], check=True, stdin=subprocess.DEVNULL)
+        else:
+            code = compile(block["code"], block["page"], "exec")
+            if block["runs"]:
+                exec(code, namespace)
+
+
 def test_there_is_a_readme() -> None:
     assert Path("README.md") in PAGES
 
@@ -173,21 +174,20 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     used = [block for block in blocks(TEXTS[page]) if block.used]
     assert "" not in {block.reason for block in used}, "say why in <!-- not run: REASON -->"
     task = [{**block._asdict(), "page": str(page), "runs": block.runs} for block in used]
-    done = subprocess.run(
-        [sys.executable, "-c", RUNNER],
-        input=json.dumps(task),
-        cwd=tmp_path,
-        # This checkout, whatever is installed.
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
+    status, said = prepared.run(run_page, task, folder=tmp_path, seconds=SECONDS)
+    assert status == 0, said[-8000:]
+
+
+def test_a_page_begins_with_nothing_of_this_project(tmp_path: Path) -> None:
+    """Otherwise a page that forgets an import would run here and nowhere else."""
+    code = (
+        "import sys\nprint(sorted({name.split('.')[0] for name in sys.modules} & {*'%s'.split()}))\n"
+        "import ragen_trl\nprint(ragen_trl.__file__)\nimport tables\n"
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-8000:]
+    block = {**Block("python", code % " ".join(PACKAGES))._asdict(), "page": "a page", "runs": True}
+    status, said = prepared.run(run_page, [block], folder=tmp_path, seconds=SECONDS)
+    assert status == 1 and said.startswith(f"[]\n{ROOT / 'ragen_trl' / '__init__.py'}\n")
+    assert said.rstrip().endswith("No module named 'tables'")  # a script of benchmarks/
 
 
 def test_shell_blocks_run_or_say_why_not() -> None:
@@ -232,11 +232,9 @@ def test_the_files_that_a_page_names_are_there() -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pages as HTML."""
     target = tmp_path_factory.mktemp("docs")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-n", "--keep-going", "-d", target / "cache"]
-    done = subprocess.run(
-        [*command, ROOT / "docs", target / "html"], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stderr
+    words = ["-q", "-W", "-n", "--keep-going", "-d", target / "cache", ROOT / "docs", target / "html"]
+    status, said = prepared.run(sphinx, list(map(str, words)), folder=ROOT, seconds=SECONDS)
+    assert status == 0, said
     return target / "html"
 
 
@@ -296,9 +294,3 @@ def test_tables_have_a_committed_source(sources: list[Path]) -> None:
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
     assert re.search(r"^## \[?Unreleased\b", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_tables_say_what_the_results_say() -> None:
-    command = [sys.executable, "benchmarks/tables.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr

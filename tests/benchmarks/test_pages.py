@@ -10,8 +10,8 @@ import pytest
 import tables
 
 from ragen_envs.bandit import Bandit
+from tests.support.project import ROOT
 
-ROOT = Path(__file__).parents[2]
 RESULTS = sorted(path.stem for path in (ROOT / "benchmarks" / "results").glob("*.json"))
 PAGES = sorted(path for path in (ROOT / "docs" / "experiments").glob("*.md") if path.stem != "index")
 # Its page has more to say than what came out.
@@ -81,6 +81,13 @@ def test_a_page_without_its_result_fails_the_check(
     assert "benchmarks/results/x.json; commit them" in capsys.readouterr().err
     monkeypatch.setattr(tables, "UNANSWERED", frozenset({"x"}))
     assert tables.main() == 0
+
+
+def test_tables_say_what_the_results_say(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
+    assert tables.main() == 0, capsys.readouterr().err
 
 
 def test_the_bandit_of_the_pages_pays_what_the_environment_pays() -> None:

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from measuring import updates
 from pages.updates import update_tables
 
 from ragen_trl.rollout.interfaces import Start
+from tests.support.prepared import PREPARED
 
 
 def test_made_up_episodes_have_the_lengths_that_were_asked_for_and_depend_on_their_seed() -> None:
@@ -34,7 +34,7 @@ def measured() -> list[dict[str, Any]]:
     """All weights, and LORA, each in its own process as in the benchmark: memory held before would hide the peak."""
     workload = updates.Workload(**{**asdict(train_step.SMALL), **train_step.SMOKE, "updates": 2})
     settings = [updates.Setting(), updates.Setting(**LORA)]
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(1, PREPARED, max_tasks_per_child=1) as pool:
         return list(pool.map(updates.measure, settings, [workload] * 2))
 
 
