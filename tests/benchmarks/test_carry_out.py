@@ -17,6 +17,8 @@ import pytest
 from agents import carry_out as carrying
 from agents import runs
 
+from tests.support.project import ROOT
+
 MODEL = "models/SmolLM2-135M-Instruct"
 
 
@@ -108,8 +110,7 @@ def test_the_command_of_a_killed_process_keeps_its_run_to_itself(tmp_path: Path)
     child, pid_file = tmp_path / "child", tmp_path / "pid"
     child.write_text(f"#!/bin/sh\necho $$ > {pid_file}.part\nmv {pid_file}.part {pid_file}\nexec sleep 60\n")
     child.chmod(0o755)
-    root = Path(__file__).parents[2]
-    paths = [str(root / "benchmarks"), str(root)]
+    paths = [str(ROOT / "benchmarks"), str(ROOT)]
     code = PARENT.format(paths=paths, child=str(child), root=str(tmp_path))
     parent = subprocess.Popen([sys.executable, "-c", code])
     until = time.monotonic() + 60

@@ -17,9 +17,9 @@ from findings.intervals import Interval
 from pages.claims import claims_tables
 
 from tests.support.finished_runs import run
+from tests.support.project import ROOT
 from tests.support.ragen_trl.reports import write_run
 
-ROOT = Path(__file__).parents[2]
 RESULTS = claims.read_results(ROOT / "benchmarks" / "results")
 PLAIN = Claim("it", "Paper", "Figure 1", "It is more.", (Pair("GRPO", "q", "a", "b", ("game",)),))
 

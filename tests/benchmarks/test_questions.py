@@ -22,8 +22,8 @@ from tables import UNANSWERED
 
 from ragen_trl.policies.tiny_model import save_tiny_model
 from tests.support.finished_runs import run
+from tests.support.project import ROOT
 
-ROOT = Path(__file__).parents[2]
 QUESTIONS: dict[str, Question] = {
     path.stem: importlib.import_module(path.stem).QUESTION
     for path in sorted((ROOT / "benchmarks").glob("*.py"))

@@ -10,6 +10,7 @@ from records import committed, measures
 from records.results import write_result
 
 from ragen_trl.monitoring.alerts import find_alerts
+from tests.support.project import ROOT
 
 
 def log(steps: int, updates: int = 4) -> list[dict[str, Any]]:
@@ -76,4 +77,4 @@ def test_two_different_results_of_the_same_settings_are_an_error() -> None:
 
 
 def test_no_two_committed_results_of_the_same_settings_differ() -> None:
-    assert len(committed.read(Path(__file__).parents[2] / "benchmarks" / "results").runs) > 100
+    assert len(committed.read(ROOT / "benchmarks" / "results").runs) > 100

@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import webshop_server
+from tests.support.project import ROOT
 
 
 def test_flask_is_loaded_with_the_first_application() -> None:
@@ -14,9 +14,8 @@ def test_flask_is_loaded_with_the_first_application() -> None:
         "import sys, webshop_server, webshop_server.goals.goals, webshop_server.search.index; "
         "first = 'flask' in sys.modules; webshop_server.create_app; print(first, 'flask' in sys.modules)"
     )
-    root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "False True\n"
 

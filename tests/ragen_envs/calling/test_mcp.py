@@ -1,6 +1,5 @@
 """McpTools against a real server of the Model Context Protocol, as a process on this machine."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from ragen_envs import McpTools, ToolTurns
 from ragen_envs.calling.mcp import McpServerError
 from ragen_envs.calling.tool import ToolError
+from tests.support.ragen_envs.toys import calls
 
 SERVER = Path(__file__).parents[2] / "support" / "ragen_envs" / "mcp_server.py"
 TASKS = ["Bring the counter to 6."]
@@ -42,10 +42,6 @@ def gone(pids: list[int]) -> bool:
     while time.monotonic() < deadline and any(map(alive, pids)):
         time.sleep(0.05)
     return not any(map(alive, pids))
-
-
-def calls(*made: tuple[str, dict[str, Any]]) -> str:
-    return "\n".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in made)
 
 
 @pytest.fixture(scope="module")

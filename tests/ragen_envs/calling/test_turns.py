@@ -1,7 +1,6 @@
 """ToolEnv and ToolTurns: calls are carried out in order, what goes wrong is a result, and limits hold."""
 
 import copy
-import json
 import pickle
 import threading
 import warnings
@@ -14,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from ragen_envs import AgentTurns, Tool, ToolTurns
 from ragen_envs.calling.tool import write_answer, write_call
 from tests.support.ragen_envs.notes import Notes
+from tests.support.ragen_envs.toys import calls
 
 NO_JSON = 'Error: the call is not JSON of the form {"name": ..., "arguments": {...}}'
 
@@ -23,11 +23,6 @@ def turns(env: gymnasium.Env[str, str] | None = None, **kwargs: Any) -> ToolTurn
     made = ToolTurns(env or Notes(), **kwargs)
     made.reset(seed=3)
     return made
-
-
-def calls(*made: tuple[str, dict[str, Any]]) -> str:
-    """A reply with calls."""
-    return "\n".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in made)
 
 
 def test_an_episode_from_the_first_message_to_the_reward() -> None:

@@ -12,10 +12,10 @@ import ragen_envs
 from ragen_envs.cli.docstring import Argument, arguments, sections
 from ragen_envs.cli.episode import seed_to_show
 from ragen_envs.cli.main import main
+from tests.support.project import ROOT
 from tests.support.ragen_envs.commands import check_one_line
 
 LAKE = "ragen/FrozenLake-v0"
-ROOT = Path(__file__).parents[3]
 CORNER = {"size": 2, "frozen_prob": 1.0, "is_slippery": False, "random_start": False}
 
 

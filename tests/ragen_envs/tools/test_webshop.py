@@ -1,10 +1,8 @@
 """The store by calls: the same goals, pages and rewards as WebShop, and errors for what a page does not offer."""
 
 import copy
-import json
 import threading
 import warnings
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
 from ragen_envs.calling.tool import write_call
-
-
-def calls(*made: tuple[str, dict[str, Any]]) -> str:
-    return "\n".join(f"<tool_call>{json.dumps({'name': n, 'arguments': a})}</tool_call>" for n, a in made)
+from tests.support.ragen_envs.toys import calls
 
 
 def test_a_seed_has_the_goal_and_the_page_that_it_has_in_the_shop() -> None:

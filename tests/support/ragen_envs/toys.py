@@ -1,4 +1,4 @@
-"""Gymnasium's own toys with names for their actions, and one more that has other features."""
+"""Gymnasium's own toys with names for their actions, one more that has other features, and replies to play with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from ragen_envs.calling.tool import write_call
 from ragen_envs.discrete_text import TextFromDiscrete
 
 TAXI = ("south", "north", "east", "west", "pickup", "dropoff")
@@ -43,6 +44,11 @@ def blackjack(**arguments: Any) -> TextFromDiscrete:
 def answer(*actions: str) -> str:
     """A well-formed reply."""
     return f"<think>hm</think><answer>{' || '.join(actions)}</answer>"
+
+
+def calls(*made: tuple[str, Mapping[str, Any]]) -> str:
+    """A reply with calls of tools."""
+    return "\n".join(f"<tool_call>{write_call(*call)}</tool_call>" for call in made)
 
 
 class Switch(gymnasium.Env[Any, Any]):

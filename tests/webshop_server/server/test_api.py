@@ -17,16 +17,6 @@ from webshop_server.server.metrics import Metrics
 from webshop_server.server.sessions import Sessions
 
 
-@pytest.fixture(scope="module")
-def app() -> Flask:
-    return create_app("toy")
-
-
-@pytest.fixture
-def client(app: Flask) -> FlaskClient:
-    return app.test_client()
-
-
 def made(client: FlaskClient, **fields: Any) -> dict[str, Any]:
     response = client.post("/api/sessions", json=fields)
     assert response.status_code == 201

@@ -17,8 +17,6 @@ import pytest
 from bs4 import BeautifulSoup
 from flask import Flask
 
-from webshop_server import create_app
-
 REQUESTS = 2000
 MARKUP = (
     "<script>alert(7)</script>",
@@ -54,11 +52,6 @@ ROUTES = (
     ("{name}", "{words}", "{page}"),
 )
 LENGTHS = (*(None,) * 8, "-1", "x", "", "99999999999", "1")
-
-
-@pytest.fixture(scope="module")
-def app() -> Flask:
-    return create_app("toy")
 
 
 def sent(

@@ -39,11 +39,6 @@ def app() -> Flask:
     return create_app(MemoryCatalog("sample", [SHIRT, *SHIRTS], seed=0))
 
 
-@pytest.fixture
-def client(app: Flask) -> FlaskClient:
-    return app.test_client()
-
-
 def page(response: TestResponse) -> BeautifulSoup:
     assert response.status_code == 200
     return BeautifulSoup(response.get_data(as_text=True), "html.parser")
