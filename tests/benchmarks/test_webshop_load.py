@@ -29,7 +29,7 @@ class KeepOpen(WSGIRequestHandler):
 def address() -> Iterator[tuple[str, int]]:
     """A server of the same catalogue in a thread."""
     server = make_server("127.0.0.1", 0, create_app(CATALOG), threaded=True, request_handler=KeepOpen)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield "127.0.0.1", server.server_port
     server.shutdown()

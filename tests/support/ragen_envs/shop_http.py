@@ -21,6 +21,8 @@ def httpd(port: int = 0) -> Iterator[str]:
     server = create_server(
         create_app("toy"), connections, host="127.0.0.1", port=port, threads=2, clear_untrusted_proxy_headers=True
     )
+    # How long it sleeps between looks, and so takes to stop. Given above, waitress would make it a whole number.
+    server.adj.asyncore_loop_timeout = 0.02
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.webshop_server.running import COMMAND, WORKERS, Server, running
+from tests.support.webshop_server.running import COMMAND, QUICK, WORKERS, Server, running
 
 # What gunicorn reads from the environment. None of it is an option of the command, so none may count.
 ENVIRONMENT = {
@@ -165,7 +165,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize("workers", ["1", WORKERS])
 def test_a_client_that_stops_in_the_middle_of_a_request_does_not_hold_up_others_for_ever(workers: str) -> None:
     """A thread of gunicorn's waited for the rest for ever, and for the first byte five seconds."""
-    program = COMMAND if workers == "1" else (sys.executable, "-c", IMPATIENT)
+    program = COMMAND if workers == "1" else (sys.executable, "-c", QUICK + IMPATIENT)
     with running("--workers", workers, "--threads", "1", program=program) as server, ExitStack() as connections:
         for start in STALLED * 2:
             connections.enter_context(server.connect()).sendall(start)

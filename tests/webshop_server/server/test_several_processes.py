@@ -14,7 +14,8 @@ import httpx
 import pytest
 from flask import Flask
 
-from tests.support.webshop_server.running import ROOT, Server, running
+from tests.support.project import ROOT
+from tests.support.webshop_server.running import QUICK, Server, running
 from webshop_server.server.command import serve
 from webshop_server.server.serving import Serving
 
@@ -81,7 +82,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as servers:
 
         def starts(plan: str, pause: float = 0.0) -> Planned:
-            program = (sys.executable, "-c", PROGRAM, str(tmp_path), plan, str(pause))
+            program = (sys.executable, "-c", QUICK + PROGRAM, str(tmp_path), plan, str(pause))
             planned = Planned(servers.enter_context(running("--workers", "2", program=program)), tmp_path)
             until(lambda: planned.starts() >= 2, "the workers did not start")
             return planned
@@ -98,12 +99,12 @@ def until(true: Callable[[], bool], what: str) -> None:
 
 def test_a_replacement_that_dies_or_fails_while_it_starts_is_tried_again(start: Start) -> None:
     """The whole server ended, with status 3."""
-    planned = start("ok ok die fail full", pause=0.5)
+    planned = start("ok ok die fail full", pause=0.3)
     token = planned.server.client.post("/api/sessions", json={"goal": 4}).json()["session"]
     began = time.monotonic()
     os.kill(planned.workers()[0], signal.SIGKILL)
     until(lambda: planned.starts() == 6, "the worker was not started again")
-    assert time.monotonic() - began >= 1.5  # three pauses
+    assert time.monotonic() - began >= 0.9  # three pauses
     until(lambda: len(planned.workers()) == 2, "a worker is missing")
     assert planned.answers()
     with httpx.Client(base_url=planned.server.client.base_url) as client:
