@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -156,8 +157,17 @@ def test_what_is_done_is_not_done_again(
     assert "smollm2: waits for SmolLM2-135M-Instruct" in capsys.readouterr().out
 
 
-def test_the_model_of_a_rehearsal_is_made(tmp_path: Path) -> None:
+def test_the_model_of_a_rehearsal_is_made(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process that makes it once imported a module that had lost the function."""
+
+    def here(asked: list[str], *, env: dict[str, str], **_: Any) -> None:
+        """What the process is asked, without the time that it takes to import torch."""
+        assert {str(root), str(root / "benchmarks")} <= set(env["PYTHONPATH"].split(os.pathsep))
+        words = asked[asked.index("-c") :]
+        monkeypatch.setattr(sys, "argv", ["-c", *words[2:]])
+        exec(words[1], {})
+
+    monkeypatch.setattr(gpu.subprocess, "run", here)
     folder = gpu.tiny_model(tmp_path / "model")
     assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
     assert (folder / "model.safetensors").stat().st_size > 0 and (folder / "tokenizer.json").stat().st_size > 0

@@ -1,5 +1,6 @@
 """What looks at fewer documents finds the same: against the plain sum over all documents, to the last bit."""
 
+import functools
 import math
 import random
 from collections import Counter
@@ -52,8 +53,14 @@ class PlainSum:
         average = np.float32(lengths.sum() / self._counted)
         one = np.float32(1)
         self._norms = one / (K1 * ((one - B) + B * coarse_lengths(lengths).astype(np.float32) / average))
+        self._ranked: dict[str, list[tuple[str, float]]] = {}
 
     def scores(self, query: str, limit: int) -> list[tuple[str, float]]:
+        if query not in self._ranked:
+            self._ranked[query] = self._rank(query)
+        return self._ranked[query][:limit]
+
+    def _rank(self, query: str) -> list[tuple[str, float]]:
         totals = np.zeros(len(self._asins))
         for term, occurrences in Counter(tokens(query)).items():
             if term in self._columns:
@@ -64,7 +71,7 @@ class PlainSum:
                 )
                 totals += weight - weight / (np.float32(1) + counts * self._norms)
         found = [(asin, score) for asin, score in zip(self._asins, totals.astype(np.float32).tolist(), strict=True)]
-        return sorted((pair for pair in found if pair[1] > 0), key=lambda pair: (-pair[1], pair[0]))[:limit]
+        return sorted((pair for pair in found if pair[1] > 0), key=lambda pair: (-pair[1], pair[0]))
 
 
 def drawn_products(count: int, words: int, seed: int) -> list[Product]:
@@ -95,6 +102,20 @@ def queries(products: Sequence[Product], count: int, seed: int) -> list[str]:
     return made
 
 
+@functools.cache
+def drawn_shelf(count: int, words: int, seed: int) -> tuple[list[Product], PlainSum]:
+    """Drawn products and their plain sum; the `bounds` change neither."""
+    products = drawn_products(count, words, seed)
+    return products, PlainSum(products)
+
+
+@functools.cache
+def generated_shop(count: int) -> tuple[MemoryCatalog, PlainSum]:
+    """A generated shop and its plain sum; the `bounds` change neither."""
+    catalog = MemoryCatalog("shop", synthetic_products(count, seed=count), 0)
+    return catalog, PlainSum(list(catalog.products()))
+
+
 @pytest.fixture(params=["as it is", "not small", "small blocks"])
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes at which a catalogue of a test is a large one: many blocks, and no query is short."""
@@ -108,8 +129,8 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize(("count", "words", "seed"), [(2, 3, 0), (40, 10, 1), (700, 60, 2), (2500, 4000, 3)])
 def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, seed: int) -> None:
-    products = drawn_products(count, words, seed)
-    index, plain = SearchIndex.build(Shelf(products)), PlainSum(products)
+    products, plain = drawn_shelf(count, words, seed)
+    index = SearchIndex.build(Shelf(products))
     for query in queries(products, 60, seed):
         for limit in (1, 7, 50, count):
             assert index.scores(query, limit) == plain.scores(query, limit), (query, limit)
@@ -118,9 +139,8 @@ def test_rankings_of_drawn_texts_equal_the_plain_sum(count: int, words: int, see
 @pytest.mark.usefixtures("bounds")
 @pytest.mark.parametrize("count", [30, 3000])
 def test_rankings_of_a_generated_shop_equal_the_plain_sum(count: int) -> None:
-    catalog = MemoryCatalog("shop", synthetic_products(count, seed=count), 0)
-    products = list(catalog.products())
-    index, plain = SearchIndex.build(catalog), PlainSum(products)
+    catalog, plain = generated_shop(count)
+    index, products = SearchIndex.build(catalog), list(catalog.products())
     asked = [text for product in products[:: count // 15] for text in (product.title, product.instruction) if text]
     for query in (*asked, *queries(products, 40, 0)):
         for limit in (10, 50):
