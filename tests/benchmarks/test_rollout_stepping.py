@@ -3,6 +3,7 @@
 import time
 from functools import partial
 
+import pytest
 import rollout_stepping as script
 
 from ragen_trl import StarPOConfig
@@ -43,7 +44,8 @@ def test_shares_are_of_the_rollout_in_which_they_were_measured() -> None:
         assert all(0 < share < 1 for share in row["share"][name]["rounds"])
 
 
-def test_waits_add_up_only_one_by_one() -> None:
+def test_waits_add_up_only_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "WAIT", 0.02)
     found = script.measure_waiting(1, 8)["seconds_a_turn"]
     assert found["one by one"]["median"] >= 8 * script.WAIT
     assert script.WAIT <= found["side by side"]["median"] < 8 * script.WAIT
