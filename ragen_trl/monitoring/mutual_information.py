@@ -247,13 +247,13 @@ def measured_dependence(
     try:
         mine = range(process, len(prompts), processes)
         beginning = common_beginning(model, prompts)
-        scored = {
-            place: thought_logprobs(model, prompts[place], different, temperature, beginning=beginning).tolist()
+        scored = [
+            (place, thought_logprobs(model, prompts[place], different, temperature, beginning=beginning).tolist())
             for place in mine
-        }
+        ]
     finally:
         model.train(training)
-    columns = dict(gather_object(list(scored.items())))
+    columns = dict(gather_object(scored))
     logprobs = torch.tensor([columns[place] for place in range(len(prompts))]).T  # of different thoughts
     rows = [different.index(pair.thought) for pair in pairs]
     lengths = torch.tensor([len(pair.thought) for pair in pairs])
