@@ -32,7 +32,8 @@ from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ragen_envs import TextEnv
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.policies.model_support import UnsupportedModelError, check_policy, with_positions
+from ragen_trl.policies.model_calls import with_positions
+from ragen_trl.policies.model_support import UnsupportedModelError, check_policy
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.trainers.self_check import Gap, SamplerMismatchError
 

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, Trainer
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import memory_lines, phase_bytes, shape_of
-from ragen_trl.policies.model_support import lora
+from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory
 

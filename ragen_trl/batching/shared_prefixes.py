@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ragen_trl.policies.model_support import additive_mask, without_router_logits
+from ragen_trl.policies.model_calls import additive_mask, without_router_logits
 
 # Attention over L places costs as much as L · ATTENTION_COST / hidden size passes over the weights of the same layer:
 # counted operations would give 1/6, but masked attention reaches about a third of the speed of matrix products.

@@ -36,7 +36,8 @@ from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
-from ragen_trl.policies.model_support import ModelNotFoundError, check_model, context_length
+from ragen_trl.policies.model_names import ModelNotFoundError, check_model
+from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy, picture_processor

@@ -166,7 +166,7 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.training_run import ModelArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.gguf_file import model_folder
-    from ragen_trl.policies.model_support import check_model
+    from ragen_trl.policies.model_names import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 
     (run, warm, args), _ = _parse("warm-start", argv, ModelArguments, WarmStartConfig)

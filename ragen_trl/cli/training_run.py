@@ -30,8 +30,8 @@ from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
+from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import lora
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter

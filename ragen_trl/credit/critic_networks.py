@@ -25,7 +25,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ragen_trl.batching.shared_prefixes import share_prefixes
 from ragen_trl.errors import UserError
-from ragen_trl.policies.model_support import additive_mask
+from ragen_trl.policies.model_calls import additive_mask
 from ragen_trl.system.atomic import fresh_partial, move_into_place
 from ragen_trl.system.shards import built_whole, copy_weights, divide_by_layer, release, sharded_modules, whole_on_first
 

@@ -40,7 +40,8 @@ from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.gguf_file import model_folder
-from ragen_trl.policies.model_support import FAMILIES, check_modalities, check_model, commit_of, context_length
+from ragen_trl.policies.model_names import check_model, commit_of
+from ragen_trl.policies.model_support import FAMILIES, check_modalities, context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision.loading import local_policy, picture_processor
 from ragen_trl.policies.vision.processing import PictureProcessor

@@ -24,7 +24,7 @@ from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.imitation.explained import Explained
-from ragen_trl.policies.model_support import lora
+from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES

@@ -1,4 +1,4 @@
-"""Which models can be trained, with how long a context, and whether a name leads to a model.
+"""Which models can be trained, and with how long a context.
 
 All of it is read from the configuration, before weights are loaded. Two questions are asked. Does the sampler compute
 what the model is? A ``SlotCache`` needs layers that attend to the full context, with our mask and our positions. Left
@@ -9,28 +9,16 @@ dynamic NTK) agree only up to the length for which the model was made first, so 
 """
 
 import inspect
-from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
-from huggingface_hub import try_to_load_from_cache
-from peft import LoraConfig, PeftConfig, PeftModel
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    PretrainedConfig,
-    PreTrainedModel,
-)
-from transformers.utils import CONFIG_NAME
-from transformers.utils.hub import extract_commit_hash
+from peft import PeftConfig, PeftModel
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig, PreTrainedModel
 
-from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
+from ragen_trl.policies.model_calls import takes_positions, unwrapped
+from ragen_trl.policies.model_names import check_model
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")  # model types that can be sampled and trained on pictures
 _FULL = "models whose layers all attend to the full context (Qwen2, Qwen3, Llama, SmolLM2, …)"
@@ -44,13 +32,6 @@ _READ_PADDING = {"rwkv": 2.0, "recurrent_gemma": 0.17}
 
 class UnsupportedModelError(UserError, ValueError):
     """The model's replies would be sampled or scored as another model's, or it cannot be placed as it is asked to."""
-
-
-_SMOLLM2 = "models/SmolLM2-135M-Instruct"  # where cli/convert.py puts it; it looks like a hub's id
-
-
-class ModelNotFoundError(UserError, FileNotFoundError):
-    """A model's path or hub id names nothing that can be loaded."""
 
 
 class NoReferenceError(UserError, ValueError):
@@ -112,75 +93,6 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel] | None:
     """The class of the language model that a configuration describes; ``None`` if its code comes with its weights."""
     named = getattr(transformers, (config.architectures or [""])[0], None)
     return named or MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-
-
-def takes_positions(model: type[PreTrainedModel]) -> bool:
-    """Whether a model can be told the position of each token."""
-    return "position_ids" in inspect.signature(model.forward).parameters
-
-
-def with_positions(
-    call: Callable[..., Any], model: PreTrainedModel | PeftModel, attention: torch.Tensor
-) -> Callable[..., Any]:
-    """The call of a model with the position of each token, counted from the first that is no padding.
-
-    Without them a model with learned positions takes padding on the left for text, and rotary embeddings that depend on
-    the length of a pass count it, too.
-
-    Args:
-        call: The model, perhaps wrapped by a launcher.
-        model: The same without wrappers. If it takes no positions, the call stays as it is.
-        attention: (B, T), 0 at padding.
-    """
-    if not takes_positions(type(unwrapped(model))):
-        return call
-    return partial(call, position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0))
-
-
-def lora(rank: int, alpha: int) -> LoraConfig | None:
-    """The adapter that commands train: LoRA on all linear layers; ``None`` for rank 0, which trains all weights."""
-    if rank == 0:
-        return None
-    return LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-
-
-def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
-    """Let the adapters of a model find their base from everywhere, if that is a folder here."""
-    for adapter in model.peft_config.values() if isinstance(model, PeftModel) else ():
-        base = adapter.base_model_name_or_path
-        if base is not None and Path(base).is_dir():
-            adapter.base_model_name_or_path = str(Path(base).resolve())
-
-
-def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
-    """What a model takes as the mask of (N, 1, L, L) pairs: SDPA a boolean one, eager attention one that is added."""
-    return visible if model.config._attn_implementation != "eager" else additive_mask(model, visible)
-
-
-def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
-    """The mask of (N, 1, L, L) pairs as numbers to add to the scores, in the precision that attention computes in.
-
-    For training: of a boolean mask SDPA makes such numbers in each layer, and autograd keeps every copy.
-    """
-    device, dtype = visible.device.type, model.dtype
-    if torch.is_autocast_enabled(device) and model.config._attn_implementation != "eager":
-        dtype = torch.get_autocast_dtype(device)
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-    return mask.masked_fill(~visible, torch.finfo(dtype).min)
-
-
-def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:
-    """What keeps a mixture of experts from computing its load-balancing loss, which takes every mask for one of (B, T).
-
-    Left out for models that do not ask for it: not all take the argument.
-    """
-    asks = getattr(model.config.get_text_config(), "output_router_logits", False)
-    return {"output_router_logits": False} if asks else {}
-
-
-def unwrapped(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
-    """The model without its adapters' wrapper."""
-    return model.get_base_model() if isinstance(model, PeftModel) else model
 
 
 def _name(config: PretrainedConfig) -> str:
@@ -333,68 +245,3 @@ def _check_device_map(device_map: Any) -> None:
         f"the model {found}, but a process trains on one device: leave device_map unset, and start one process per GPU "
         "(accelerate launch); a model that is too large for one trains with LoRA, in 4 bits, or with DeepSpeed"
     )
-
-
-def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
-    """Check that a name leads to a model.
-
-    Args:
-        name: Folder, hub id or GGUF file; of an adapter, its base model must exist as well.
-        revision: As of ``from_pretrained``.
-        trust_remote_code: As of ``from_pretrained``.
-
-    Returns:
-        The model's configuration; of an adapter, its base model's.
-
-    Raises:
-        ModelNotFoundError: If it does not.
-        GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
-    """
-    folder = Path(name).expanduser()
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file():
-        return _check_base(adapter)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise ModelNotFoundError(
-            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
-            "folder that save_pretrained or the trainer wrote"
-        )
-    beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
-    if name == _SMOLLM2 and not folder.is_dir():
-        raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
-    looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
-    if looks_local and not folder.is_dir() and not is_gguf(name):
-        raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
-    options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
-    try:
-        config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
-    except GGUFError:
-        raise
-    except UNREADABLE as error:
-        if is_gguf(name):
-            raise unreadable(folder, error) from error
-        if not isinstance(error, (OSError, ValueError)):
-            raise
-        raise ModelNotFoundError(
-            f"{name!r} is neither a folder here nor a model that could be loaded from the hub "
-            f"({str(error).splitlines()[0]}); check the spelling and the connection"
-        ) from error
-    return config
-
-
-def _check_base(adapter: Path) -> PretrainedConfig:
-    """`check_model` of the model that an ``adapter_config.json`` names."""
-    base = base_model(str(adapter.parent))
-    if base is None:
-        raise ModelNotFoundError(f"{adapter} names no model; write its folder or hub id into base_model_name_or_path")
-    try:
-        return check_model(base)
-    except ModelNotFoundError as error:
-        message = f"{str(adapter.parent)!r} is an adapter of {base!r}, which cannot be loaded from here: {error}"
-        raise ModelNotFoundError(f"{message}. If it has moved, write its place into {adapter}") from error
-
-
-def commit_of(name: str) -> str | None:
-    """The hub's commit of a model whose configuration is in the local cache; ``None`` if it is not."""
-    found = try_to_load_from_cache(name, CONFIG_NAME)
-    return extract_commit_hash(found if isinstance(found, str) else None, None)

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.policies.model_support import check_supported, context_length, mask_for, unwrapped, without_router_logits
+from ragen_trl.policies.model_calls import mask_for, unwrapped, without_router_logits
+from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
 from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
 from ragen_trl.policies.shared_reading import common_beginnings

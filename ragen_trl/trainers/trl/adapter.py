@@ -28,7 +28,7 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
 `scoring` and `evaluation` have what their names say, `plain` has what works on any ``GRPOTrainer``; the private members
-of models and configurations that sampling depends on are in ``policies/model_support.py``.
+of models and configurations are in ``policies/model_support.py`` and ``policies/model_calls.py``.
 """
 
 import warnings
@@ -46,7 +46,7 @@ from trl.extras.profiling import profiling_context
 from trl.trainer.utils import RepeatSampler
 
 from ragen_trl.batching.batch import pictures_of, to_rollout_output
-from ragen_trl.policies.model_support import name_base_absolutely
+from ragen_trl.policies.adapters import name_base_absolutely
 from ragen_trl.policies.vllm.client import VLLMServerError
 from ragen_trl.policies.vllm.engines import Engine, connect
 from ragen_trl.policies.vllm.weights import WeightSync

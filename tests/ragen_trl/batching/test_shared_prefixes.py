@@ -25,7 +25,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from ragen_trl.batching import shared_prefixes
 from ragen_trl.batching.shared_prefixes import PackedModel, share_prefixes
-from ragen_trl.policies.model_support import with_positions
+from ragen_trl.policies.model_calls import with_positions
 
 SIZE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = {**SIZE, "num_key_value_heads": 2, "max_position_embeddings": 128}

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from ragen_trl.policies import gguf_file
 from ragen_trl.policies.gguf_file import GGUFError, convert, converted_from, model_folder
-from ragen_trl.policies.model_support import check_model
+from ragen_trl.policies.model_names import check_model
 from ragen_trl.rollout.chat import Chat
 from tests.support.ragen_trl.gguf_files import bpe, write_gguf
 

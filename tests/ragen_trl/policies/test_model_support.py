@@ -1,7 +1,5 @@
 """Which models are refused: those that would sample something else than what is trained."""
 
-from pathlib import Path
-
 import pytest
 from peft import LoraConfig, get_peft_model
 from transformers import (
@@ -16,7 +14,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, commit_of, context_length
+from ragen_trl.policies.model_support import UnsupportedModelError, check_supported, context_length
 
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2}
 SHAPE |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64}
@@ -74,17 +72,3 @@ def test_flash_attention_is_refused_with_the_remedy() -> None:
     model.config._attn_implementation_internal = "flash_attention_2"  # cannot be loaded where it is not installed
     with pytest.raises(UnsupportedModelError, match='flash_attention_2.*"attn_implementation": "sdpa"'):
         check_supported(model)
-
-
-def test_a_name_of_the_hub_is_known_by_the_commit_in_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Transformers 5.23 no longer keeps it in the configuration, so that results lost it without a word."""
-    commit = "0123456789abcdef0123456789abcdef01234567"
-    folder = tmp_path / "hub" / "models--someone--model"
-    (folder / "snapshots" / commit).mkdir(parents=True)
-    (folder / "snapshots" / commit / "config.json").write_text("{}")
-    (folder / "refs").mkdir()
-    (folder / "refs" / "main").write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    assert (commit_of("someone/model"), commit_of("someone/else")) == (commit, None)

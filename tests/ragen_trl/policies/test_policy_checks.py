@@ -28,7 +28,8 @@ from transformers import (
 )
 
 from ragen_trl import StarPOConfig
-from ragen_trl.policies.model_support import UnsupportedModelError, check_policy, context_length, with_positions
+from ragen_trl.policies.model_calls import with_positions
+from ragen_trl.policies.model_support import UnsupportedModelError, check_policy, context_length
 
 SHAPE = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "initializer_range": 0.2}
 SHAPE |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128}

@@ -17,7 +17,7 @@ from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.batching.shared_prefixes import PackedModel
-from ragen_trl.policies.model_support import with_positions
+from ragen_trl.policies.model_calls import with_positions
 from ragen_trl.trainers.trl.plain import (
     last_rollout,
     load_weights,

@@ -359,6 +359,7 @@ EXCEPTIONS = {
     ("cli/options.py", "_VALID_DICT_FIELDS"),
     ("config/starpo.py", "_VALID_DICT_FIELDS"),
     ("credit/critic_networks.py", "_attn_implementation"),
+    ("policies/model_calls.py", "_attn_implementation"),
     ("policies/model_support.py", "_attn_implementation"),
     ("policies/model_support.py", "_is_stateful"),
 }

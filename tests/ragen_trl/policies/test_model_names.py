@@ -6,7 +6,8 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Qwen2ForCausalLM
 
-from ragen_trl.policies.model_support import ModelNotFoundError, check_model, name_base_absolutely
+from ragen_trl.policies.adapters import name_base_absolutely
+from ragen_trl.policies.model_names import ModelNotFoundError, check_model, commit_of
 
 
 @pytest.fixture
@@ -83,3 +84,17 @@ def test_an_adapter_finds_its_base_from_everywhere(saved: Path, monkeypatch: pyt
 
 def test_it_is_a_missing_file_to_who_does_not_know_us() -> None:
     assert issubclass(ModelNotFoundError, FileNotFoundError)
+
+
+def test_a_name_of_the_hub_is_known_by_the_commit_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transformers 5.23 no longer keeps it in the configuration, so that results lost it without a word."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    folder = tmp_path / "hub" / "models--someone--model"
+    (folder / "snapshots" / commit).mkdir(parents=True)
+    (folder / "snapshots" / commit / "config.json").write_text("{}")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert (commit_of("someone/model"), commit_of("someone/else")) == (commit, None)

@@ -1,0 +1,64 @@
+"""How rollouts and the trainer call a Transformers model: positions, masks of pairs, the model without wrappers."""
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import PreTrainedModel
+
+
+def takes_positions(model: type[PreTrainedModel]) -> bool:
+    """Whether a model can be told the position of each token."""
+    return "position_ids" in inspect.signature(model.forward).parameters
+
+
+def with_positions(
+    call: Callable[..., Any], model: PreTrainedModel | PeftModel, attention: torch.Tensor
+) -> Callable[..., Any]:
+    """The call of a model with the position of each token, counted from the first that is no padding.
+
+    Without them a model with learned positions takes padding on the left for text, and rotary embeddings that depend on
+    the length of a pass count it, too.
+
+    Args:
+        call: The model, perhaps wrapped by a launcher.
+        model: The same without wrappers. If it takes no positions, the call stays as it is.
+        attention: (B, T), 0 at padding.
+    """
+    if not takes_positions(type(unwrapped(model))):
+        return call
+    return partial(call, position_ids=(attention.cumsum(dim=1) - 1).clamp(min=0))
+
+
+def mask_for(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
+    """What a model takes as the mask of (N, 1, L, L) pairs: SDPA a boolean one, eager attention one that is added."""
+    return visible if model.config._attn_implementation != "eager" else additive_mask(model, visible)
+
+
+def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor:
+    """The mask of (N, 1, L, L) pairs as numbers to add to the scores, in the precision that attention computes in.
+
+    For training: of a boolean mask SDPA makes such numbers in each layer, and autograd keeps every copy.
+    """
+    device, dtype = visible.device.type, model.dtype
+    if torch.is_autocast_enabled(device) and model.config._attn_implementation != "eager":
+        dtype = torch.get_autocast_dtype(device)
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+    return mask.masked_fill(~visible, torch.finfo(dtype).min)
+
+
+def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:
+    """What keeps a mixture of experts from computing its load-balancing loss, which takes every mask for one of (B, T).
+
+    Left out for models that do not ask for it: not all take the argument.
+    """
+    asks = getattr(model.config.get_text_config(), "output_router_logits", False)
+    return {"output_router_logits": False} if asks else {}
+
+
+def unwrapped(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """The model without its adapters' wrapper."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model

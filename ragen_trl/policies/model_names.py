@@ -1,0 +1,86 @@
+"""Whether a name leads to a model: a folder, a hub id, a GGUF file, or an adapter, whose base has to be there as well.
+
+Only configurations are read, before any weights are.
+"""
+
+from pathlib import Path
+
+from huggingface_hub import try_to_load_from_cache
+from transformers import AutoConfig, PretrainedConfig
+from transformers.utils import CONFIG_NAME
+from transformers.utils.hub import extract_commit_hash
+
+from ragen_trl.config.recipes import base_model
+from ragen_trl.errors import UserError
+from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
+
+_SMOLLM2 = "models/SmolLM2-135M-Instruct"  # where cli/convert.py puts it; it looks like a hub's id
+
+
+class ModelNotFoundError(UserError, FileNotFoundError):
+    """A model's path or hub id names nothing that can be loaded."""
+
+
+def check_model(name: str, revision: str | None = None, trust_remote_code: bool = False) -> PretrainedConfig:
+    """Check that a name leads to a model.
+
+    Args:
+        name: Folder, hub id or GGUF file; of an adapter, its base model must exist as well.
+        revision: As of ``from_pretrained``.
+        trust_remote_code: As of ``from_pretrained``.
+
+    Returns:
+        The model's configuration; of an adapter, its base model's.
+
+    Raises:
+        ModelNotFoundError: If it does not.
+        GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
+    """
+    folder = Path(name).expanduser()
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        return _check_base(adapter)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        raise ModelNotFoundError(
+            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
+            "folder that save_pretrained or the trainer wrote"
+        )
+    beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
+    if name == _SMOLLM2 and not folder.is_dir():
+        raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
+    looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
+    if looks_local and not folder.is_dir() and not is_gguf(name):
+        raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
+    options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
+    except GGUFError:
+        raise
+    except UNREADABLE as error:
+        if is_gguf(name):
+            raise unreadable(folder, error) from error
+        if not isinstance(error, (OSError, ValueError)):
+            raise
+        raise ModelNotFoundError(
+            f"{name!r} is neither a folder here nor a model that could be loaded from the hub "
+            f"({str(error).splitlines()[0]}); check the spelling and the connection"
+        ) from error
+    return config
+
+
+def _check_base(adapter: Path) -> PretrainedConfig:
+    """`check_model` of the model that an ``adapter_config.json`` names."""
+    base = base_model(str(adapter.parent))
+    if base is None:
+        raise ModelNotFoundError(f"{adapter} names no model; write its folder or hub id into base_model_name_or_path")
+    try:
+        return check_model(base)
+    except ModelNotFoundError as error:
+        message = f"{str(adapter.parent)!r} is an adapter of {base!r}, which cannot be loaded from here: {error}"
+        raise ModelNotFoundError(f"{message}. If it has moved, write its place into {adapter}") from error
+
+
+def commit_of(name: str) -> str | None:
+    """The hub's commit of a model whose configuration is in the local cache; ``None`` if it is not."""
+    found = try_to_load_from_cache(name, CONFIG_NAME)
+    return extract_commit_hash(found if isinstance(found, str) else None, None)
