@@ -32,7 +32,7 @@ from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.policies.vision.processing import PictureProcessor, load_processor
 from ragen_trl.policies.vision.tiny_model import build_tiny_vision_model, build_tiny_vision_tokenizer
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.interfaces import Policy, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, evaluation_seeds
 from ragen_trl.system.atomic import write_atomically

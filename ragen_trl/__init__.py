@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ragen_trl.policies.api.client import ApiClient
     from ragen_trl.policies.api.policy import ApiPolicy
     from ragen_trl.policies.sampling import Sampling
-    from ragen_trl.rollout.env_pool import EnvSpec
+    from ragen_trl.rollout.env_specs import EnvSpec
     from ragen_trl.rollout.environments import make_chat, make_turns
     from ragen_trl.rollout.loop import play
     from ragen_trl.trainers.starpo import StarPOTrainer
@@ -39,7 +39,7 @@ _MODULES = {
     "ApiClient": "policies.api.client",
     "ApiPolicy": "policies.api.policy",
     "CollapseMonitor": "monitoring.collapse_monitor",
-    "EnvSpec": "rollout.env_pool",
+    "EnvSpec": "rollout.env_specs",
     "EvaluationResult": "evaluation.evaluator",
     "RolloutBatch": "batching.rollout_batch",
     "Sampling": "policies.sampling",

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
-from ragen_trl.rollout.env_pool import EnvMaker
+from ragen_trl.rollout.env_specs import EnvMaker
 from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns
 
 

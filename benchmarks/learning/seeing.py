@@ -24,7 +24,8 @@ from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.vision.controls import blank
 from ragen_trl.policies.vision.processing import PictureProcessor
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_pool import EnvPool, EnvSpec
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Picture, Trajectory, Turn
 

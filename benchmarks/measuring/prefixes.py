@@ -28,7 +28,8 @@ from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START

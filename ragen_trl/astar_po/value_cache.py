@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.play import MannerOptions, PlayOptions, TaskOptions, option_names
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
 
 

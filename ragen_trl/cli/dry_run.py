@@ -41,7 +41,8 @@ from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy, picture_processor
-from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, write_calls_as
 from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Start, TurnEnv

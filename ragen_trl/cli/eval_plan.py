@@ -35,7 +35,7 @@ from ragen_trl.evaluation.plan import (
     api_name,
     task_limits,
 )
-from ragen_trl.rollout.env_pool import EnvSpec, env_specs, unique_names
+from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options, make_turns
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"

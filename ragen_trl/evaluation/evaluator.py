@@ -23,8 +23,9 @@ from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_v
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
 from ragen_trl.policies.vision.controls import WrongPictures
-from ragen_trl.rollout.env_pool import EnvPool, EnvSpec, env_specs, measure
-from ragen_trl.rollout.episode import FAILED
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import EnvSpec, env_specs
+from ragen_trl.rollout.episode import FAILED, measure
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.seeds import evaluation_seeds
 from ragen_trl.system.progress import progress_bar

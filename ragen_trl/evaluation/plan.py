@@ -10,7 +10,7 @@ from typing import Any
 
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 
 LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
 """Options of the task, beside ``env_kwargs``."""

@@ -18,7 +18,8 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import ContextRule, context_named, context_rule
-from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
 from ragen_trl.rollout.seeds import EVALUATION_END, SeedOverlapError

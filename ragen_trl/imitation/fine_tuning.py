@@ -28,7 +28,8 @@ from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START

@@ -19,7 +19,7 @@ import numpy as np
 
 from ragen_envs import NoOracleError, difficulty
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_turns
 
 if TYPE_CHECKING:

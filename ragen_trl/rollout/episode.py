@@ -1,4 +1,4 @@
-"""An episode in progress: the environment's last answer, the turns so far, and how the episode ended. No torch here.
+"""An episode in progress: the environment's last answer, the turns so far, how it ended, and what is measured of it.
 
 ``loop.py`` decides who is asked and when; its docstring has the table of all endings.
 """
@@ -191,3 +191,18 @@ class Episode:
 def tools_of(env: "TurnEnv") -> tuple[dict[str, Any], ...]:
     """Descriptions of the tools that a policy may call in this episode, for the chat template; () if there are none."""
     return env.tools if isinstance(env, ToolTurns) else ()
+
+
+def measure(trajectory: Trajectory) -> dict[str, float]:
+    """The numbers that are averaged over trajectories, in training and in evaluation."""
+    infos = [turn.info for turn in trajectory.turns]
+    return {
+        "success": float(trajectory.success),
+        "return": trajectory.episode_return,
+        "format_valid": sum(bool(info["format_is_valid"]) for info in infos) / len(infos),
+        "action_valid": sum(bool(info["action_is_valid"]) for info in infos) / len(infos),
+        "turns": float(len(infos)),
+        "actions": float(sum(info["num_actions"] for info in infos)),
+        "reply_tokens": float(trajectory.num_reply_tokens),
+        "truncated": float(trajectory.truncated),
+    }

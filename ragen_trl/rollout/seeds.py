@@ -19,7 +19,7 @@ from datasets import Dataset
 
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.curriculum import new_seeds, seeds_of_a_set
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig

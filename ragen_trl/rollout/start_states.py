@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.seeds import (
     EMPTY_PROMPT,
     EVALUATION_END,

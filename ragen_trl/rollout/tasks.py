@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset, IterableDataset
 
 from ragen_trl.rollout.curriculum import difficulty_of
-from ragen_trl.rollout.env_pool import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
+from ragen_trl.rollout.env_specs import EnvMaker, EnvSpec, EnvSpecError, env_specs, unique_names
 from ragen_trl.rollout.seeds import (
     SeedOverlapError,
     StartStateError,

@@ -18,7 +18,7 @@ from trl.trainer.utils import get_callable_name
 
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.env_pool import EnvSpec, EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
 """As in TRL: a function, also an asynchronous one; a reward model; or the path or hub id of one."""

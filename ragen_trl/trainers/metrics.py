@@ -8,7 +8,7 @@ from ragen_trl.algorithms.filtering import dispersion, group_std
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.rollout.env_executor import FAILURES
-from ragen_trl.rollout.env_pool import measure
+from ragen_trl.rollout.episode import measure
 from ragen_trl.system.float64 import float64_tensor, in_float64
 from ragen_trl.trajectory import Trajectory
 

@@ -26,7 +26,7 @@ from ragen_trl.astar_po.value_cache import (
 )
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from tests.support.ragen_trl.astar_runs import stored_keys
 from tests.support.ragen_trl.references import KEY
 

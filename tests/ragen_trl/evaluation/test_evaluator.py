@@ -25,8 +25,8 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_pool import measure
 from ragen_trl.rollout.environments import make_turns
+from ragen_trl.rollout.episode import measure
 from ragen_trl.rollout.interfaces import TurnEnv
 from ragen_trl.rollout.seeds import SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn

@@ -20,7 +20,8 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_pool import EnvPool, env_specs
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn

@@ -8,7 +8,7 @@ import pytest
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.curriculum import DRAWN, CurriculumError, difficulty_of, new_seeds, seeds_of_a_set
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.start_states import StartStateError
 from ragen_trl.rollout.tasks import Tasks
 

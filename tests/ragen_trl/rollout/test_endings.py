@@ -12,7 +12,7 @@ from ragen_envs import EnvError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout import loop
 from ragen_trl.rollout.env_executor import EnvExecutor
-from ragen_trl.rollout.env_pool import measure
+from ragen_trl.rollout.episode import measure
 from ragen_trl.rollout.interfaces import Penalties, Start
 from ragen_trl.rollout.loop import EnvResetError, play
 from tests.support.ragen_trl.fake_envs import Faulty, Quiz, Slow

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 from ragen_trl import StarPOConfig
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.seeds import (
     EVALUATION_END,
     REFILL,

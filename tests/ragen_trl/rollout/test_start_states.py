@@ -8,7 +8,8 @@ import pytest
 from datasets import Dataset
 
 from ragen_trl import StarPOConfig
-from ragen_trl.rollout.env_pool import EnvPool, EnvSpec
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.seeds import WARM_START, SeedOverlapError, StartStateError
 from ragen_trl.rollout.start_states import dataset_rows
 

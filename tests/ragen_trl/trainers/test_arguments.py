@@ -15,7 +15,7 @@ from trl.trainer import grpo_trainer
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
 from ragen_trl.policies.tiny_model import build_tiny_model
-from ragen_trl.rollout.env_pool import EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpecError
 from ragen_trl.rollout.seeds import StartStateError
 from ragen_trl.trainers.arguments import ArgumentError, check_arguments, unique_reward_names
 from ragen_trl.trainers.checks import HookError, checked_rewards

@@ -8,7 +8,7 @@ import torch
 from datasets import Dataset
 
 from ragen_trl import EnvSpec, StarPOTrainer
-from ragen_trl.rollout.env_pool import EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpecError
 from ragen_trl.rollout.seeds import StartStateError
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.trainers import AnyReply, Lottery, lottery, small_trainer

@@ -15,7 +15,7 @@ from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.config.validation import PictureOptionError
 from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.rollout.env_pool import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.trainers import LastRollout, logged, parameters, small_model, small_trainer

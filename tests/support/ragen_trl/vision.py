@@ -13,7 +13,8 @@ from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision.policy import VisionPolicy
 from ragen_trl.policies.vision.processing import PictureProcessor, load_processor
 from ragen_trl.policies.vision.tiny_model import build_tiny_vision_model, build_tiny_vision_tokenizer
-from ragen_trl.rollout.env_pool import EnvPool, EnvSpec
+from ragen_trl.rollout.env_pool import EnvPool
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_chat
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trajectory import Trajectory
