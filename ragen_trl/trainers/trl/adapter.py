@@ -53,8 +53,8 @@ from ragen_trl.policies.vllm.weights import WeightSync
 from ragen_trl.system.old_names import alias_methods
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trainers.checks import check_epochs, check_gradient
-from ragen_trl.trainers.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
+from ragen_trl.trainers.trl.loss_inputs import LossInputs
 from ragen_trl.trainers.trl.plain import (
     references_divided_by_layer,
     unwrapped_for_generation,

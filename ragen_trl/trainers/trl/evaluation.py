@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES
-from ragen_trl.trainers.evaluation_totals import EvaluationTotals
+from ragen_trl.trainers.trl.evaluation_totals import EvaluationTotals
 from ragen_trl.trainers.trl.scoring import TRLScoring
 
 

@@ -30,7 +30,7 @@ from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_o
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.model_support import FAMILIES, UnsupportedModelError, check_supported
 from ragen_trl.policies.vision.processing import PictureProcessor
-from ragen_trl.trainers.loss_inputs import LossInputs
+from ragen_trl.trainers.trl.loss_inputs import LossInputs
 from ragen_trl.trajectory import Picture
 
 logger = logging.getLogger(__name__)

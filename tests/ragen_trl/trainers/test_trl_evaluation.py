@@ -12,7 +12,7 @@ from trl import GRPOTrainer
 from ragen_trl import EnvSpec, StarPOTrainer, Trajectory
 from ragen_trl.rollout.seeds import SeedOverlapError, StartStateError
 from ragen_trl.trainers.arguments import ArgumentError
-from ragen_trl.trainers.evaluation_totals import EvaluationTotals, length_figures, reward_figures
+from ragen_trl.trainers.trl.evaluation_totals import EvaluationTotals, length_figures, reward_figures
 from tests.support.ragen_trl.trainers import LAKE, lottery, small_trainer
 
 BANDIT = "ragen/Bandit-v0"
