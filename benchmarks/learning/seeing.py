@@ -19,9 +19,9 @@ from ragen_envs.pictures.frames import on_square
 from ragen_trl.batching.batch import collate
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.evaluation.picture_controls import blank
 from ragen_trl.imitation.demonstrations import in_tokens_of
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.policies.vision.controls import blank
 from ragen_trl.policies.vision.processing import PictureProcessor
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool

@@ -21,8 +21,8 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
+from ragen_trl.evaluation.picture_controls import WrongPictures
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
-from ragen_trl.policies.vision.controls import WrongPictures
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs
 from ragen_trl.rollout.episode import FAILED, measure

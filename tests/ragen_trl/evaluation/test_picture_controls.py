@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from ragen_trl import evaluate
+from ragen_trl.evaluation.picture_controls import PictureControlError, WrongPictures
 from ragen_trl.policies.scripted import ScriptedPolicy
-from ragen_trl.policies.vision.controls import PictureControlError, WrongPictures
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.trajectory import Picture
 from tests.support.ragen_trl.vision import frames, vision_config
