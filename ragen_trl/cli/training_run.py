@@ -40,12 +40,12 @@ from ragen_trl.rollout.environments import about, make_turns, save_play_options
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.progress import TrainingBar, show_progress
 from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
 from ragen_trl.trainers.starpo import StarPOTrainer
+from ragen_trl.trainers.training_bar import TrainingBar, show_progress
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 Say = Callable[[str], None]

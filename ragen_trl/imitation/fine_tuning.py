@@ -34,7 +34,8 @@ from ragen_trl.rollout.environments import make_chat, make_turns, save_play_opti
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import move_into_place, partial_of
-from ragen_trl.system.progress import TrainingBar, progress_bar, show_progress
+from ragen_trl.system.progress import progress_bar
+from ragen_trl.trainers.training_bar import TrainingBar, show_progress
 from ragen_trl.trainers.trl.plain import use_one_device, without_tied_head
 from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 from ragen_trl.trajectory import Trajectory

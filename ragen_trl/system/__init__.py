@@ -1,4 +1,4 @@
-"""Files, terminal and versions: code that knows nothing of training.
+"""Files, terminal, versions and tensors: code that knows no environment, policy or trainer.
 
 `atomic` writes files whole or not at all, `sqlite_file` opens SQLite files of a known format, `progress` and
 `terminal` show progress and colour, `provenance` says where a number comes from (command, commit, versions), and

@@ -1,6 +1,6 @@
 """What commands say on a terminal. Colour is for terminals only; none where NO_COLOR is set (https://no-color.org).
 
-Apart from ``progress.py``, which loads transformers: ``--help`` needs a bold line at once.
+Apart from ``progress.py``, which loads tqdm: ``--help`` needs a bold line at once.
 """
 
 import os
