@@ -5,5 +5,9 @@ class UserError(Exception):
     """Base of every named error of this package; the message names the value and says what to do."""
 
 
+class OptionError(UserError, ValueError):
+    """An option does not exist, has a value that it cannot have, or does not go with another one."""
+
+
 class NotFiniteError(UserError, ArithmeticError):
     """A loss, a gradient or the logits of a sampled token are NaN or infinite. No step was taken with them."""

@@ -9,16 +9,12 @@ from typing import Any, cast, get_args
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
-from ragen_trl.errors import UserError
-from ragen_trl.monitoring.collapse_monitor import Action, CollapseMonitor, MonitorError
+from ragen_trl.errors import OptionError
+from ragen_trl.monitoring.collapse_monitor import Action, CollapseMonitor
 from ragen_trl.reporting.recorder import TrajectoryRecorder, spread_steps
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 _NOWHERE = ("none", "all")
-
-
-class ReportToError(UserError, ValueError):
-    """``report_to`` names a logger that is unknown or not installed."""
 
 
 class AtStart(TrainerCallback):
@@ -42,26 +38,26 @@ MONITORS = ("off", *get_args(Action))
 
 
 def check_monitor(wanted: str, checkpoints: bool) -> None:
-    """Raise early the `MonitorError` that the monitor itself would raise after the warm start.
+    """Raise `OptionError` early for what the monitor itself would refuse after the warm start.
 
     Args:
         wanted: ``"off"``, or the monitor's action.
         checkpoints: Whether the run writes checkpoints.
     """
     if wanted not in MONITORS:
-        raise MonitorError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
+        raise OptionError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
     if wanted == "rollback" and not checkpoints:
-        raise MonitorError("monitor is 'rollback', which needs checkpoints; leave save_strategy='no' out")
+        raise OptionError("monitor is 'rollback', which needs checkpoints; leave save_strategy='no' out")
 
 
 def check_report_to(wanted: str | list[str] | None) -> None:
-    """Raise `ReportToError` early for a logger that transformers would refuse when the trainer is made."""
+    """Raise `OptionError` early for a logger that transformers would refuse when the trainer is made."""
     installed = get_available_reporting_integrations()
     for name in [wanted] if isinstance(wanted, str) else wanted or []:
         if name not in INTEGRATION_TO_CALLBACK and name not in _NOWHERE:
-            raise ReportToError(f"report_to is {name!r}; choose from none, {', '.join(INTEGRATION_TO_CALLBACK)}")
+            raise OptionError(f"report_to is {name!r}; choose from none, {', '.join(INTEGRATION_TO_CALLBACK)}")
         if name in INTEGRATION_TO_CALLBACK and name not in installed:
-            raise ReportToError(f"report_to is {name!r}, which is not installed; pip install {name.replace('_', '-')}")
+            raise OptionError(f"report_to is {name!r}, which is not installed; pip install {name.replace('_', '-')}")
 
 
 def add_callbacks(trainer: TrajectoryTrainer, monitor: str, record_rollouts: int) -> CollapseMonitor | None:

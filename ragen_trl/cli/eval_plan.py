@@ -24,7 +24,7 @@ from ragen_trl.cli.options import OptionParser
 from ragen_trl.cli.training_run import ALGORITHMS
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import (
     LIMITS,
     MANNER,
@@ -41,15 +41,7 @@ from ragen_trl.rollout.environments import load_play_options, make_turns
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 
 
-class EvalOptionError(UserError, ValueError):
-    """Options of an evaluation are wrong or contradict each other."""
-
-
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
-
-
-class EvalSpecError(UserError, ValueError):
-    """The text of an environment, or the name of a suite, cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +80,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
         argv: Options of the command line, which override those of the file.
 
     Raises:
-        EvalOptionError: If options are wrong, unknown or ambiguous.
-        EvalSpecError: If the text of an environment cannot be read.
+        OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
         gymnasium.error.Error: If there is no such environment.
     """
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
@@ -98,13 +89,13 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     first.set_defaults_with_config(**given)
     run, api, _ = first.parse_args_into_dataclasses(list(argv), return_remaining_strings=True)
     _check(run)
-    records = {name: _record(name) for name in run.model}
+    records = {name: load_play_options(name) for name in run.model}
     named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
     words = [word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv]
     if "temperature" in (*words, *given):
-        raise EvalOptionError("temperature is that of training; evaluations are sampled at eval_temperature")
+        raise OptionError("temperature is that of training; evaluations are sampled at eval_temperature")
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
-        raise EvalOptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
+        raise OptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
     if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
         run.episodes = _episodes(named, run.episodes)
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
@@ -133,26 +124,19 @@ def default_folder(models: Sequence[str], tasks: Sequence[Task]) -> Path:
 
 def _check(run: EvaluationArguments) -> None:
     if run.algo not in ALGORITHMS:
-        raise EvalOptionError(f"algo is {run.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+        raise OptionError(f"algo is {run.algo!r}; choose one of {', '.join(ALGORITHMS)}")
     for name in ("episodes", "samples_per_start", "side_by_side"):
         if getattr(run, name) < 1:
-            raise EvalOptionError(f"{name} is {getattr(run, name)}; give 1 or more")
+            raise OptionError(f"{name} is {getattr(run, name)}; give 1 or more")
     for twice in {name for name in run.model if run.model.count(name) > 1}:
-        raise EvalOptionError(f"model {twice!r} is listed {run.model.count(twice)} times; list it once")
-
-
-def _record(model: str) -> dict[str, Any]:
-    try:
-        return load_play_options(model)
-    except ValueError as error:
-        raise EvalOptionError(str(error)) from None
+        raise OptionError(f"model {twice!r} is listed {run.model.count(twice)} times; list it once")
 
 
 def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The environment without ``--env``: the one in which the models were trained, if they share one."""
     known = sorted({str(record["env"]) for record in records.values() if "env" in record})
     if len(known) > 1:
-        raise EvalOptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")
+        raise OptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")
     return known[0] if known else _DEFAULT_ENV
 
 
@@ -190,14 +174,14 @@ def _configured(
     parser.set_defaults(env_kwargs={**task, **evaluation_kwargs(env, task)} or None)
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
-        raise EvalOptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
+        raise OptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
     try:
         args: StarPOConfig = parser.parse_args_into_dataclasses(list(argv))[-1]
-    except (ValueError, TypeError) as error:
-        raise EvalOptionError(str(error)) from None
+    except (ValueError, TypeError) as error:  # also of TRL and transformers
+        raise OptionError(str(error)) from None
     for name in ("env_weights", "reward_weights"):
         if getattr(args, name) is not None:
-            raise EvalOptionError(f"{name} is {getattr(args, name)}; it is for training with several, leave it out")
+            raise OptionError(f"{name} is {getattr(args, name)}; it is for training with several, leave it out")
     return args
 
 
@@ -215,7 +199,7 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
         try:
             make_turns(env.env, args["random"], specs[-1].kwargs).close()
         except (ValueError, TypeError) as error:
-            raise EvalOptionError(f"{env.env} with {dict(specs[-1].kwargs)} cannot be made: {error}") from None
+            raise OptionError(f"{env.env} with {dict(specs[-1].kwargs)} cannot be made: {error}") from None
     env_specs(specs, parsed[0]["random"])  # refuses one that is listed twice
     return [Task(*task) for task in zip(unique_names(specs), specs, parsed, strict=True)]
 
@@ -224,14 +208,14 @@ def _agreed_kwargs(env: str, args: Mapping[str, StarPOConfig]) -> dict[str, Any]
     """The environment's keyword arguments, which must be the same for all policies.
 
     Raises:
-        EvalOptionError: If they, or the limits, differ between models.
+        OptionError: If they, or the limits, differ between models.
     """
     settings = {name: {"env_kwargs": one.env_kwargs or {}, **task_limits(one)} for name, one in args.items()}
     (first, expected), *others = list(settings.items())[1:] or list(settings.items())
     for name, found in others:
         for option, value in found.items():
             if value != expected[option]:
-                raise EvalOptionError(
+                raise OptionError(
                     f"{env}: {first} plays with {option} {expected[option]}, {name} with {value}; one table needs one "
                     f"task: give --{option}, or evaluate the models separately"
                 )
@@ -246,7 +230,7 @@ def read_spec(text: str) -> NamedEnv:
     r"""An environment from its text.
 
     Raises:
-        EvalSpecError: If the arguments are no JSON object.
+        OptionError: If the arguments are no JSON object.
 
     Example:
         >>> read_spec('ragen/Sokoban-v0:{"num_boxes": 2}')
@@ -254,13 +238,13 @@ def read_spec(text: str) -> NamedEnv:
     """
     env, mark, rest = text.partition(":{")
     if not env:
-        raise EvalSpecError(f"env is {text!r}; give a Gymnasium id, with arguments if you like: {_EXAMPLE}")
+        raise OptionError(f"env is {text!r}; give a Gymnasium id, with arguments if you like: {_EXAMPLE}")
     if not mark:
         return NamedEnv(env)
     try:
         return NamedEnv(env, json.loads("{" + rest))
     except ValueError as error:
-        raise EvalSpecError(
+        raise OptionError(
             f"the arguments of env {text!r} are no JSON ({error}); write them in quotes, like {_EXAMPLE}"
         ) from None
 
@@ -269,12 +253,12 @@ def named_envs(texts: Sequence[str], suite: str | None) -> list[NamedEnv]:
     """The environments of ``texts``, or those of the suite.
 
     Raises:
-        EvalSpecError: If both are given, or there is no such suite.
+        OptionError: If both are given, or there is no such suite.
     """
     if suite is None:
         return [read_spec(text) for text in texts]
     if texts:
-        raise EvalSpecError(f"suite is {suite!r} and env {list(texts)}; give one of them")
+        raise OptionError(f"suite is {suite!r} and env {list(texts)}; give one of them")
     if suite not in SUITES:
-        raise EvalSpecError(f"suite is {suite!r}; choose one of {', '.join(SUITES)}, or list environments with --env")
+        raise OptionError(f"suite is {suite!r}; choose one of {', '.join(SUITES)}, or list environments with --env")
     return list(SUITES[suite])

@@ -242,7 +242,7 @@ def _parse(command: str, argv: list[str], *dataclasses: Any) -> tuple[tuple[Any,
     try:
         with said_once():
             return parse(command, *_yaml(argv), *dataclasses)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:  # also of TRL, of transformers and of environments
         raise SystemExit(_fail(str(error))) from None
 
 

@@ -30,7 +30,7 @@ from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
 from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
 
@@ -43,10 +43,6 @@ _RATES = (
     "learning_rate demo_learning_rate critic_learning_rate demo_epochs eval_temperature lora_r seed save_steps".split()
 )
 _LEAST = {**dict.fromkeys(_COUNTS, 1), **dict.fromkeys(_RATES, 0)}
-
-
-class OptionError(UserError, ValueError):
-    """An option does not exist, or its value cannot be read."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 # Seconds for the others to end by themselves after the main process: it failed, or it is done.
 _PATIENCE = (5.0, 60.0)
-
-
-class ProcessesError(UserError, ValueError):
-    """Another number of processes runs than was asked for."""
 
 
 class ToldByMainError(SystemExit):
@@ -72,9 +68,9 @@ def said_once() -> Iterator[None]:
 
 
 def check_number(asked: int) -> None:
-    """Raise `ProcessesError` if ``num_processes`` asks for another number than was launched; 1 is the default."""
+    """Raise `OptionError` if ``num_processes`` asks for another number than was launched; 1 is the default."""
     if asked not in (1, launched()):
-        raise ProcessesError(
+        raise OptionError(
             f"num_processes is {asked}, but {launched()} of this command run; leave it out, torchrun and accelerate "
             "launch have numbers of their own"
         )

@@ -27,7 +27,7 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.adapters import lora
@@ -77,10 +77,6 @@ _WITHOUT_EFFECT = {
     *("vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port"),
     *("vllm_adapter_dir", "vllm_enable_sleep_mode", "vllm_gpu_memory_utilization"),
 }
-
-
-class RunOptionError(UserError, ValueError):
-    """An option of a run cannot be read."""
 
 
 class Interrupted(Exception):
@@ -144,7 +140,7 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
     """The configuration of the evaluations: that of training, with ``eval_env_kwargs``.
 
     Raises:
-        RunOptionError: If ``eval_env_kwargs`` is no JSON object.
+        OptionError: If ``eval_env_kwargs`` is no JSON object.
     """
     given = run.eval_env_kwargs
     try:
@@ -152,7 +148,7 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
         known = json.loads(args.env_kwargs) if isinstance(args.env_kwargs, str) else args.env_kwargs or {}
         kwargs = {**known, **changes}
     except (ValueError, TypeError) as error:
-        raise RunOptionError(f"eval_env_kwargs is {given!r}, which is no JSON object ({error})") from None
+        raise OptionError(f"eval_env_kwargs is {given!r}, which is no JSON object ({error})") from None
     changed = copy.copy(args)
     changed.env_kwargs = kwargs or None
     return changed
@@ -206,9 +202,9 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         The content of ``summary.json``, in every process; the main one writes the files.
 
     Raises:
-        ProcessesError: If another number of processes runs than ``run.num_processes`` says.
-        ReportToError: If ``args.report_to`` names a logger that is unknown or not installed.
-        MonitorError: If ``run.monitor`` is unknown, or needs checkpoints that the run does not write.
+        OptionError: If another number of processes runs than ``run.num_processes`` says, ``args.report_to`` names a
+            logger that is unknown or not installed, or ``run.monitor`` is unknown, or needs checkpoints that the run
+            does not write.
         RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
@@ -263,7 +259,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
     check_report_to(args.report_to)
     if run.consistency_weight and not args.think:
-        raise RunOptionError(
+        raise OptionError(
             f"consistency_weight is {run.consistency_weight:g}, but think is False, and without thoughts no action can "
             "follow from them; leave it out, or add --think true"
         )
@@ -274,7 +270,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     try:
         make_turns(run.env, held_out).close()
     except (ValueError, TypeError) as error:
-        raise RunOptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
+        raise OptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
     training_rows(args)
 
 

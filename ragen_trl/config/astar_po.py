@@ -9,7 +9,7 @@ from typing import Literal
 
 from ragen_trl.config.play import option
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.validation import PictureOptionError
+from ragen_trl.errors import OptionError
 
 # Options that a regression of whole trajectories does not use: estimators of advantages, a critic, ratios and clips.
 _OF_OTHER_LOSSES = (
@@ -31,7 +31,7 @@ class AStarPOConfig(StarPOConfig):
     samples. A regression to the exact V* has its optimum at the same policy, no matter where the samples come from.
 
     Raises:
-        ValueError: If a value is out of its range; the message carries the value.
+        OptionError: If a value is out of its range; the message carries the value.
     """
 
     _min_group_size = 1
@@ -78,12 +78,12 @@ class AStarPOConfig(StarPOConfig):
 
     def __post_init__(self) -> None:
         if self.one_step_off_policy:
-            raise ValueError(
+            raise OptionError(
                 "one_step_off_policy is True, but A*-PO has no importance ratio to correct an older rollout by, and "
                 "compares what the present policy earns with V*; leave it off"
             )
         if self.observation != "text":
-            raise PictureOptionError(
+            raise OptionError(
                 f"observation is {self.observation!r}, but the reference of A*-PO reads text; use StarPO or StarPO-S"
             )
         super().__post_init__()
@@ -91,41 +91,41 @@ class AStarPOConfig(StarPOConfig):
         for name in (*positive, "return_range", "residual_cap"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} is {value}; it must be above 0 and finite")
+                raise OptionError(f"{name} is {value}; it must be above 0 and finite")
         for name in ("kl_coef", "refresh_steps"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it cannot be negative")
+                raise OptionError(f"{name} is {getattr(self, name)}; it cannot be negative")
         self._check_combinations_of_ours()
 
     def _check_combinations_of_ours(self) -> None:
         for name in _OF_OTHER_LOSSES:
             if getattr(self, name) != getattr(type(self), name):
-                raise ValueError(f"{name} is {getattr(self, name)!r}, which A*-PO does not read; leave it unset")
+                raise OptionError(f"{name} is {getattr(self, name)!r}, which A*-PO does not read; leave it unset")
         if self.loss_scale not in ("unit", "paper"):
-            raise ValueError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
+            raise OptionError(f"loss_scale is {self.loss_scale!r}; choose 'unit' or 'paper'")
         if self.stale_window != type(self).stale_window and not self.refresh_when_stale:
-            raise ValueError(
+            raise OptionError(
                 f"stale_window is {self.stale_window}, which only refresh_when_stale=True reads; set that, too"
             )
         if self.max_reference_samples < self.reference_samples:
-            raise ValueError(
+            raise OptionError(
                 f"max_reference_samples is {self.max_reference_samples}, below reference_samples "
                 f"{self.reference_samples}; raise it"
             )
         if self.beta != 0:
-            raise ValueError(f"beta is {self.beta}; leave TRL's KL term at 0 and use beta2, or kl_coef")
+            raise OptionError(f"beta is {self.beta}; leave TRL's KL term at 0 and use beta2, or kl_coef")
         if self.steps_per_rollout > 1 or self.num_iterations > 1:
-            raise ValueError(
+            raise OptionError(
                 f"one rollout serves {self.steps_per_rollout:g} updates in {self.num_iterations} passes; with an "
                 "estimated V* only the first is unbiased: set num_iterations to 1 and leave steps_per_generation unset"
             )
         if self.num_generations == 1 and (self.filter_ratio < 1 or self.max_refills):
-            raise ValueError(
+            raise OptionError(
                 f"filter_ratio {self.filter_ratio} and max_refills {self.max_refills} need groups to compare; raise "
                 "num_generations, or leave both unset: start states without spread are dropped anyway"
             )
         if self.max_refills and self.num_train_seeds is None:
-            raise ValueError(
+            raise OptionError(
                 f"max_refills is {self.max_refills}, but new start states have no V*; set num_train_seeds, from which "
                 "extra rollouts are then drawn"
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import option_names
+from ragen_trl.errors import OptionError
 
 _OF_A_CRITIC = option_names(CriticOptions)
 READ_BY_ADVANTAGE: dict[str, tuple[str, ...]] = {
@@ -34,7 +35,7 @@ def unread(read: Mapping[str, tuple[str, ...]], chosen: str) -> list[str]:
 
 
 def check_read(args: Any) -> None:
-    """Raise ``ValueError`` for an option that differs from the default of its class and that nothing reads.
+    """Raise `OptionError` for an option that differs from the default of its class and that nothing reads.
 
     Args:
         args: A ``StarPOConfig``. ``None`` for an option of a loss says that it has none, and is always taken.
@@ -44,4 +45,5 @@ def check_read(args: Any) -> None:
         for name in unread(read, chosen):
             value, default = getattr(args, name), getattr(type(args), name)
             if value != default and (value is not None or kind == "advantage"):
-                raise ValueError(f"{name} is {value!r}, which {kind} {chosen!r} does not read; leave it at {default!r}")
+                not_read = f"which {kind} {chosen!r} does not read"
+                raise OptionError(f"{name} is {value!r}, {not_read}; leave it at {default!r}")

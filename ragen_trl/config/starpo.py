@@ -18,6 +18,7 @@ from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+from ragen_trl.errors import OptionError
 from ragen_trl.system.functions import name_of
 
 _SAVE_STEPS = 500  # TRL's
@@ -40,7 +41,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     laptop, where TRL's own default refuses to start.
 
     Raises:
-        ValueError: If a value is out of its range; the message carries the value.
+        OptionError: If a value is out of its range; the message carries the value.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
@@ -148,7 +149,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         if self.dataloader_pin_memory is None:
             self.dataloader_pin_memory = torch.cuda.is_available() and not self.use_cpu
         if self.num_generations is not None and self.num_generations < self.min_group_size:
-            raise ValueError(
+            raise OptionError(
                 f"num_generations is {self.num_generations}; a group needs at least {self.min_group_size} trajectories"
             )
         both_given = self.generation_batch_size is not None and self.steps_per_generation is not None
@@ -160,7 +161,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             if both_given or not self._groups_are_at_fault():
                 raise
             if self.num_generations != 1:
-                raise ValueError(
+                raise OptionError(
                     f"{self.generation_batch_size} trajectories a rollout (per_device_train_batch_size · processes · "
                     f"steps_per_generation) are not divisible by num_generations {self.num_generations}; change one "
                     "of them"

@@ -6,6 +6,8 @@ in one of `TRAINED`, `WITH_VLLM`, `REFUSED` and `NO_EFFECT`, or it is passed on;
 
 from typing import Any, NamedTuple
 
+from ragen_trl.errors import OptionError
+
 
 class Refused(NamedTuple):
     """An option that rollouts do not honour.
@@ -149,14 +151,14 @@ REFUSED_ARGUMENTS: dict[str, str] = {
 
 
 def check_refused(args: Any) -> None:
-    """Raise ``ValueError``, with the value and what to do instead, for an option that rollouts do not honour.
+    """Raise `OptionError`, with the value and what to do instead, for an option that rollouts do not honour.
 
     Args:
         args: A ``StarPOConfig``, before TRL has replaced values.
     """
     for name, refused in REFUSED.items():
         if getattr(args, name) not in (refused.only, None):
-            raise ValueError(
+            raise OptionError(
                 f"{name} is {getattr(args, name)!r}, which rollouts do not honour; leave {refused.only!r}: "
                 f"{refused.instead}"
             )

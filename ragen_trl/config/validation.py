@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from ragen_trl.config.critic import CRITIC_SCHEDULES
 from ragen_trl.config.play import LEAST_TEMPERATURE
 from ragen_trl.config.reading import READ_BY_LOSS, check_read
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.system.functions import function_named
 
 Options: TypeAlias = Any
@@ -43,14 +43,6 @@ _OF_WHOLE_ROWS: dict[str, Any] = {
 }
 
 
-class WindowError(UserError, ValueError):
-    """A trajectory whose context was rebuilt cannot be trained with these options."""
-
-
-class PictureOptionError(UserError, ValueError):
-    """An option does not go with pictures."""
-
-
 class OffPolicySamplingWarning(UserWarning):
     """Rollouts are sampled from another distribution than the one that is trained."""
 
@@ -70,64 +62,64 @@ def warn_of_narrowed_sampling(args: Options) -> None:
 
 
 def check_segments_trainable(args: Options) -> None:
-    """Raise `WindowError`, with the value and the remedy, for options that need a trajectory in one row."""
+    """Raise `OptionError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context"
     if args.loss_type not in _SEGMENT_LOSSES:
-        raise WindowError(
+        raise OptionError(
             f"loss_type is {args.loss_type!r}, which takes a row for a trajectory; use one of "
             f"{', '.join(_SEGMENT_LOSSES)}, or {remedy}"
         )
     for name, only in _OF_WHOLE_ROWS.items():
         if getattr(args, name) != only:
-            raise WindowError(
+            raise OptionError(
                 f"{name} is {getattr(args, name)!r}, which does not go with rebuilt contexts; leave {only!r}, or "
                 f"{remedy}"
             )
 
 
 def check_values(args: Options) -> None:
-    """Raise ``ValueError``, with the value and what is allowed, for an option that is out of its range."""
+    """Raise `OptionError`, with the value and what is allowed, for an option that is out of its range."""
     for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_reply_length"):
         if getattr(args, name) < 1:
-            raise ValueError(f"{name} is {getattr(args, name)}; it must be at least 1")
+            raise OptionError(f"{name} is {getattr(args, name)}; it must be at least 1")
     for name in ("critic_batch_size", "critic_epochs"):
         value = getattr(args, name)
         if value is not None and value < 1:
-            raise ValueError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
+            raise OptionError(f"{name} is {value}; it must be at least 1, or unset to follow the policy's schedule")
     of_critic = ("critic_warmup_steps", "critic_lr_warmup_rollouts")
     for name in (*of_critic, "max_refills", "step_weight", "entropy_coef", "epsilon", "curriculum_rollouts"):
         if getattr(args, name) < 0:
-            raise ValueError(f"{name} is {getattr(args, name)}; it cannot be negative")
+            raise OptionError(f"{name} is {getattr(args, name)}; it cannot be negative")
     for name in ("temperature", "critic_learning_rate"):
         if not 0 < getattr(args, name) < float("inf"):
-            raise ValueError(f"{name} is {getattr(args, name)}; it must be above 0 and finite")
+            raise OptionError(f"{name} is {getattr(args, name)}; it must be above 0 and finite")
     if args.temperature < LEAST_TEMPERATURE:
-        raise ValueError(f"temperature is {args.temperature}; it must be at least {LEAST_TEMPERATURE:g}")
+        raise OptionError(f"temperature is {args.temperature}; it must be at least {LEAST_TEMPERATURE:g}")
     for name in ("gamma", "gae_lambda", "turn_gamma", "turn_lambda"):
         if not 0 <= getattr(args, name) <= 1:
-            raise ValueError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")
+            raise OptionError(f"{name} is {getattr(args, name)}; it must be in [0, 1]")
     for name, allowed in CHOICES.items():
         if getattr(args, name) not in allowed:
-            raise ValueError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
+            raise OptionError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
     if args.delta is not None and args.delta <= 1 + args.epsilon:
-        raise ValueError(
+        raise OptionError(
             f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins beyond it: "
             "take 3, or leave it unset"
         )
     for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
         if not -math.inf < getattr(args, name) <= 0:
-            raise ValueError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
+            raise OptionError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
     if args.window_turns is not None and (not isinstance(args.window_turns, int) or args.window_turns < 1):
-        raise ValueError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
+        raise OptionError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
     _check_stepping(args)
     if not 0 < args.filter_ratio <= 1:
-        raise ValueError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
+        raise OptionError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
     if args.value_clip is not None and args.value_clip <= 0:
-        raise ValueError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
+        raise OptionError(f"value_clip is {args.value_clip}; give a positive number, or leave it unset for no clip")
     if isinstance(args.env_kwargs, str):
-        raise ValueError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
+        raise OptionError(f"env_kwargs is {args.env_kwargs!r}; write it as JSON, for example '{{\"size\": 5}}'")
     if not isinstance(args.chat_template_kwargs, dict | None):
-        raise ValueError(
+        raise OptionError(
             f"chat_template_kwargs is {args.chat_template_kwargs!r}; write it as JSON, for example "
             "'{\"enable_thinking\": false}'"
         )
@@ -136,21 +128,21 @@ def check_values(args: Options) -> None:
 def _check_stepping(args: Options) -> None:
     workers, timeout = args.env_workers, args.env_timeout
     if not isinstance(workers, int) or workers < 0:
-        raise ValueError(f"env_workers is {workers}; give a number of threads, or 0 for none")
+        raise OptionError(f"env_workers is {workers}; give a number of threads, or 0 for none")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
-        raise ValueError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
+        raise OptionError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
     if timeout is not None and not workers:
-        raise ValueError(
+        raise OptionError(
             f"env_timeout is {timeout} and env_workers 0, but only a step in another thread can be given up; set "
             "env_workers to 1 or more"
         )
     size = args.rollout_batch_size
     if size is not None and (not isinstance(size, int) or size < 1):
-        raise ValueError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
+        raise OptionError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
 
 
 def check_combinations(args: Options) -> None:
-    """Raise ``ValueError``, with the values and the remedy, for options that do not go together."""
+    """Raise `OptionError`, with the values and the remedy, for options that do not go together."""
     check_read(args)
     _check_loss(args)
     _check_credit(args)
@@ -163,7 +155,7 @@ def check_combinations(args: Options) -> None:
     _check_pictures(args)
     _check_filter(args)
     if args.curriculum_rollouts and args.max_steps < 1:
-        raise ValueError(
+        raise OptionError(
             f"curriculum_rollouts is {args.curriculum_rollouts}, but in passes over start states each comes once; set "
             "max_steps instead of num_train_epochs, or leave it at 0"
         )
@@ -173,29 +165,29 @@ def _check_loss(args: Options) -> None:
     """Options of TRL's loss that its kind reads as something else."""
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
         text = "by which loss_type 'cispo' bounds the ratio itself; set it above 1, TRL recommends 5.0"
-        raise ValueError(f"epsilon_high is {args.epsilon_high}, {text}")
+        raise OptionError(f"epsilon_high is {args.epsilon_high}, {text}")
     if args.loss_type == "dr_grpo" and args.max_completion_length is None:
-        raise ValueError("loss_type 'dr_grpo' divides by max_completion_length, which is None; set it, or take 'dapo'")
+        raise OptionError("loss_type 'dr_grpo' divides by max_completion_length, which is None; set it, or take 'dapo'")
 
 
 def _check_credit(args: Options) -> None:
     """Options of the advantage, besides those that it does not read."""
     if args.advantage == "gigpo" and args.scale_rewards == "batch":
-        raise ValueError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
+        raise OptionError("scale_rewards is 'batch', which advantage 'gigpo' does not have; use 'group' or 'none'")
     if args.advantage in CRITIC_ADVANTAGES and 0 < args.max_steps < args.critic_warmup_steps:
-        raise ValueError(
+        raise OptionError(
             f"critic_warmup_steps is {args.critic_warmup_steps} and max_steps {args.max_steps}: the policy would never "
             "learn; lower the first or raise the second"
         )
     if args.multi_objective_aggregation != "normalize_then_sum":
         return
     if args.baseline != "mean" or args.scale_rewards != "group":
-        raise ValueError(
+        raise OptionError(
             f"baseline is {args.baseline!r} and scale_rewards {args.scale_rewards!r}, but multi_objective_aggregation "
             "'normalize_then_sum' always takes the group's mean and std; leave 'mean' and 'group'"
         )
     if args.advantage != "group":
-        raise ValueError(
+        raise OptionError(
             "multi_objective_aggregation is 'normalize_then_sum', which is defined for whole trajectories; advantage "
             f"{args.advantage!r} needs 'sum_then_normalize'"
         )
@@ -203,12 +195,12 @@ def _check_credit(args: Options) -> None:
 
 def _check_critic_rate(args: Options) -> None:
     if args.critic_lr_warmup_rollouts and args.critic_lr_scheduler_type == "constant":
-        raise ValueError(
+        raise OptionError(
             f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts} and critic_lr_scheduler_type 'constant', "
             "which has no warm-up; use 'constant_with_warmup'"
         )
     if args.max_steps > 0 and args.critic_lr_warmup_rollouts > args.num_rollouts:
-        raise ValueError(
+        raise OptionError(
             f"critic_lr_warmup_rollouts is {args.critic_lr_warmup_rollouts}, but the run has {args.num_rollouts} "
             "rollouts, so that the critic would never reach its learning rate; lower it"
         )
@@ -219,27 +211,27 @@ def _check_contexts(args: Options) -> None:
     if not given:
         return
     if len(given) > 1:
-        raise WindowError(f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two")
+        raise OptionError(f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two")
     if args.context is not None:
         function_named(args.context, "ragen_trl.rollout.contexts")
     ((name, value),) = given.items()
     try:
         check_segments_trainable(args)
-    except WindowError as error:
-        raise WindowError(f"{name} is {value}; leave it unset, or change this: {error}") from None
+    except OptionError as error:
+        raise OptionError(f"{name} is {value}; leave it unset, or change this: {error}") from None
 
 
 def _check_pictures(args: Options) -> None:
     if args.observation == "text":
         if args.image_size != type(args).image_size:
-            raise ValueError(
+            raise OptionError(
                 f"image_size is {args.image_size}, which observation 'text' does not read; set observation='image'"
             )
         return
     if not isinstance(args.image_size, int) or args.image_size < 28:
-        raise ValueError(f"image_size is {args.image_size}; give at least 28 pixels, a token of Qwen2.5-VL")
+        raise OptionError(f"image_size is {args.image_size}; give at least 28 pixels, a token of Qwen2.5-VL")
     if args.advantage in CRITIC_ADVANTAGES:
-        raise PictureOptionError(
+        raise OptionError(
             f"observation is 'image' and advantage {args.advantage!r}, whose critic reads text; use 'group', 'gigpo' "
             "or 'mt_grpo'"
         )
@@ -251,7 +243,7 @@ def _check_pictures(args: Options) -> None:
     }
     for name, reason in blind.items():
         if getattr(args, name):
-            raise PictureOptionError(
+            raise OptionError(
                 f"observation is 'image' and {name} {getattr(args, name)!r}: {reason}; leave {name} unset"
             )
 
@@ -259,31 +251,31 @@ def _check_pictures(args: Options) -> None:
 def _check_filter(args: Options) -> None:
     filters = args.filter_ratio < 1 or args.max_refills > 0
     if filters and args.loss_type == "bnpo":
-        raise ValueError(
+        raise OptionError(
             "loss_type is 'bnpo', which weighs micro-batches by their filled rows; with a filter use another one"
         )
     if filters and args.use_adaptive_entropy:
-        raise ValueError(
+        raise OptionError(
             "use_adaptive_entropy is True, whose bonus is a mean per micro-batch, the filter's filler rows included; "
             "with a filter use entropy_coef"
         )
     if args.fp16 and (filters or args.critic_warmup_steps):
-        raise ValueError(
+        raise OptionError(
             "fp16 is True, whose loss scaler cannot skip an update, as is needed after a filter that keeps nothing and "
             "in a critic's warm-up; use bf16, or float32"
         )
     if args.num_generations == 1 and args.advantage in CRITIC_ADVANTAGES and filters:
-        raise ValueError(
+        raise OptionError(
             f"num_generations is 1, but filter_ratio {args.filter_ratio} and max_refills {args.max_refills} need "
             "groups; raise the first, or leave the others unset"
         )
     strategy = args.filter_strategy
     if strategy != "top_k" and args.filter_ratio == 1:
-        raise ValueError(
+        raise OptionError(
             f"filter_strategy is {strategy!r} and filter_ratio 1.0, which keeps all; lower it, 0.9 in RAGEN-2"
         )
     if strategy != "top_k" and args.max_refills:
-        raise ValueError(
+        raise OptionError(
             f"max_refills is {args.max_refills}, but filter_strategy {strategy!r} has no number of groups to fill up "
             "to; use 'top_k'"
         )
@@ -294,14 +286,14 @@ def _check_updates(args: Options) -> None:
     of_pass, of_update = args.steps_per_generation, args.gradient_accumulation_steps
     of_rollout = of_pass * args.num_iterations
     if of_pass % of_update and (of_update % of_pass or (of_rollout % of_update and of_update % of_rollout)):
-        raise ValueError(
+        raise OptionError(
             f"steps_per_generation {args.steps_per_generation} (· num_iterations {args.num_iterations}) and "
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "
             "would mix parts of two rollouts, or of two passes over one"
         )
     in_steps = args.save_strategy == "steps" and args.save_steps >= 1  # below 1: a share of the run
     if in_steps and args.save_steps % max(1, args.steps_per_rollout):
-        raise ValueError(
+        raise OptionError(
             f"save_steps is {args.save_steps:g}, but a rollout has {args.steps_per_rollout:g} updates; a checkpoint "
             "between them cannot be resumed from; give a multiple"
         )
@@ -311,12 +303,12 @@ def _check_sampler_ratio(args: Options) -> None:
     """Bounds of the ratio between trainer and sampler; TRL does not come to its own checks where groups are of one."""
     low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
     if low is not None and high is not None and low >= high:
-        raise ValueError(
+        raise OptionError(
             f"vllm_importance_sampling_clip_min is {low}, which is not below vllm_importance_sampling_clip_max ({high})"
         )
     mode = args.vllm_importance_sampling_mode
     if args.vllm_importance_sampling_correction and mode.endswith("_truncate") and low is None and high is None:
-        raise ValueError(
+        raise OptionError(
             f"vllm_importance_sampling_mode is {mode!r} without a bound; set vllm_importance_sampling_clip_max"
         )
 
@@ -325,28 +317,28 @@ def _check_one_step_off(args: Options) -> None:
     if not args.one_step_off_policy:
         return
     if not args.vllm_importance_sampling_correction:
-        raise ValueError(
+        raise OptionError(
             "one_step_off_policy is True and vllm_importance_sampling_correction False: nothing would correct for the "
             "older policy that played; leave the correction on"
         )
     if args.use_vllm and args.vllm_mode == "colocate":
-        raise ValueError(
+        raise OptionError(
             "one_step_off_policy is True and vllm_mode 'colocate': an engine in the trainer's process would wait for "
             "the same GPU; set vllm_mode='server', or leave one_step_off_policy off"
         )
     if args.steps_per_rollout < 1:
-        raise ValueError(
+        raise OptionError(
             f"one_step_off_policy is True, but an update takes {1 / args.steps_per_rollout:g} rollouts "
             "(gradient_accumulation_steps / steps_per_generation), of which all but the last would wait for each "
             "other; leave steps_per_generation unset, or one_step_off_policy off"
         )
     if not args.env_workers:
-        raise ValueError(
+        raise OptionError(
             "one_step_off_policy is True and env_workers 0, which steps environments in the main thread, where "
             "training runs; set env_workers to 1 or more, or leave one_step_off_policy off"
         )
     if args.ignore_data_skip:
-        raise ValueError(
+        raise OptionError(
             "one_step_off_policy is True and ignore_data_skip, by which a resumed run begins its start states again, "
             "but not the rollout that was played ahead; leave one of them off"
         )
@@ -354,11 +346,11 @@ def _check_one_step_off(args: Options) -> None:
 
 def _check_servers(args: Options) -> None:
     if args.vllm_mode == "server" and args.vllm_enable_sleep_mode:
-        raise ValueError(
+        raise OptionError(
             "vllm_enable_sleep_mode is True and vllm_mode 'server': a server has GPUs of its own; leave the first off"
         )
     if args.vllm_mode == "server" and args.world_size > 1 and args.vllm_server_timeout >= args.ddp_timeout:
-        raise ValueError(
+        raise OptionError(
             f"vllm_server_timeout is {args.vllm_server_timeout:g} and ddp_timeout {args.ddp_timeout}: while the main "
             "process waits for a server, the others wait for it, and would give up first; lower the first or raise the "
             "second"
@@ -367,14 +359,14 @@ def _check_servers(args: Options) -> None:
 
 def _check_vllm(args: Options) -> None:
     if args.vllm_adapter_dir is not None and not (args.use_vllm and args.vllm_mode == "server"):
-        raise ValueError(
+        raise OptionError(
             f"vllm_adapter_dir is {args.vllm_adapter_dir!r}, which only a vLLM server reads; set use_vllm=True and "
             "vllm_mode='server', or leave it unset"
         )
     if not args.use_vllm:
         return
     if args.vllm_mode == "colocate" and args.vllm_tensor_parallel_size > 1:
-        raise ValueError(
+        raise OptionError(
             f"vllm_tensor_parallel_size is {args.vllm_tensor_parallel_size} and vllm_mode 'colocate': processes that "
             "share an engine would have to play the same number of turns; give the model a server of its own "
             "(vllm serve MODEL --tensor-parallel-size ...) and set vllm_mode='server'"
@@ -382,7 +374,7 @@ def _check_vllm(args: Options) -> None:
     _check_servers(args)
     longest = args.vllm_max_model_length
     if longest is not None and args.max_completion_length is not None and longest <= args.max_completion_length:
-        raise ValueError(
+        raise OptionError(
             f"vllm_max_model_length is {longest}, and max_completion_length {args.max_completion_length} does not fit "
             "into it together with a prompt; raise the first or leave it unset, or lower the second"
         )

@@ -32,9 +32,8 @@ from ragen_envs import AgentTurns
 from ragen_trl.config.play import TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.plan import MANNER, ApiArguments, EvalPlan, Task, api_name
-from ragen_trl.policies.api.answer import ApiOptionError
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
@@ -57,7 +56,7 @@ _FILES = ("*.safetensors", "pytorch_model*.bin", "*config.json", "tokenizer.json
 
 
 class PlayerError(UserError, ValueError):
-    """A model cannot play what it was asked to play."""
+    """A model cannot play an environment, because its first message leaves no room for a reply."""
 
 
 class Player(ABC):
@@ -239,21 +238,21 @@ def local_models(
     Arguments are those of `LocalModel`.
 
     Raises:
-        PlayerError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
+        OptionError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
         ModelNotFoundError: If there is no such model.
     """
     if args.use_vllm:
         from trl.import_utils import is_vllm_available
 
         if not is_vllm_available():
-            raise PlayerError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
+            raise OptionError("use_vllm is True, but vLLM is not installed; pip install -e '.[vllm]', or leave it out")
         if args.vllm_mode != "colocate":
-            raise PlayerError(
+            raise OptionError(
                 f"vllm_mode is {args.vllm_mode!r}, which is for training; a vLLM server is evaluated by "
                 "--api_model NAME --api_base http://HOST:8000/v1, or give --vllm_mode colocate"
             )
         if len(names) != 1:
-            raise PlayerError(f"use_vllm is True with {len(names)} models; give one --model a command, or leave it out")
+            raise OptionError(f"use_vllm is True with {len(names)} models; give one --model a command, or leave it out")
     return [LocalModel(name, args, temperature, say) for name in names]
 
 
@@ -261,21 +260,21 @@ def remote_player(plan: EvalPlan) -> Remote | None:
     """The model behind an API, or ``None`` if there is none.
 
     Raises:
-        ApiOptionError: If options of the API contradict each other, or it is asked for what no API can do.
+        OptionError: If options of the API contradict each other, or it is asked for what no API can do.
     """
     api, name = plan.api, api_name(plan.api)
     if api.api_model is None or name is None:
         for option, default in asdict(ApiArguments()).items():
             if getattr(api, option) != default:
-                raise ApiOptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
+                raise OptionError(f"{option} is {getattr(api, option)!r}, but there is no api_model; name one")
         return None
     args = plan.tasks[0].args[name]
     for option in option_names(TokenOptions):
         if getattr(args, option) != getattr(TokenOptions, option):
-            raise ApiOptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
+            raise OptionError(f"{option} is {getattr(args, option)}, which an API is not asked for; leave it out")
     prices = (api.api_prompt_price, api.api_completion_price)
     if (prices[0] is None) != (prices[1] is None):
-        raise ApiOptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
+        raise OptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
     client = ApiClient(
         api.api_base,
         concurrency=api.api_concurrency,

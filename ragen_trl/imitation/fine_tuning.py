@@ -22,7 +22,7 @@ from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.imitation.explained import Explained
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -47,10 +47,6 @@ _PATIENCE = 3
 _CHECKPOINTS = "checkpoints"
 
 
-class TargetError(UserError, ValueError):
-    """A warm start would replace something else."""
-
-
 class DemonstrationsError(UserError, ValueError):
     """There are no demonstrations, or they have no tokens."""
 
@@ -60,7 +56,7 @@ class WarmStartConfig:
     """How demonstrations are played and learned.
 
     Raises:
-        ValueError: If a value is out of its range.
+        OptionError: If a value is out of its range.
     """
 
     demonstrations: int = field(default=36_000, metadata={"help": "Episodes of oracle play to learn from."})
@@ -79,17 +75,17 @@ class WarmStartConfig:
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise <= 1:
-            raise ValueError(f"noise is {self.noise}; it is a probability")
+            raise OptionError(f"noise is {self.noise}; it is a probability")
         if not 0 <= self.demo_held_out < 1:
-            raise ValueError(f"demo_held_out is {self.demo_held_out}; it is a share, 0.1 say, below 1")
+            raise OptionError(f"demo_held_out is {self.demo_held_out}; it is a share, 0.1 say, below 1")
         if self.demo_lora_r < 0:
-            raise ValueError(f"demo_lora_r is {self.demo_lora_r}; it is a rank, or 0 to train all weights")
+            raise OptionError(f"demo_lora_r is {self.demo_lora_r}; it is a rank, or 0 to train all weights")
         for name in ("demonstrations", "demo_actions_per_turn", "demo_batch_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("demo_learning_rate", "demo_epochs"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be a number above 0")
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be a number above 0")
 
 
 def demonstrate(
@@ -158,9 +154,9 @@ def warm_start(
         ``output_dir``, whose ``warm_start.json`` describes the demonstrations.
 
     Raises:
-        DemonstrationsError: If there is no episode, or one without tokens or with pictures, or processes cannot share a
-            batch evenly.
-        TargetError: If ``output_dir`` is a file, or holds something other than an earlier warm start.
+        DemonstrationsError: If there is no episode, or one without tokens.
+        OptionError: If observations are pictures, no demonstration would be left to learn from, processes cannot share
+            a batch evenly, or ``output_dir`` is a file or holds something other than an earlier warm start.
     """
     check_observation(args)
     target = Path(output_dir)
@@ -182,9 +178,9 @@ def warm_start(
 
 
 def check_observation(args: StarPOConfig) -> None:
-    """Raise `DemonstrationsError` for pictures, which TRL's supervised trainer takes no token ids with."""
+    """Raise `OptionError` for pictures, which TRL's supervised trainer takes no token ids with."""
     if args.observation == "image":
-        raise DemonstrationsError(
+        raise OptionError(
             "observation is 'image', but a warm start learns from text; take 'text', or begin with a model that sees"
         )
 
@@ -237,11 +233,11 @@ def held_out_of(demonstrations: int, share: float) -> int:
     """How many demonstrations are not learnt.
 
     Raises:
-        DemonstrationsError: If none would be left.
+        OptionError: If none would be left.
     """
     held_out = math.ceil(share * demonstrations)
     if held_out == demonstrations:
-        raise DemonstrationsError(
+        raise OptionError(
             f"demo_held_out={share} leaves none of {demonstrations} demonstrations to learn from; lower it (0 holds "
             "out nothing), or play more demonstrations"
         )
@@ -268,7 +264,7 @@ def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: S
 def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examples: int) -> SFTConfig:
     each, left = divmod(config.demo_batch_size, args.world_size)
     if left:
-        raise DemonstrationsError(
+        raise OptionError(
             f"demo_batch_size is {config.demo_batch_size}, which {args.world_size} processes cannot share evenly; give "
             "a multiple of them"
         )
@@ -321,6 +317,6 @@ def _check_learnable(demonstrations: Sequence[Trajectory]) -> None:
 def _check_target(target: Path) -> None:
     """Only an earlier warm start may be replaced."""
     if target.exists() and not target.is_dir():
-        raise TargetError(f"{target} is a file; give a folder")
+        raise OptionError(f"{target} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()) and not (target / "warm_start.json").exists():
-        raise TargetError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; name another")
+        raise OptionError(f"{target} is not empty and holds no warm_start.json, so it is not replaced; name another")

@@ -27,7 +27,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 from trl import GRPOTrainer
 
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.monitoring.alerts import Alert, AlertWatch
 from ragen_trl.monitoring.episode_measures import (
     pairs_of_completions,
@@ -57,10 +57,6 @@ Kind = Literal["early", "confirmation"]
 _JUDGED_BY = 10  # how many logged rollouts a checkpoint is judged by
 
 
-class MonitorError(UserError, ValueError):
-    """The monitor cannot do with this trainer what it is asked to do."""
-
-
 class CollapseMonitor(TrainerCallback):
     """Measures every rollout, and warns, stops or rolls back when alerts fire.
 
@@ -82,7 +78,7 @@ class CollapseMonitor(TrainerCallback):
         rolled_back_to: The step of the checkpoint whose weights it loaded, or ``None``.
 
     Raises:
-        MonitorError: If an option has an unknown value, if ``action`` is ``"rollback"`` and ``save_strategy`` is
+        OptionError: If an option has an unknown value, if ``action`` is ``"rollback"`` and ``save_strategy`` is
             ``"no"``, or if ``mi_every`` is not 0 and weights cannot be kept whole while it measures (FSDP1).
 
     Example:
@@ -98,18 +94,18 @@ class CollapseMonitor(TrainerCallback):
         mi_pairs: int = 64,
     ) -> None:
         if action not in get_args(Action) or stop_on not in get_args(Kind):
-            raise MonitorError(
+            raise OptionError(
                 f"action is {action!r} and stop_on {stop_on!r}; choose from {get_args(Action)} and {get_args(Kind)}"
             )
         if mi_every < 0 or mi_pairs < 2:
-            raise MonitorError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
+            raise OptionError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
         if action == "rollback" and trainer.args.save_strategy == "no":
-            raise MonitorError(
+            raise OptionError(
                 "action='rollback' loads a checkpoint, and save_strategy='no' writes none; set "
                 "save_strategy='steps' and save_steps"
             )
         if mi_every and not (trainer.args.ds3_gather_for_generation and keeps_weights_whole(trainer)):
-            raise MonitorError(
+            raise OptionError(
                 f"mi_every is {mi_every}, but weights are gathered in every forward pass (FSDP1, or ZeRO-3 with "
                 "ds3_gather_for_generation=False), and processes make different numbers of passes; set mi_every=0"
             )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ragen_envs import NoOracleError, difficulty
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import make_turns
 
@@ -29,15 +29,11 @@ DRAWN = 8
 """Start states of which a group plays one."""
 
 
-class CurriculumError(UserError, ValueError):
-    """The start states of an environment cannot be ordered by difficulty."""
-
-
 def difficulty_of(spec: EnvSpec, args: "StarPOConfig") -> Callable[[int], float]:
     """A function that gives the difficulty of an environment's start state by its seed. It remembers.
 
     Raises:
-        CurriculumError: By that function, if the environment does not say how hard it is.
+        OptionError: By that function, if the environment does not say how hard it is.
     """
     turns = functools.cache(lambda: make_turns(spec.env, args, spec.kwargs))
 
@@ -47,7 +43,7 @@ def difficulty_of(spec: EnvSpec, args: "StarPOConfig") -> Callable[[int], float]
         try:
             return difficulty(turns())
         except NoOracleError as error:
-            raise CurriculumError(
+            raise OptionError(
                 f"curriculum_rollouts is {args.curriculum_rollouts}, but {spec.label} does not say how hard a start "
                 f"state is ({error}); or leave curriculum_rollouts at 0"
             ) from error

@@ -9,6 +9,7 @@ import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
@@ -32,7 +33,7 @@ def make_turns(
 
     Raises:
         gymnasium.error.NameNotFound: If the id is unknown.
-        ValueError: If ``env`` is a function and there are keyword arguments.
+        OptionError: If ``env`` is a function and there are keyword arguments, or ``observation`` is not for ``env``.
     """
     if kwargs is None:
         kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
@@ -40,12 +41,12 @@ def make_turns(
         seen = {"render_mode": "rgb_array"} if args.observation == "image" else {}
         made = gymnasium.make(env, disable_env_checker=True, **{**seen, **kwargs})
     elif kwargs:
-        raise ValueError(f"env_kwargs is {kwargs}, but env is a function; set them inside the function")
+        raise OptionError(f"env_kwargs is {kwargs}, but env is a function; set them inside the function")
     else:
         made = env()
     if isinstance(made, AgentTurns):
         if made.observation != args.observation:
-            raise ValueError(
+            raise OptionError(
                 f"observation is {args.observation!r}, but env makes an AgentTurns with {made.observation!r}; give "
                 "both the same"
             )
@@ -60,7 +61,7 @@ def make_turns(
     if not isinstance(made.unwrapped, ToolEnv):
         return AgentTurns(made, **limits, observation=args.observation, image_size=args.image_size)
     if args.observation == "image":
-        raise ValueError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
+        raise OptionError(f"observation is 'image', but {made.unwrapped} has tools, whose results are text; use 'text'")
     return ToolTurns(made, **limits)
 
 
@@ -123,11 +124,15 @@ def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:
 
 
 def load_play_options(model: str | None) -> dict[str, Any]:
-    """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here."""
+    """Read what ``save_play_options`` wrote for a model; empty for a model that was not trained here.
+
+    Raises:
+        OptionError: If the file cannot be read.
+    """
     path = Path(model or "").expanduser() / "play.json"
     if model is None or not path.is_file():
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); delete it and pass the options") from error
+        raise OptionError(f"{path} cannot be read ({error}); delete it and pass the options") from error

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from ragen_trl.errors import NotFiniteError, UserError
+from ragen_trl.errors import NotFiniteError, OptionError, UserError
 
 
 class HookError(UserError, ValueError):
@@ -99,7 +99,9 @@ def check_advantages(advantages: Any, trajectories: int, tokens: tuple[int, int]
 
 
 def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
-    """Refuse epochs that end within an update: Transformers makes it of what is left, and begins another one.
+    """Raise `OptionError` for epochs that end within an update.
+
+    Transformers would make the update of what is left, and begin another one.
 
     Args:
         args: The ``StarPOConfig``.
@@ -110,7 +112,7 @@ def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
     if micro_batches % size and updates * size > micro_batches:
         of_update = 1 / args.steps_per_rollout
         multiple = f"{of_update * args.groups_per_generation:g} start states (num_train_seeds, rows of the data set)"
-        raise ValueError(
+        raise OptionError(
             f"an epoch has {micro_batches / size * of_update:g} rollouts and an update takes {of_update:g}, so that "
             "the last one of an epoch would be cut short; set max_steps instead of num_train_epochs, or have a "
             f"multiple of {multiple}"

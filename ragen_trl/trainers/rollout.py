@@ -22,7 +22,7 @@ from ragen_envs import AgentTurns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import warn_of_narrowed_sampling
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
@@ -166,9 +166,9 @@ class RolloutTrainer(TRLAdapter):
     def _checked_args(self, args: Any) -> StarPOConfig:
         if not isinstance(args, StarPOConfig):
             given = args if args is None or isinstance(args, str) else f"a {type(args).__name__}"
-            raise ValueError(f"args is {given}; pass a StarPOConfig, which says where the run goes and how it plays")
+            raise OptionError(f"args is {given}; pass a StarPOConfig, which says where the run goes and how it plays")
         if args._trainer not in (None, *(kind.__name__ for kind in type(self).__mro__)):
-            raise ValueError(
+            raise OptionError(
                 f"args is a {type(args).__name__}, most of whose options {type(self).__name__} does not read; make a "
                 f"{args._trainer} with it"
             )
@@ -179,7 +179,7 @@ class RolloutTrainer(TRLAdapter):
         functions = [environment_return, *map(checked_rewards, self._extra)]
         if args.reward_weights is not None and len(args.reward_weights) != len(functions):
             names = ", ".join(map(reward_name, functions))
-            raise ValueError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
+            raise OptionError(f"reward_weights is {args.reward_weights}; give one each to {names}, in this order")
         return functions
 
     def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
@@ -222,11 +222,11 @@ class RolloutTrainer(TRLAdapter):
         Raises:
             ArgumentError: If reward functions would lack columns.
             StartStateError, SeedOverlapError: If the rows do not describe start states.
-            ValueError: If a batch of the evaluation is no whole number of groups.
+            OptionError: If a batch of the evaluation is no whole number of groups.
         """
         at_once = self.args.per_device_eval_batch_size * self.accelerator.num_processes
         if at_once % self.num_generations_eval:
-            raise ValueError(
+            raise OptionError(
                 f"an evaluation batch has {at_once} rows (per_device_eval_batch_size · processes), which "
                 f"num_generations_eval {self.num_generations_eval} does not divide; change one of them"
             )

@@ -7,10 +7,6 @@ from typing import Any
 from ragen_trl.errors import UserError
 
 
-class ApiOptionError(UserError, ValueError):
-    """An option of the client or the policy is missing or cannot be used."""
-
-
 class ApiError(UserError, RuntimeError):
     """A server gave no usable answer. The message quotes the server, never the key.
 

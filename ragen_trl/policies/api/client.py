@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.api.answer import (
     Answer,
     ApiAccessError,
     ApiAnswerError,
-    ApiOptionError,
     ApiRefusedError,
     ApiUnavailableError,
     error_in,
@@ -70,7 +70,7 @@ class ApiClient:
         counts: Counts of requests and answers.
 
     Raises:
-        ApiOptionError: If there is no base URL, or a value cannot be used.
+        OptionError: If there is no base URL, or a value cannot be used.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ApiClient:
         limits = {"concurrency": (concurrency, 1), "retries": (retries, 0), "backoff": (backoff, 0)}
         for name, (value, least) in limits.items():
             if value < least:
-                raise ApiOptionError(f"{name} is {value}; it must be at least {least}")
+                raise OptionError(f"{name} is {value}; it must be at least {least}")
         if timeout <= 0 or max_wait <= 0:
-            raise ApiOptionError(f"timeout is {timeout} and max_wait {max_wait}; both must be more than 0 seconds")
+            raise OptionError(f"timeout is {timeout} and max_wait {max_wait}; both must be more than 0 seconds")
         if prices is not None and min(prices) < 0:
-            raise ApiOptionError(f"prices are {tuple(prices)}; they cannot be negative")
+            raise OptionError(f"prices are {tuple(prices)}; they cannot be negative")
         self.url = _checked_url(base_url or os.environ.get("OPENAI_BASE_URL", ""))
         self.concurrency = concurrency
         self.counts = ApiCounts(prices)
@@ -218,22 +218,22 @@ def _retry_after(header: str) -> float:
 
 def _checked_url(base_url: str) -> str:
     if not base_url:
-        raise ApiOptionError(
+        raise OptionError(
             "there is no base URL; set OPENAI_BASE_URL or pass one: 'https://api.openai.com/v1', or "
             "'http://localhost:8000/v1' for your own server"
         )
     try:
         url = httpx.URL(base_url.strip())
     except httpx.InvalidURL as error:
-        raise ApiOptionError(f"the base URL is not a URL ({error}); write 'http://localhost:8000/v1'") from None
+        raise OptionError(f"the base URL is not a URL ({error}); write 'http://localhost:8000/v1'") from None
     # The address is stored and printed, so it must not hold a secret. So the message does not repeat it either.
     if url.userinfo or url.query or url.fragment:
-        raise ApiOptionError(
+        raise OptionError(
             f"the base URL for {url.host!r} has a password, a query or a fragment; write only the address, and put the "
             "key into OPENAI_API_KEY"
         )
     if url.scheme not in ("http", "https") or not url.host:
-        raise ApiOptionError(f"the base URL {str(url)!r} is not an http address; write 'http://localhost:8000/v1'")
+        raise OptionError(f"the base URL {str(url)!r} is not an http address; write 'http://localhost:8000/v1'")
     return f"{str(url).rstrip('/')}/chat/completions"
 
 
@@ -241,5 +241,5 @@ def _checked_key(key: str) -> str:
     """The key without blanks around it. httpx would quote a key that cannot be a header in its error."""
     key = key.strip()
     if not all("!" <= letter <= "~" for letter in key):
-        raise ApiOptionError("the API key has blanks or characters beyond ASCII in it; set OPENAI_API_KEY again")
+        raise OptionError("the API key has blanks or characters beyond ASCII in it; set OPENAI_API_KEY again")
     return key

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ragen_trl.policies.api.answer import Answer, ApiAccessError, ApiError, ApiOptionError, read_answer
+from ragen_trl.errors import OptionError
+from ragen_trl.policies.api.answer import Answer, ApiAccessError, ApiError, read_answer
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.control_texts import broken
@@ -56,7 +57,7 @@ class ApiPolicy(Policy):
             OpenAI's reasoning models require and which includes their hidden thoughts.
 
     Raises:
-        ApiOptionError: If an option cannot be used.
+        OptionError: If an option cannot be used.
 
     Example:
         >>> from ragen_trl.policies.sampling import Sampling
@@ -77,14 +78,14 @@ class ApiPolicy(Policy):
         token_limit: str = "max_tokens",
     ) -> None:
         if not model:
-            raise ApiOptionError("the model has no name; give its name on the server")
+            raise OptionError("the model has no name; give its name on the server")
         if sampling.top_k:
-            raise ApiOptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0, or top_p")
+            raise OptionError(f"top_k is {sampling.top_k}, but chat completions have no top_k; use 0, or top_p")
         unknown = sorted(set(leave_out) - set(_OPTIONAL))
         if unknown:
-            raise ApiOptionError(f"{', '.join(unknown)} cannot be left out; only {', '.join(_OPTIONAL)} can")
+            raise OptionError(f"{', '.join(unknown)} cannot be left out; only {', '.join(_OPTIONAL)} can")
         if token_limit not in ("max_tokens", "max_completion_tokens"):
-            raise ApiOptionError(f"token_limit is {token_limit!r}; use 'max_tokens' or 'max_completion_tokens'")
+            raise OptionError(f"token_limit is {token_limit!r}; use 'max_tokens' or 'max_completion_tokens'")
         self.chat: Chat | None = None
         self.max_context: int | None = None
         self.model = model
@@ -139,11 +140,11 @@ class ApiPolicy(Policy):
                 are finished and their answers stored.
             ApiError: If a request fails before the server has answered any request.
             ApiCacheError: If an answer cannot be stored.
-            ApiOptionError: If an environment has tools.
+            OptionError: If an environment has tools.
         """
         for request in requests:
             if tools_of(request.env):
-                raise ApiOptionError(
+                raise OptionError(
                     "tool calls are not sent over an API, because a server reads and writes them by its own template; "
                     "let the model play in text: env=lambda: AgentTurns(gymnasium.make(...))"
                 )

@@ -13,7 +13,8 @@ from ragen_trl.batching.batch import select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
-from ragen_trl.config.validation import WindowError, check_segments_trainable
+from ragen_trl.config.validation import check_segments_trainable
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.contexts import SlidingWindow
 from ragen_trl.trajectory import Trajectory, Turn
@@ -175,5 +176,5 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "words"), REFUSED)
 def test_what_needs_a_trajectory_in_one_row_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     args = StarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True, **changes)
-    with pytest.raises(WindowError, match=words):
+    with pytest.raises(OptionError, match=words):
         check_segments_trainable(args)

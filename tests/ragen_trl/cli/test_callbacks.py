@@ -3,16 +3,16 @@
 import pytest
 from transformers.integrations import integration_utils
 
-from ragen_trl.cli.callbacks import MONITORS, ReportToError, check_monitor, check_report_to
-from ragen_trl.monitoring.collapse_monitor import MonitorError
+from ragen_trl.cli.callbacks import MONITORS, check_monitor, check_report_to
+from ragen_trl.errors import OptionError
 
 
 def test_the_monitor_is_off_or_does_what_it_can() -> None:
     for wanted in MONITORS:
         check_monitor(wanted, checkpoints=True)
-    with pytest.raises(MonitorError, match="monitor is 'explode'; choose one of off, warn, stop, rollback"):
+    with pytest.raises(OptionError, match="monitor is 'explode'; choose one of off, warn, stop, rollback"):
         check_monitor("explode", checkpoints=True)
-    with pytest.raises(MonitorError, match="needs checkpoints"):
+    with pytest.raises(OptionError, match="needs checkpoints"):
         check_monitor("rollback", checkpoints=False)
 
 
@@ -21,9 +21,9 @@ def test_a_logger_has_to_be_known_and_installed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("ragen_trl.cli.callbacks.get_available_reporting_integrations", lambda: ["tensorboard"])
     for fine in (None, "none", "all", [], ["none"], "tensorboard", ["tensorboard"]):
         check_report_to(fine)
-    with pytest.raises(ReportToError, match="report_to is 'wandbb'; choose from none, .*wandb"):
+    with pytest.raises(OptionError, match="report_to is 'wandbb'; choose from none, .*wandb"):
         check_report_to(["tensorboard", "wandbb"])
-    with pytest.raises(ReportToError, match="'trackio', which is not installed; pip install trackio"):
+    with pytest.raises(OptionError, match="'trackio', which is not installed; pip install trackio"):
         check_report_to("trackio")
 
 

@@ -7,9 +7,10 @@ import pytest
 
 from ragen_trl import consistency_reward
 from ragen_trl.cli.eval_plan import read_plan
-from ragen_trl.cli.options import OptionError, parse
-from ragen_trl.cli.training_run import RunArguments, RunOptionError, _bonuses, _quick_rows, check, evaluated
+from ragen_trl.cli.options import parse
+from ragen_trl.cli.training_run import RunArguments, _bonuses, _quick_rows, check, evaluated
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import save_play_options
 from tests.support.ragen_envs.alfworld_game import write_game
@@ -37,7 +38,7 @@ def test_toyshop_is_evaluated_on_its_256_prompts_and_trained_on_the_others(tmp_p
 
 def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
     run, args = options(tmp_path, *TOY_SHOP, "--eval_env_kwargs", "split=eval")
-    with pytest.raises(RunOptionError, match="eval_env_kwargs is 'split=eval', which is no JSON object"):
+    with pytest.raises(OptionError, match="eval_env_kwargs is 'split=eval', which is no JSON object"):
         evaluated(run, args)
     with pytest.raises(OptionError, match="did you mean --eval_env_kwargs"):
         options(tmp_path, *TOY_SHOP, "--eval_env_kwarg", "{}")
@@ -54,7 +55,7 @@ def test_games_of_a_folder_are_trained_on_and_evaluated(tmp_path: Path, monkeypa
     check(run, args)
     assert (args.env_kwargs, evaluated(run, args).env_kwargs) == (games, others)
     run, args = options(tmp_path, *adventure)
-    with pytest.raises(RunOptionError, match=r"'split': 'eval'.*with a folder.*; eval_env_kwargs changes it"):
+    with pytest.raises(OptionError, match=r"'split': 'eval'.*with a folder.*; eval_env_kwargs changes it"):
         check(run, args)
     save_play_options(tmp_path / "model", "ragen/TextWorld-v0", args)
     for words, wanted in (
@@ -72,7 +73,7 @@ def test_the_consistency_bonus_has_its_weight_and_is_refused_where_there_are_no_
     assert args.reward_weights == [1.0, 0.4]
     check(run, args)
     run, args = options(tmp_path, *TOY_SHOP, "--consistency_weight", "0.4")
-    with pytest.raises(RunOptionError, match="consistency_weight is 0.4, but think is False"):
+    with pytest.raises(OptionError, match="consistency_weight is 0.4, but think is False"):
         check(run, args)
     run, args = options(tmp_path, *TOY_SHOP)
     assert (_bonuses(run, args), args.reward_weights) == ([], None)

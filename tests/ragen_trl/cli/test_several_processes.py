@@ -22,8 +22,9 @@ from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
 from ragen_trl.cli.processes import evaluate_together, is_main, launched
 from ragen_trl.cli.training_run import RunArguments, train
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult
-from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, _sft_config
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, _sft_config
 from ragen_trl.policies.scripted import ScriptedPolicy
 from tests.support.project import ROOT
 
@@ -127,7 +128,7 @@ def test_an_uneven_batch_of_demonstrations_is_refused_with_the_numbers(tmp_path:
         world_size = 3  # type: ignore[assignment]
 
     args = OfThree(output_dir=str(tmp_path), use_cpu=True, bf16=False, num_generations=2)
-    with pytest.raises(DemonstrationsError, match="demo_batch_size is 16, which 3 processes cannot share"):
+    with pytest.raises(OptionError, match="demo_batch_size is 16, which 3 processes cannot share"):
         _sft_config(tmp_path, args, WarmStartConfig(), examples=32)
 
 
@@ -218,12 +219,12 @@ def test_a_number_that_was_not_launched_is_refused(tmp_path: Path, monkeypatch: 
     for number, running in ((1, 1), (1, 4), (4, 4)):
         monkeypatch.setenv("WORLD_SIZE", str(running))
         processes.check_number(number)
-    with pytest.raises(processes.ProcessesError, match="num_processes is 3, but 4 of this command run; leave it out"):
+    with pytest.raises(OptionError, match="num_processes is 3, but 4 of this command run; leave it out"):
         processes.check_number(3)
     monkeypatch.delenv("WORLD_SIZE")
     (run, warm, args), _ = parse("train", {"num_processes": 2}, ON_CPU, RunArguments, WarmStartConfig)
     args.output_dir = str(tmp_path / "run")
-    with pytest.raises(processes.ProcessesError, match="num_processes is 2, but 1 of this command run"):
+    with pytest.raises(OptionError, match="num_processes is 2, but 1 of this command run"):
         train(run, warm, args, print)
     assert not (tmp_path / "run").exists()
 

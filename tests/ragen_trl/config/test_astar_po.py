@@ -9,6 +9,7 @@ import pytest
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig
 from ragen_trl.astar_po.reference import ReferenceWeightsError
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import logged, lottery, small_model, small_trainer
 
@@ -81,7 +82,7 @@ def test_every_field_of_ours_says_what_it_is() -> None:
 def test_what_cannot_be_is_refused_with_its_value_and_a_remedy(
     changes: dict[str, Any], value: str, remedy: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"(?s){value}.*{remedy}"):
+    with pytest.raises(OptionError, match=f"(?s){value}.*{remedy}"):
         config(**changes)
 
 

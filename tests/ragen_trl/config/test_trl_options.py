@@ -19,6 +19,7 @@ from ragen_trl.config.trl_options import (
     TRAINED,
     WITH_VLLM,
 )
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.trainers import SMALL
 from tests.support.ragen_trl.trl_runs import CONSTRUCTED, ELSEWHERE, NOT_HERE, PASSED_ON, RUNS
 
@@ -58,7 +59,7 @@ def test_every_argument_of_trl_is_declared() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refusal_names_the_value_and_what_to_do_instead(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"^{name} is .*, which rollouts do not honour; leave ") as raised:
+    with pytest.raises(OptionError, match=f"^{name} is .*, which rollouts do not honour; leave ") as raised:
         StarPOConfig(output_dir=str(tmp_path), **{**SMALL, name: ASKED[name]})
     assert repr(ASKED[name]) in str(raised.value)
     assert str(raised.value).endswith(f"leave {REFUSED[name].only!r}: {REFUSED[name].instead}")

@@ -17,6 +17,7 @@ from ragen_trl.config.reading import READ_BY_ADVANTAGE
 from ragen_trl.config.starpo import ADVANTAGES
 from ragen_trl.config.validation import CHOICES, CRITIC_ADVANTAGES
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.model_support import NoReferenceError
 from ragen_trl.trainers.rollout import LaunchError
 from tests.support.ragen_trl.trainers import (
@@ -112,7 +113,7 @@ def test_an_option_is_taken_where_it_is_read_and_refused_elsewhere(advantage: st
         assert getattr(config(**NEEDS.get(option, {}), **changes), option) == OTHER[option]
         return
     message = f"{option} is {OTHER[option]!r}, which advantage '{advantage}' does not read; leave it at"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionError, match=message):
         config(**changes)
 
 
@@ -129,7 +130,7 @@ def test_fp16_is_refused_where_an_update_may_be_left_out(changes: dict[str, Any]
     """Its loss scaler asserts that some parameter has a gradient."""
     config(fp16=True)
     config(**changes)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionError, match=message):
         config(fp16=True, **changes)
 
 
@@ -208,7 +209,7 @@ def test_a_trainer_that_compares_trajectories_needs_two() -> None:
 def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> None:
     """StarPO once took the options of A*-PO, and trained StarPO."""
     message = "AStarPOConfig, most of whose options StarPOTrainer .* make a AStarPOTrainer"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionError, match=message):
         small_trainer(tmp_path, lottery(), AStarPOConfig, StarPOTrainer, num_generations=4)
 
 
@@ -235,7 +236,7 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
     ],
 )
 def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionError, match=message):
         config(**changes)
 
 

@@ -20,8 +20,9 @@ from trl import SFTTrainer
 
 from ragen_envs.webshop import RecordedShop
 from ragen_trl import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import evaluate
-from ragen_trl.imitation.fine_tuning import TargetError, WarmStartConfig, demonstrate, to_examples, warm_start
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, demonstrate, to_examples, warm_start
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
@@ -232,7 +233,7 @@ def test_nothing_but_a_former_warm_start_is_replaced(tmp_path: Path, tiny_tokeni
     (tmp_path / "folder" / "thesis.tex").write_text("mine")
     args = StarPOConfig(output_dir=str(tmp_path), bf16=False, use_cpu=True)
     for name, message in (("file", "is a file"), ("folder", "holds no warm_start.json")):
-        with pytest.raises(TargetError, match=message):
+        with pytest.raises(OptionError, match=message):
             warm_start(None, tiny_tokenizer, "ragen/Bandit-v0", args, WarmStartConfig(), tmp_path / name)  # type: ignore
     assert (tmp_path / "folder" / "thesis.tex").read_text() == "mine"
 
@@ -291,5 +292,5 @@ def test_a_crash_while_replacing_leaves_no_half_of_the_former_folder(
     ],
 )
 def test_options_out_of_range_are_named(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(OptionError, match=message):
         WarmStartConfig(**values)

@@ -14,8 +14,9 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, CollapseMonitor
+from ragen_trl.errors import OptionError
 from ragen_trl.monitoring import episode_measures
-from ragen_trl.monitoring.collapse_monitor import MonitorError, best_step
+from ragen_trl.monitoring.collapse_monitor import best_step
 from ragen_trl.monitoring.episode_measures import (
     pairs_of_completions,
     pairs_of_trajectories,
@@ -281,7 +282,7 @@ def test_a_checkpoint_that_a_kill_left_behind_is_not_whole(tmp_path: Path) -> No
     ],
 )
 def test_what_it_cannot_do_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(MonitorError, match=message):
+    with pytest.raises(OptionError, match=message):
         CollapseMonitor(small_trainer(tmp_path), **options)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.config.validation import WindowError
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.contexts import ContextError, SlidingWindow, WrittenContext, actions_so_far
 from ragen_trl.system.functions import FunctionNameError
 from ragen_trl.trajectory import Trajectory, Turn
@@ -126,13 +126,13 @@ def test_what_is_no_conversation_is_refused(returned: Any, words: str) -> None:
 
 
 def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WindowError, match="window_turns is 2 and context 'actions_so_far'; give one of the two"):
+    with pytest.raises(OptionError, match="window_turns is 2 and context 'actions_so_far'; give one of the two"):
         small_trainer(tmp_path, window_turns=2, context="actions_so_far")
     with pytest.raises(FunctionNameError, match="'nowhere:none' cannot be imported"):
         small_trainer(tmp_path, context="nowhere:none")
     with pytest.raises(FunctionNameError, match="define it at the top of a module"):
         small_trainer(tmp_path, context=lambda turns, opening: None)
-    with pytest.raises(WindowError, match="context is actions_so_far; leave it unset, or change this: loss_type"):
+    with pytest.raises(OptionError, match="context is actions_so_far; leave it unset, or change this: loss_type"):
         small_trainer(tmp_path, context="actions_so_far", loss_type="luspo")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.rollout.curriculum import DRAWN, CurriculumError, difficulty_of, new_seeds, seeds_of_a_set
+from ragen_trl.errors import OptionError
+from ragen_trl.rollout.curriculum import DRAWN, difficulty_of, new_seeds, seeds_of_a_set
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.start_states import StartStateError
 from ragen_trl.rollout.tasks import Tasks
@@ -81,7 +82,7 @@ def test_several_environments_have_a_curriculum_each() -> None:
 
 
 def test_what_has_no_difficulty_or_no_order_is_refused_by_name() -> None:
-    with pytest.raises(CurriculumError, match="curriculum_rollouts is 10, but ragen/Bandit-v0 does not say how hard"):
+    with pytest.raises(OptionError, match="curriculum_rollouts is 10, but ragen/Bandit-v0 does not say how hard"):
         Tasks("ragen/Bandit-v0", None, config())
     with pytest.raises(ValueError, match="curriculum_rollouts is 10, but in passes over start states each comes once"):
         config(max_steps=None, num_train_epochs=1, num_train_seeds=64)

@@ -12,7 +12,7 @@ from benchmarks.learning.seeing import demonstrated, imitate
 from ragen_envs import AgentTurns
 from ragen_trl import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.batching.pictures import picture_inputs
-from ragen_trl.config.validation import PictureOptionError
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_specs import EnvSpec
@@ -177,12 +177,12 @@ BLIND = [
 
 @pytest.mark.parametrize(("options", "named"), BLIND)
 def test_what_cannot_see_is_refused_by_name(tmp_path: Path, options: Any, named: str) -> None:
-    with pytest.raises(PictureOptionError, match=f"observation is 'image' and {named}"):
+    with pytest.raises(OptionError, match=f"observation is 'image' and {named}"):
         vision_config(tmp_path, StarPOConfig, **options)
 
 
 def test_models_and_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PictureOptionError, match="the reference of A\\*-PO reads text"):
+    with pytest.raises(OptionError, match="the reference of A\\*-PO reads text"):
         vision_config(tmp_path, AStarPOConfig)
     with pytest.raises(ValueError, match="image_size is 56, which observation 'text' does not read"):
         vision_config(tmp_path, observation="text")

@@ -9,7 +9,7 @@ import torch
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.advantages import group_advantages
-from ragen_trl.config.validation import WindowError
+from ragen_trl.errors import OptionError
 from ragen_trl.trajectory import Trajectory
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, gradient
 from tests.support.ragen_trl.equivalence import (
@@ -141,7 +141,7 @@ def test_a_slid_window_begins_with_the_rules_and_the_turn_it_begins_at(tmp_path:
 
 def test_a_trainer_says_so_when_it_meets_such_a_trajectory(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(draws=3), trainer=Alone, loss_type="luspo", max_steps=1)
-    with pytest.raises(WindowError, match="luspo"):
+    with pytest.raises(OptionError, match="luspo"):
         trainer.train()
 
 
@@ -188,5 +188,5 @@ def test_a_window_that_never_slides_changes_no_bit(tmp_path: Path, name: str) ->
 def test_a_window_needs_one_turn_and_a_loss_that_takes_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="window_turns is 0; the model sees at least the present turn"):
         small_trainer(tmp_path, window_turns=0)
-    with pytest.raises(WindowError, match="window_turns is 2; leave it unset, or change this: loss_type is 'luspo'"):
+    with pytest.raises(OptionError, match="window_turns is 2; leave it unset, or change this: loss_type is 'luspo'"):
         small_trainer(tmp_path, window_turns=2, loss_type="luspo")

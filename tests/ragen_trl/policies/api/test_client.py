@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ragen_trl.errors import OptionError
 from ragen_trl.policies.api.answer import (
     ApiAccessError,
     ApiAnswerError,
-    ApiOptionError,
     ApiRefusedError,
     ApiUnavailableError,
     read_answer,
@@ -212,7 +212,7 @@ def test_a_server_that_quotes_the_key_does_not_get_it_into_messages(status: int)
 @pytest.mark.parametrize("key", ["two words", "line\nbreak-0123456789", "schlüssel"])
 def test_a_key_that_is_no_header_is_refused_without_being_shown(key: str) -> None:
     """The HTTP library would quote it."""
-    with pytest.raises(ApiOptionError) as caught:
+    with pytest.raises(OptionError) as caught:
         ApiClient("http://localhost/v1", key)
     assert key not in str(caught.value)
     assert "OPENAI_API_KEY" in str(caught.value)
@@ -240,7 +240,7 @@ def test_address_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPat
 )
 def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str, words: str) -> None:
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(ApiOptionError, match=words) as caught:
+    with pytest.raises(OptionError, match=words) as caught:
         ApiClient(url, KEY)
     assert "hidden-word" not in str(caught.value)
 
@@ -251,9 +251,9 @@ def test_addresses_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, url: str
 )
 def test_options_out_of_range_are_named(options: dict[str, Any]) -> None:
     (value,) = options.values()
-    with pytest.raises(ApiOptionError, match=f"{value}"):
+    with pytest.raises(OptionError, match=f"{value}"):
         ApiClient("http://localhost/v1", KEY, **options)
-    with pytest.raises(ApiOptionError, match="negative"):
+    with pytest.raises(OptionError, match="negative"):
         ApiClient("http://localhost/v1", KEY, prices=Prices(-1.0, 0.0))
 
 

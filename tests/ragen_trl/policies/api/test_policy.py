@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.policies.api.answer import ApiAccessError, ApiOptionError, ApiRefusedError, ApiUnavailableError
+from ragen_trl.errors import OptionError
+from ragen_trl.policies.api.answer import ApiAccessError, ApiRefusedError, ApiUnavailableError
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.policy import ApiPolicy
 from ragen_trl.policies.sampling import Sampling
@@ -219,12 +220,12 @@ def test_access_that_is_lost_ends_all_at_once() -> None:
     ],
 )
 def test_options_that_cannot_be_used_are_named(options: dict[str, Any], words: str) -> None:
-    with OpenAIServer() as server, pytest.raises(ApiOptionError, match=words):
+    with OpenAIServer() as server, pytest.raises(OptionError, match=words):
         policy(server, **options)
 
 
 def test_a_model_needs_a_name() -> None:
-    with pytest.raises(ApiOptionError, match="no name"):
+    with pytest.raises(OptionError, match="no name"):
         ApiPolicy("", Sampling(5), ApiClient("http://localhost/v1"))
 
 
