@@ -10,4 +10,4 @@ class OptionError(UserError, ValueError):
 
 
 class NotFiniteError(UserError, ArithmeticError):
-    """A loss, a gradient or the logits of a sampled token are NaN or infinite. No step was taken with them."""
+    """A return, a loss, a gradient or a sampled token's logits are NaN or infinite. No step was taken with them."""

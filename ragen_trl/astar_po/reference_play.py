@@ -93,8 +93,8 @@ class ReferencePlayer:
             bar: A progress bar; its total grows by the number of episodes to play.
 
         Raises:
-            NonFiniteReturnError: If a return is NaN or infinite.
-            SampleConflictError: If another run has meanwhile stored one of these samples with another value.
+            NotFiniteError: If a return is NaN or infinite.
+            ValueCacheError: If another run has meanwhile stored one of these samples with another value.
             ValueError: If ``play_batch`` returns another number of episodes.
         """
         requests = [(seed, index) for seed, count in counts.items() for index in range(count)]

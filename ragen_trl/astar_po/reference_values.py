@@ -30,10 +30,6 @@ class NothingToLearnError(UserError, ValueError):
     """From every start state all episodes of the reference policy earned the same."""
 
 
-class UnknownStartError(UserError, ValueError):
-    """There is no V* for a start state."""
-
-
 @dataclass(frozen=True)
 class StartValue:
     """The value of one start state, with its samples.
@@ -83,10 +79,10 @@ class ReferenceValues:
         """The value of a start state, with its samples.
 
         Raises:
-            UnknownStartError: If the reference never played from it.
+            ValueError: If the reference never played from it.
         """
         if seed not in self.starts:
-            raise UnknownStartError(
+            raise ValueError(
                 f"there is no V* for start seed {seed}, only for {len(self.starts)} others; estimate the values of all "
                 "start states to train on"
             )

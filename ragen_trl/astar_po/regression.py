@@ -45,7 +45,7 @@ def in_return_ranges(
         values: V* by environment.
 
     Raises:
-        UnknownStartError: If there is no V* for a start state.
+        ValueError: If there is no V* for a start state.
     """
     known = [values[summary.task] for summary in summaries]
     starts = [of_env.of(summary.seed) for of_env, summary in zip(known, summaries, strict=True)]

@@ -15,25 +15,13 @@ from typing import Any, NamedTuple
 
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.play import MannerOptions, PlayOptions, TaskOptions, option_names
-from ragen_trl.errors import UserError
+from ragen_trl.errors import NotFiniteError, UserError
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.sqlite_file import SqliteFile
 
 
-class ValueKeyError(UserError, ValueError):
-    """A key holds a value without a canonical JSON form."""
-
-
 class ValueCacheError(UserError, ValueError):
-    """The file cannot be used as a cache of values."""
-
-
-class SampleConflictError(UserError, ValueError):
-    """A sample is already stored with another value."""
-
-
-class NonFiniteReturnError(UserError, ValueError):
-    """A return is NaN or infinite."""
+    """The file cannot be used as a cache of values, or a sample or its key cannot be stored in it."""
 
 
 class Sample(NamedTuple):
@@ -78,7 +66,7 @@ class ValueKey:
             new option does not change the keys of stored samples.
 
     Raises:
-        ValueKeyError: If a value has no JSON form.
+        ValueCacheError: If a value has no JSON form.
     """
 
     env: str
@@ -111,7 +99,7 @@ class ValueKey:
         try:
             return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ValueKeyError(
+            raise ValueCacheError(
                 f"{self} has no JSON form ({error}); give env_kwargs of finite numbers, strings, booleans, lists and "
                 "dictionaries with strings as keys, or name the environment by a function instead"
             ) from error
@@ -148,10 +136,9 @@ class ValueCache(SqliteFile):
         A batch may be added twice: samples that are stored already stay as they are.
 
         Raises:
-            NonFiniteReturnError: If a return is NaN or infinite.
-            SampleConflictError: If a stored sample differs: sampling did not repeat itself.
+            NotFiniteError: If a return is NaN or infinite.
+            ValueCacheError: If the file cannot be written, or a stored sample differs: sampling did not repeat itself.
             ValueError: If there is a gap between the stored samples of a start and the new ones.
-            ValueCacheError: If the file cannot be written.
         """
         for seed, index, sample in samples:
             check_finite(seed, index, sample.episode_return)
@@ -193,7 +180,7 @@ class ValueCache(SqliteFile):
         sample = Sample(float(episode_return), bool(success))  # NumPy's numbers would be stored as bytes
         if index < len(stored):
             if stored[index] != sample:
-                raise SampleConflictError(
+                raise ValueCacheError(
                     f"{self.path} has {stored[index]} as sample {index} of start {seed}, but now the result is "
                     f"{sample}: sampling from the reference does not repeat itself. Two runs that fill one file at the "
                     "same time on an accelerator can cause this: start this run again, and it reads the stored samples"
@@ -209,10 +196,10 @@ def check_finite(seed: int, index: int, episode_return: float) -> None:
     """Check the return of a sample.
 
     Raises:
-        NonFiniteReturnError: If it is NaN or infinite.
+        NotFiniteError: If it is NaN or infinite.
     """
     if not math.isfinite(episode_return):
-        raise NonFiniteReturnError(
+        raise NotFiniteError(
             f"sample {index} of start {seed} has return {episode_return}; rewards must be finite (NaN also stands for "
             "an environment that failed twice, whose traceback is in the log): repair it, or the reward function"
         )

@@ -6,12 +6,6 @@ for every k > 1. Left out: estimates for k > n, which n attempts cannot give.
 
 import math
 
-from ragen_trl.errors import UserError
-
-
-class PassAtKError(UserError, ValueError):
-    """The numbers of attempts and successes do not fit together."""
-
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
     """``1 - C(n - c, k) / C(n, k)``: the share of all sets of k attempts that contain a success.
@@ -24,16 +18,16 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
         k: At least 1.
 
     Raises:
-        PassAtKError: If a number is out of its range.
+        ValueError: If a number is out of its range.
 
     Example:
         >>> pass_at_k(4, 1, 2)
         0.5
     """
     if not 1 <= k <= attempts:
-        raise PassAtKError(f"pass@{k} from {attempts} attempts; k is from 1 to the number of attempts")
+        raise ValueError(f"pass@{k} from {attempts} attempts; k is from 1 to the number of attempts")
     if not 0 <= successes <= attempts:
-        raise PassAtKError(f"{successes} successes in {attempts} attempts; give from 0 to {attempts}")
+        raise ValueError(f"{successes} successes in {attempts} attempts; give from 0 to {attempts}")
     sets = math.comb(attempts, k)
     return (sets - math.comb(attempts - successes, k)) / sets
 

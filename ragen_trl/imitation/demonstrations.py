@@ -28,8 +28,8 @@ from ragen_trl.trajectory import Trajectory, Turn
 logger = logging.getLogger(__name__)
 
 
-class ToolCallsError(UserError, ValueError):
-    """Episodes with tool calls cannot be given the tokens of another model."""
+class DemonstrationsError(UserError, ValueError):
+    """There are no demonstrations, they have no tokens, or a model cannot be given them in its own."""
 
 
 class _RecordsOpenings(PolicyAround):
@@ -89,7 +89,7 @@ def demonstrations_from(
         tokens after the first prompt.
 
     Raises:
-        SeedOverlapError, ToolCallsError: If a seed is for evaluation; if the environment has tools.
+        SeedOverlapError, DemonstrationsError: If a seed is for evaluation; if the environment has tools.
     """
     if min(seeds, default=EVALUATION_END) < EVALUATION_END:
         raise SeedOverlapError(
@@ -169,7 +169,7 @@ def in_tokens_of(
 
 def _refuse_tools(turns: AgentTurns) -> None:
     if isinstance(turns, ToolTurns):
-        raise ToolCallsError(
+        raise DemonstrationsError(
             "texts of another policy have no tool calls in the form of this model; use warm_start, whose oracle writes "
             "them, or let the policy play in text: env=lambda: AgentTurns(gymnasium.make(...))"
         )

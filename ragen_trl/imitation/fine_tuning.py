@@ -22,7 +22,8 @@ from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import OptionError, UserError
+from ragen_trl.errors import OptionError
+from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.imitation.explained import Explained
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
@@ -45,10 +46,6 @@ from ragen_trl.trajectory import Trajectory
 _TESTS_OF_A_PASS = 4
 _PATIENCE = 3
 _CHECKPOINTS = "checkpoints"
-
-
-class DemonstrationsError(UserError, ValueError):
-    """There are no demonstrations, or they have no tokens."""
 
 
 @dataclass

@@ -34,10 +34,6 @@ class UnsupportedModelError(UserError, ValueError):
     """The model's replies would be sampled or scored as another model's, or it cannot be placed as it is asked to."""
 
 
-class NoReferenceError(UserError, ValueError):
-    """TRL cannot load the reference model of its KL term."""
-
-
 def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, adapter: PeftConfig | None) -> None:
     """Check a trainer's policy by its configuration: it can be loaded, sampled, scored, and placed on one device.
 
@@ -48,8 +44,8 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
 
     Raises:
         ModelNotFoundError: As ``check_model``.
-        NoReferenceError: If TRL needs a path for its reference and there is none.
-        UnsupportedModelError: If the policy cannot be trained with these options; it says what to use instead.
+        UnsupportedModelError: If the policy cannot be trained with these options, or TRL needs a path for its reference
+            and there is none; it says what to use instead.
     """
     if isinstance(model, str):
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
@@ -62,7 +58,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
         adapters = list(model.peft_config.values()) if isinstance(model, PeftModel) else []
         _check_device_map(getattr(model, "hf_device_map", None))
         if args.beta and adapter is None and not adapters and not config.name_or_path:
-            raise NoReferenceError(
+            raise UnsupportedModelError(
                 f"beta is {args.beta}, so TRL loads a reference model from the policy's path, but this policy was "
                 "built in memory; save it with its tokenizer and pass the folder, or set beta=0"
             )

@@ -102,7 +102,7 @@ class RolloutTrainer(TRLAdapter):
         StartStateError: If start states or weights do not fit the run.
         SeedOverlapError: If training would use start states that are reserved for evaluation.
         ChatTemplateError: If the chat template cannot be used append-only.
-        EngineModelError: If vLLM runs in this process and the model has no folder that it could be loaded from.
+        EngineError: If vLLM runs in this process and the model has no folder that it could be loaded from.
         VLLMServerError: If the vLLM server does not say how long its contexts are.
     """
 

@@ -33,8 +33,8 @@ from ragen_trl.policies.vllm.weights import adapter_of, check_adapter
 _SLEEP_LEVEL = 2  # drops weights, which every rollout gets again anyway; level 1 would keep them in the host's memory
 
 
-class EngineModelError(UserError, ValueError):
-    """There is no folder from which vLLM can load the policy."""
+class EngineError(UserError, ValueError):
+    """An engine cannot load the policy, because there is no folder of it, or its contexts are too short for the run."""
 
 
 class Engine(Protocol):
@@ -157,13 +157,13 @@ def check_loadable(
     """Check that vLLM can get the policy: an engine in this process from its path, a server its adapter.
 
     Raises:
-        EngineModelError: If the model was built in memory and the engine is in this process.
+        EngineError: If the model was built in memory and the engine is in this process.
         AdapterError: If ``vllm_adapter_dir`` is set and the adapter is none that vLLM reads as PEFT does.
     """
     if args.vllm_adapter_dir is not None:
         check_adapter(adapter_of(model, peft_config))
     if args.use_vllm and args.vllm_mode == "colocate" and not isinstance(model, str) and not model.name_or_path:
-        raise EngineModelError(
+        raise EngineError(
             "use_vllm is True, so vLLM loads the policy from its path, but this model was built in memory; save it "
             "with its tokenizer and pass the folder, or set use_vllm=False"
         )

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from transformers import PreTrainedModel
 
-from ragen_trl.errors import UserError
 from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.stopping import ReplyEnd
-from ragen_trl.policies.vllm.engines import Engine
+from ragen_trl.policies.vllm.engines import Engine, EngineError
 from ragen_trl.policies.vllm.requests import Context
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
 _LARGEST_SEED = np.iinfo(np.int64).max
-
-
-class EngineContextError(UserError, ValueError):
-    """The engine's contexts are shorter than the model's, and too short for this run."""
 
 
 @dataclass
@@ -52,7 +47,7 @@ class VLLMPolicy(Policy):
         refresh: Called by ``begin``; copies the policy's weights to the engine.
 
     Raises:
-        EngineContextError: By ``reply``, if the engine's contexts are shorter than the model's and a first prompt with
+        EngineError: By ``reply``, if the engine's contexts are shorter than the model's and a first prompt with
             ``max_length`` tokens does not fit.
     """
 
@@ -115,7 +110,7 @@ class VLLMPolicy(Policy):
     def _check_room(self, prompt: int) -> None:
         if self._needed is None or prompt + self._needed <= self._engine.max_context:
             return
-        raise EngineContextError(
+        raise EngineError(
             f"vLLM takes contexts of {self._engine.max_context} tokens, fewer than the model; this first prompt has "
             f"{prompt} tokens, and max_completion_length is {self._needed}: set vllm_max_model_length (or the server's "
             f"--max-model-len) to at least {prompt + self._needed}, or lower max_completion_length"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl.astar_po.value_cache import NonFiniteReturnError
+from ragen_trl.errors import NotFiniteError
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import AnyReply, Lottery
 
@@ -37,7 +37,7 @@ def test_a_failed_episode_is_played_again_and_never_taken_for_a_sample(
     assert again.starts == healthy.starts
     monkeypatch.setattr(FallsOver, "crashes", 1000)
     broken = astar(tmp_path / "broken", falling_over, **options)
-    with pytest.raises(NonFiniteReturnError, match="has return nan; .* an environment that failed twice"):
+    with pytest.raises(NotFiniteError, match="has return nan; .* an environment that failed twice"):
         broken.estimate_values()
     monkeypatch.setattr(FallsOver, "crashes", 0)
     assert astar(tmp_path / "broken", falling_over, **options).estimate_values()[0].starts == healthy.starts

@@ -9,7 +9,8 @@ import pytest
 
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import ReferenceValues, estimate_values
-from ragen_trl.astar_po.value_cache import NonFiniteReturnError, StoredSample, ValueCache
+from ragen_trl.astar_po.value_cache import StoredSample, ValueCache
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.rollout.interfaces import Start
 from tests.support.ragen_trl.references import KEY, SEEDS, ByChance, accuracy_of
 
@@ -130,7 +131,7 @@ def test_a_return_that_is_not_finite_stops_all_processes() -> None:
     results, _ = on_processes(
         2, lambda processes: estimate_values([1, 2], ReferencePlayer(play, processes=processes), accuracy_of())
     )
-    assert [type(result) for result in results] == [NonFiniteReturnError] * 2
+    assert [type(result) for result in results] == [NotFiniteError] * 2
     assert "sample 3 of start 2" in str(results[0])
 
 

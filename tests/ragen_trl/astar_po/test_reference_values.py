@@ -13,7 +13,6 @@ from ragen_trl.astar_po.reference_values import (
     NothingToLearnError,
     ReferenceNeverSucceedsError,
     StartValue,
-    UnknownStartError,
     estimate_values,
 )
 from ragen_trl.astar_po.value_cache import ValueCache
@@ -150,7 +149,7 @@ def test_rounding_is_no_variance() -> None:
 
 def test_an_unknown_start_has_no_value() -> None:
     values = estimate_values(SEEDS, ReferencePlayer(ByChance()), accuracy_of())
-    with pytest.raises(UnknownStartError, match="start seed 5,"):
+    with pytest.raises(ValueError, match="start seed 5,"):
         values.of(5)
 
 

@@ -15,17 +15,15 @@ import numpy as np
 import pytest
 
 from ragen_trl.astar_po.value_cache import (
-    NonFiniteReturnError,
     Sample,
-    SampleConflictError,
     StoredSample,
     ValueCache,
     ValueCacheError,
-    ValueKeyError,
     value_key,
 )
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.errors import NotFiniteError
 from ragen_trl.rollout.env_specs import EnvSpec
 from tests.support.ragen_trl.astar_runs import stored_keys
 from tests.support.ragen_trl.references import KEY
@@ -68,7 +66,7 @@ def test_the_order_of_arguments_does_not_change_the_digest() -> None:
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}])
 def test_a_key_that_is_not_json_is_refused(value: Any) -> None:
-    with pytest.raises(ValueKeyError, match="env_kwargs"):
+    with pytest.raises(ValueCacheError, match="env_kwargs"):
         replace(KEY, env_kwargs={"map": value})
 
 
@@ -107,7 +105,7 @@ def test_adding_a_batch_twice_changes_nothing(tmp_path: Path) -> None:
 def test_another_value_for_a_stored_sample_is_an_error_and_stores_nothing(tmp_path: Path, other: Sample) -> None:
     with ValueCache(tmp_path / "values.sqlite") as cache:
         cache.add(KEY, stored(1, 0.0))
-        with pytest.raises(SampleConflictError, match="sample 0 of start 1"):
+        with pytest.raises(ValueCacheError, match="sample 0 of start 1"):
             cache.add(KEY, [*stored(0, 1.0), StoredSample(1, 0, other)])
         assert cache.read(KEY) == {1: [Sample(0.0, False)]}
 
@@ -120,7 +118,7 @@ def test_a_gap_between_samples_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_returns_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     with ValueCache(tmp_path / "values.sqlite") as cache:
-        with pytest.raises(NonFiniteReturnError, match="sample 1 of start 4"):
+        with pytest.raises(NotFiniteError, match="sample 1 of start 4"):
             cache.add(KEY, stored(4, 0.0, value))
         assert cache.read(KEY) == {}
         assert stored_keys(cache) == {}

@@ -18,7 +18,7 @@ from ragen_trl.config.starpo import ADVANTAGES
 from ragen_trl.config.validation import CHOICES, CRITIC_ADVANTAGES
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.errors import OptionError
-from ragen_trl.policies.model_support import NoReferenceError
+from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.trainers.rollout import LaunchError
 from tests.support.ragen_trl.trainers import (
     SMALL,
@@ -262,7 +262,7 @@ def test_processes_that_do_not_see_one_another_are_refused(tmp_path: Path, monke
 
 
 def test_a_kl_term_needs_a_model_that_can_be_loaded_once_more(tmp_path: Path) -> None:
-    with pytest.raises(NoReferenceError, match="beta is 0.1.*built in memory; save it.*or set beta=0"):
+    with pytest.raises(UnsupportedModelError, match="beta is 0.1.*built in memory; save it.*or set beta=0"):
         small_trainer(tmp_path, lottery(), beta=0.1)
     lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     assert small_trainer(tmp_path, lottery(), beta=0.1, peft_config=lora).ref_model is None  # the adapter switched off

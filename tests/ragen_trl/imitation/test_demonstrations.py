@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_envs import AgentTurns, demonstration
 from ragen_trl import StarPOConfig
-from ragen_trl.imitation.demonstrations import demonstrations_from, in_tokens_of
-from ragen_trl.imitation.fine_tuning import DemonstrationsError, WarmStartConfig, to_examples, warm_start
+from ragen_trl.imitation.demonstrations import DemonstrationsError, demonstrations_from, in_tokens_of
+from ragen_trl.imitation.fine_tuning import WarmStartConfig, to_examples, warm_start
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.policy import ApiPolicy

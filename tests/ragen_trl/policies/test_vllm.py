@@ -13,8 +13,8 @@ from ragen_trl import StarPOConfig
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.policies.vllm.client import VLLMServerError
-from ragen_trl.policies.vllm.engines import ColocatedEngine, EngineModelError, ServedEngine
-from ragen_trl.policies.vllm.policy import EngineContextError, VLLMPolicy
+from ragen_trl.policies.vllm.engines import ColocatedEngine, EngineError, ServedEngine
+from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.policies.vllm.requests import Context
 from ragen_trl.policies.vllm.servers import Servers
 from ragen_trl.rollout.chat import Chat
@@ -112,7 +112,7 @@ def test_greedy_replies_and_their_logprobs_are_those_of_the_transformers_backend
 def test_an_engine_shorter_than_the_model_must_take_prompt_and_completion(fake: FakeModel) -> None:
     prompt = len(CHAT.start(quizzes([1])[0]._question()))
     assert len(play(quizzes([1]), policy_of(fake, length=prompt + 100, max_length=100), starts(1), 100)) == 1
-    with pytest.raises(EngineContextError, match=rf"{prompt + 99} tokens.*at least {prompt + 100}"):
+    with pytest.raises(EngineError, match=rf"{prompt + 99} tokens.*at least {prompt + 100}"):
         play(quizzes([1]), policy_of(fake, length=prompt + 99, max_length=100), starts(1), 100)
     # Where the model itself is as short, episodes end at its limit, as with the other backend.
     short = policy_of(fake, length=prompt + 99, positions=prompt + 99, max_length=100)
@@ -223,7 +223,7 @@ def test_trls_client_sends_seed_stop_and_limit_of_a_row() -> None:
 
 def test_a_model_without_a_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_fake_vllm(monkeypatch)
-    with pytest.raises(EngineModelError, match="built in memory"):
+    with pytest.raises(EngineError, match="built in memory"):
         small_trainer(tmp_path, use_vllm=True)
     server = small_trainer(tmp_path, use_vllm=True, vllm_mode="server")  # has a model of its own
     assert server.policy().max_context == 2048

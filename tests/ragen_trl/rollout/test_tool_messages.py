@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from ragen_envs import AgentTurns, ToolTurns
 from ragen_envs.calling.tool import write_call
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.imitation.demonstrations import ToolCallsError, demonstrations_from
+from ragen_trl.imitation.demonstrations import DemonstrationsError, demonstrations_from
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import TOOL_TEMPLATE
 from ragen_trl.rollout.chat import Chat, ChatTemplateError
@@ -227,6 +227,6 @@ def test_what_tool_calls_do_not_go_with_is_refused() -> None:
     args = StarPOConfig(use_cpu=True, report_to="none", think=False)
     with pytest.raises(TypeError, match="with tool calls a context only grows"):
         play([ToolTurns(Notes())], Sampled(chat, "Done."), [Start(3)], window=2)
-    with pytest.raises(ToolCallsError, match="have no tool calls in the form of this model"):
+    with pytest.raises(DemonstrationsError, match="have no tool calls in the form of this model"):
         demonstrations_from(script, Notes, args, chat, [EVALUATION_END])
     assert isinstance(make_turns(Notes, args), gymnasium.Wrapper)
