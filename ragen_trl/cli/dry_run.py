@@ -30,8 +30,8 @@ from ragen_trl.cli.processes import launched
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.reading import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.config.validation import CRITIC_ADVANTAGES
 from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of

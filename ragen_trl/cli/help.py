@@ -254,9 +254,8 @@ def _entry(option: Option, width: int) -> list[str]:
 def _declared_options(kind: Any) -> Iterator[Option]:
     for option in fields(kind):
         annotation = option.type.__name__ if isinstance(option.type, type) else str(option.type)
-        default = None if option.default in (MISSING, None, "") else str(option.default)
         kind_of_value = _KINDS.get(annotation.removesuffix(" | None"), "VALUE")
-        yield Option(option.name, kind_of_value, default, option.metadata["help"])
+        yield Option(option.name, kind_of_value, _shown(option.default), option.metadata["help"])
 
 
 def _read_options(path: Path, name: str) -> Iterator[Option]:
@@ -264,14 +263,7 @@ def _read_options(path: Path, name: str) -> Iterator[Option]:
     (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
     for node in found.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call):
-            given = {keyword.arg: keyword.value for keyword in node.value.keywords}
-            default: ast.expr | None
-            if ast.unparse(node.value.func) == "option":  # `config.play.option`
-                default, text = node.value.args[0], _value(node.value.args[1])
-            elif "metadata" in given:
-                default, text = given.get("default"), _value(given["metadata"])["help"]
-            else:
-                continue
+            default, text = map(_value, node.value.args[:2])  # of `config.play.option`
             kind = _KINDS.get(ast.unparse(node.annotation).removesuffix(" | None"), "VALUE")
             yield Option(node.target.id, kind, _shown(default), text)
 
@@ -286,10 +278,9 @@ _KINDS = {
 }
 
 
-def _shown(default: ast.expr | None) -> str | None:
+def _shown(default: Any) -> str | None:
     """A default as it is shown; none for an unset option, whose help says what that means."""
-    value = None if default is None else _value(default)
-    return None if value is None or value == "" else str(value)
+    return None if default in (None, "", [], MISSING) else str(default)
 
 
 def _value(node: ast.expr) -> Any:

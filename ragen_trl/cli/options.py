@@ -14,7 +14,7 @@ import os
 import re
 from argparse import Action, ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,18 +49,18 @@ _LEAST = {**dict.fromkeys(_COUNTS, 1), **dict.fromkeys(_RATES, 0)}
 class _Chosen:
     """The options that decide the defaults of all others."""
 
-    env: str | None = field(default=None)
-    algo: str | None = field(default=None)
-    advantage: str | None = field(default=None)
-    model: str | None = field(default=None)
-    num_train_epochs: float | None = field(default=None)
-    preset: str | None = field(default=None)
-    think: bool | None = field(default=None)
-    filter_ratio: float | None = field(default=None)
-    per_device_train_batch_size: int | None = field(default=None)
-    steps_per_generation: int | None = field(default=None)
-    gradient_accumulation_steps: int | None = field(default=None)
-    generation_batch_size: int | None = field(default=None)
+    env: str | None = None
+    algo: str | None = None
+    advantage: str | None = None
+    model: str | None = None
+    num_train_epochs: float | None = None
+    preset: str | None = None
+    think: bool | None = None
+    filter_ratio: float | None = None
+    per_device_train_batch_size: int | None = None
+    steps_per_generation: int | None = None
+    gradient_accumulation_steps: int | None = None
+    generation_batch_size: int | None = None
 
 
 class OptionParser(TrlParser):  # type: ignore[misc]

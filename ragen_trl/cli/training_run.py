@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from ragen_trl.cli.processes import check_number, evaluate_together, is_main, la
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.critic import CriticOptions
-from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
+from ragen_trl.config.play import ExecutionOptions, PlayOptions, option, option_names
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult
@@ -87,13 +87,10 @@ class Interrupted(Exception):
 class ModelArguments:
     """Which model plays what."""
 
-    env: str = field(default="ragen/FrozenLake-v0", metadata={"help": "Gymnasium id of the environment."})
-    algo: str = field(
-        default="starpo-s", metadata={"help": "'starpo-s', 'starpo' (--advantage says in which form) or 'a-star-po'."}
-    )
-    model: str | None = field(
-        default=None,
-        metadata={"help": "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."},
+    env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
+    algo: str = option("starpo-s", "'starpo-s', 'starpo' (--advantage says in which form) or 'a-star-po'.")
+    model: str | None = option(
+        None, "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."
     )
 
 
@@ -101,39 +98,29 @@ class ModelArguments:
 class EvalArguments(ModelArguments):
     """How the model is evaluated."""
 
-    eval_episodes: int = field(default=512, metadata={"help": "Held-out start states of each evaluation."})
-    eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature of the evaluations."})
+    eval_episodes: int = option(512, "Held-out start states of each evaluation.")
+    eval_temperature: float = option(1.0, "Sampling temperature of the evaluations.")
 
 
 @dataclass
 class RunArguments(EvalArguments):
     """What a run does; how it trains is in the training configuration."""
 
-    preset: str | None = field(
-        default=None, metadata={"help": "Published settings in place of the defaults; the presets are listed below."}
+    preset: str | None = option(None, "Published settings in place of the defaults; the presets are listed below.")
+    eval_env_kwargs: dict[str, Any] | str | None = option(
+        None, "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."
     )
-    eval_env_kwargs: dict[str, Any] | str | None = field(
-        default=None,
-        metadata={"help": "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."},
+    consistency_weight: float | None = option(
+        None, "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."
     )
-    consistency_weight: float | None = field(
-        default=None,
-        metadata={"help": "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."},
+    lora_r: int = option(0, "LoRA rank; 0 trains all weights.")
+    lora_alpha: int = option(64, "LoRA scaling numerator.")
+    monitor: str = option(
+        "warn", "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."
     )
-    lora_r: int = field(default=0, metadata={"help": "LoRA rank; 0 trains all weights."})
-    lora_alpha: int = field(default=64, metadata={"help": "LoRA scaling numerator."})
-    monitor: str = field(
-        default="warn",
-        metadata={"help": "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."},
-    )
-    record_rollouts: int = field(
-        default=20, metadata={"help": "Rollouts that the report's viewer can show, spread over the run; 0: none."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the run folder holds and start again."})
-    num_processes: int = field(
-        default=1,
-        metadata={"help": "Processes to train on, started by this command; accelerate launch starts its own."},
-    )
+    record_rollouts: int = option(20, "Rollouts that the report's viewer can show, spread over the run; 0: none.")
+    overwrite: bool = option(False, "Delete what the run folder holds and start again.")
+    num_processes: int = option(1, "Processes to train on, started by this command; accelerate launch starts its own.")
 
 
 def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:

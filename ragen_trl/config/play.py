@@ -3,10 +3,11 @@ r"""How a model plays episodes: the options that decide what an episode is, each
 Each kind of option has a class. Code that needs a list of options (a saved model's ``play.json``, the tables of an
 evaluation, the key of A\*-PO's cache, the settings of a run, the help page) gets it from `option_names`.
 
-This module does not import torch, so that ``--help`` is quick. The metadata holds only the help text, because the
-argument parser of Transformers passes all of it to argparse.
+This module does not import torch, so that ``--help`` is quick. The metadata holds only the help text and other names,
+because the argument parser of Transformers passes all of it to argparse.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -17,9 +18,12 @@ LEAST_TEMPERATURE = 1e-30
 """Divided by less, logits would leave the range of float32."""
 
 
-def option(default: Any, text: str) -> Any:
-    """A field of a dataclass of options: its default and its help."""
-    return field(default=default, metadata={"help": text})
+def option(default: Any, text: str, aliases: Sequence[str] = ()) -> Any:
+    """A field of a dataclass of options: its default (of a list each object gets a copy), its help, and other names."""
+    metadata = {"help": text, **({"aliases": list(aliases)} if aliases else {})}
+    if isinstance(default, list):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass

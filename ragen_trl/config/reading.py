@@ -19,6 +19,8 @@ READ_BY_ADVANTAGE: dict[str, tuple[str, ...]] = {
     "gigpo": ("turn_gamma", "step_weight", "scale_rewards"),
     "mt_grpo": ("step_weight",),
 }
+ADVANTAGES = tuple(READ_BY_ADVANTAGE)
+CRITIC_ADVANTAGES = tuple(name for name, read in READ_BY_ADVANTAGE.items() if "critic_learning_rate" in read)
 _CLIP = ("epsilon", "epsilon_high", "delta")
 READ_BY_LOSS: dict[str, tuple[str, ...]] = {  # of TRL's GRPOTrainer._compute_loss
     **dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo"), _CLIP),

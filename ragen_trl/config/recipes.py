@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.config.reading import CRITIC_ADVANTAGES
 
 # The embedded model does not need the memory savings and the small learning rates of a pretrained one.
 EMBEDDED: dict[str, Any] = {

@@ -16,8 +16,9 @@ from trl import GRPOConfig
 
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions, option
+from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES
 from ragen_trl.config.trl_options import check_refused
-from ragen_trl.config.validation import ADVANTAGES, CRITIC_ADVANTAGES, check_combinations, check_values
+from ragen_trl.config.validation import check_combinations, check_values
 from ragen_trl.errors import OptionError
 from ragen_trl.system.functions import name_of
 

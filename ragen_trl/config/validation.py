@@ -7,24 +7,19 @@ from typing import Any, TypeAlias
 
 from ragen_trl.config.critic import CRITIC_SCHEDULES
 from ragen_trl.config.play import LEAST_TEMPERATURE
-from ragen_trl.config.reading import READ_BY_LOSS, check_read
+from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES, READ_BY_LOSS, check_read
 from ragen_trl.errors import OptionError
 from ragen_trl.system.functions import function_named
 
 Options: TypeAlias = Any
 """A ``StarPOConfig``, whose module imports this one."""
 
-CRITIC_ADVANTAGES = ("gae", "turn_gae", "bi_level_gae")
-ADVANTAGES = ("group", *CRITIC_ADVANTAGES, "gigpo", "mt_grpo")
-BASELINES = ("mean", "leave_one_out")
-FILTERS = ("top_k", "top_p", "top_p_variance")
-BOOTSTRAPS = ("unseen", "all", "none")
 # TRL looks at the last three only when it needs them, which may be hours later.
 CHOICES: dict[str, tuple[str, ...]] = {
     "advantage": ADVANTAGES,
-    "baseline": BASELINES,
-    "filter_strategy": FILTERS,
-    "bootstrap": BOOTSTRAPS,
+    "baseline": ("mean", "leave_one_out"),
+    "filter_strategy": ("top_k", "top_p", "top_p_variance"),
+    "bootstrap": ("unseen", "all", "none"),
     "critic_lr_scheduler_type": CRITIC_SCHEDULES,
     "sampler_check": ("stop", "warn"),
     "loss_type": tuple(READ_BY_LOSS),

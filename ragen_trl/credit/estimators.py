@@ -26,7 +26,7 @@ _UNSEEN_LIMITS = ("context", "env")
 
 
 def _unknown_advantage(args: StarPOConfig) -> NotImplementedError:
-    """The error for a name in ``config.validation.ADVANTAGES`` that no estimator here computes."""
+    """The error for a name in ``config.reading.READ_BY_ADVANTAGE`` that no estimator here computes."""
     return NotImplementedError(f"no estimator computes advantage {args.advantage!r}; add a branch for it here")
 
 

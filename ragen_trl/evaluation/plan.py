@@ -4,11 +4,11 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.play import MannerOptions, TaskOptions, option, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.env_specs import EnvSpec
 
@@ -22,63 +22,41 @@ MANNER = option_names(MannerOptions)
 class EvaluationArguments:
     """What is evaluated, on what, and how often."""
 
-    env: list[str] = field(
-        default_factory=list,
-        metadata={
-            "help": "Gymnasium ids, with arguments as JSON if you like: 'ragen/Sokoban-v0:{\"num_boxes\": 2}'. "
-            "Unset: the one that the model was trained in."
-        },
+    env: list[str] = option(
+        [],
+        "Gymnasium ids, with arguments as JSON if you like: 'ragen/Sokoban-v0:{\"num_boxes\": 2}'. "
+        "Unset: the one that the model was trained in.",
     )
-    suite: str | None = field(
-        default=None,
-        metadata={
-            "help": "Instead of --env. 'sokoban': Sokoban, SokobanLarge, Sokoban in other symbols, FrozenLake; "
-            "'bandit': Bandit, BanditRev."
-        },
+    suite: str | None = option(
+        None,
+        "Instead of --env. 'sokoban': Sokoban, SokobanLarge, Sokoban in other symbols, FrozenLake; "
+        "'bandit': Bandit, BanditRev.",
     )
-    model: list[str] = field(
-        default_factory=list, metadata={"help": "Folders or hub ids of causal LMs. Unset: random and oracle only."}
+    model: list[str] = option([], "Folders or hub ids of causal LMs. Unset: random and oracle only.")
+    algo: str = option("starpo-s", "Algorithm of a training file that --config reads; else unused.")
+    episodes: int = option(
+        512, "Held-out start states, at most 8000; of ToyShop its 256 prompts.", aliases=["--eval_episodes"]
     )
-    algo: str = field(
-        default="starpo-s", metadata={"help": "Algorithm of a training file that --config reads; else unused."}
-    )
-    episodes: int = field(
-        default=512,
-        metadata={
-            "help": "Held-out start states, at most 8000; of ToyShop its 256 prompts.",
-            "aliases": ["--eval_episodes"],
-        },
-    )
-    samples_per_start: int = field(
-        default=1, metadata={"help": "Episodes from each start state; with several there is pass@k."}
-    )
-    eval_temperature: float = field(default=1.0, metadata={"help": "Sampling temperature; 0 is greedy."})
-    side_by_side: int = field(
-        default=128, metadata={"help": "Episodes played and saved at a time; fewer take less memory."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Delete an older evaluation in the output folder first."})
+    samples_per_start: int = option(1, "Episodes from each start state; with several there is pass@k.")
+    eval_temperature: float = option(1.0, "Sampling temperature; 0 is greedy.")
+    side_by_side: int = option(128, "Episodes played and saved at a time; fewer take less memory.")
+    overwrite: bool = option(False, "Delete an older evaluation in the output folder first.")
 
 
 @dataclass
 class ApiArguments:
     """Which model behind an OpenAI-compatible server is evaluated. The key comes from OPENAI_API_KEY only."""
 
-    api_model: str | None = field(default=None, metadata={"help": "Name of a model at an OpenAI-compatible server."})
-    api_base: str | None = field(default=None, metadata={"help": "Its base URL; unset: OPENAI_BASE_URL."})
-    api_cache: str | None = field(
-        default=None, metadata={"help": "File that keeps its answers; unset: api_cache.sqlite in the output folder."}
-    )
-    api_concurrency: int = field(default=16, metadata={"help": "Requests at a time."})
-    api_timeout: float = field(default=120.0, metadata={"help": "Seconds that an attempt waits for an answer."})
-    api_retries: int = field(default=6, metadata={"help": "Repetitions of a request after 429, 5xx and timeouts."})
-    api_leave_out: list[str] = field(
-        default_factory=list, metadata={"help": "Fields that the server refuses, among seed, temperature, top_p."}
-    )
-    api_token_limit: str = field(
-        default="max_tokens", metadata={"help": "'max_tokens', or 'max_completion_tokens' for reasoning models."}
-    )
-    api_prompt_price: float | None = field(default=None, metadata={"help": "Price of a million tokens sent."})
-    api_completion_price: float | None = field(default=None, metadata={"help": "Price of a million tokens written."})
+    api_model: str | None = option(None, "Name of a model at an OpenAI-compatible server.")
+    api_base: str | None = option(None, "Its base URL; unset: OPENAI_BASE_URL.")
+    api_cache: str | None = option(None, "File that keeps its answers; unset: api_cache.sqlite in the output folder.")
+    api_concurrency: int = option(16, "Requests at a time.")
+    api_timeout: float = option(120.0, "Seconds that an attempt waits for an answer.")
+    api_retries: int = option(6, "Repetitions of a request after 429, 5xx and timeouts.")
+    api_leave_out: list[str] = option([], "Fields that the server refuses, among seed, temperature, top_p.")
+    api_token_limit: str = option("max_tokens", "'max_tokens', or 'max_completion_tokens' for reasoning models.")
+    api_prompt_price: float | None = option(None, "Price of a million tokens sent.")
+    api_completion_price: float | None = option(None, "Price of a million tokens written.")
 
 
 @dataclass(frozen=True)

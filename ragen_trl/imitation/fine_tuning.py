@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedToken
 from trl import SFTConfig
 
 from ragen_envs import AgentTurns, demonstration
+from ragen_trl.config.play import option
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
@@ -56,19 +57,16 @@ class WarmStartConfig:
         OptionError: If a value is out of its range.
     """
 
-    demonstrations: int = field(default=36_000, metadata={"help": "Episodes of oracle play to learn from."})
-    noise: float = field(default=0.5, metadata={"help": "Probability that an action of the oracle is random."})
-    demo_actions_per_turn: int = field(default=2, metadata={"help": "Actions of a demonstrated reply."})
-    demo_learning_rate: float = field(default=2e-3, metadata={"help": "Learning rate of the supervised stage."})
-    demo_batch_size: int = field(default=16, metadata={"help": "Episodes per optimizer step."})
-    demo_epochs: float = field(default=1.0, metadata={"help": "Most passes over the demonstrations."})
-    demo_held_out: float = field(
-        default=0.0,
-        metadata={"help": "Share of the demonstrations that is not learnt; its loss chooses when to stop. 0: no stop."},
+    demonstrations: int = option(36_000, "Episodes of oracle play to learn from.")
+    noise: float = option(0.5, "Probability that an action of the oracle is random.")
+    demo_actions_per_turn: int = option(2, "Actions of a demonstrated reply.")
+    demo_learning_rate: float = option(2e-3, "Learning rate of the supervised stage.")
+    demo_batch_size: int = option(16, "Episodes per optimizer step.")
+    demo_epochs: float = option(1.0, "Most passes over the demonstrations.")
+    demo_held_out: float = option(
+        0.0, "Share of the demonstrations that is not learnt; its loss chooses when to stop. 0: no stop."
     )
-    demo_lora_r: int = field(
-        default=0, metadata={"help": "LoRA rank; merged into the weights at the end. 0 trains all weights."}
-    )
+    demo_lora_r: int = option(0, "LoRA rank; merged into the weights at the end. 0 trains all weights.")
 
     def __post_init__(self) -> None:
         if not 0 <= self.noise <= 1:

@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ragen_trl.batching.rollout_batch import RolloutBatch
-from ragen_trl.config.validation import CRITIC_ADVANTAGES
+from ragen_trl.config.reading import CRITIC_ADVANTAGES
 from ragen_trl.credit.critic import Critic
 from ragen_trl.credit.estimators import critic_advantages, trajectory_advantages, turn_advantages
 from ragen_trl.credit.selection import uncertain_groups
