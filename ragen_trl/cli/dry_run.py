@@ -28,8 +28,8 @@ from ragen_trl.cli.memory_estimate import (
 )
 from ragen_trl.cli.processes import launched
 from ragen_trl.cli.run_state import finished_stages
-from ragen_trl.cli.training_run import ModelArguments, RunArguments
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.commands import ModelArguments, RunArguments
 from ragen_trl.config.reading import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.evaluator import BATCH_SIZE

@@ -20,27 +20,16 @@ from typing import Any
 
 from trl import TrlParser
 
-from ragen_trl.cli.options import OptionParser
-from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.cli.options import ALGORITHMS, OptionParser
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import (
-    LIMITS,
-    MANNER,
-    ApiArguments,
-    EvalPlan,
-    EvaluationArguments,
-    Task,
-    api_name,
-    task_limits,
-)
+from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan, Task, api_name, task_limits
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options, make_turns
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
-
-
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
 
 
@@ -157,7 +146,7 @@ def _configured(
     # Random play has no recipe of its own: it plays what the models of its table play.
     models = [*run.model, *([api.api_model] if api.api_model else [])]
     model = api.api_model if player == api_name(api) else player if player != "random" else next(iter(models), "random")
-    parser = OptionParser("eval", [EvaluationArguments, ApiArguments, ALGORITHMS[run.algo][0]])
+    parser = OptionParser("eval", [EvaluationArguments, ApiArguments, ALGORITHMS[run.algo]])
     parser.check_names(argv)
     parser.set_defaults(
         **{

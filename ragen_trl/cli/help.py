@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.config import validation
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
 from ragen_trl.config.presets import PRESETS
@@ -21,27 +22,13 @@ from ragen_trl.system.terminal import heading
 
 _PACKAGE = Path(__file__).parents[1]
 _TRAINING: tuple[type | tuple[str, str], ...] = (PlayOptions, ("config/starpo", "StarPOConfig"), CriticOptions)
+_WARM_START = ("imitation/fine_tuning", "WarmStartConfig")
 # Classes in the order of the page; if the module imports torch, as module and name. Of an option that several classes
 # have, the first one counts.
 _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
-    "train": (
-        ("cli/training_run", "ModelArguments"),
-        ("cli/training_run", "EvalArguments"),
-        ("cli/training_run", "RunArguments"),
-        ("imitation/fine_tuning", "WarmStartConfig"),
-        *_TRAINING,
-        ("config/astar_po", "AStarPOConfig"),
-    ),
-    "warm-start": (
-        ("cli/training_run", "ModelArguments"),
-        ("imitation/fine_tuning", "WarmStartConfig"),
-        *_TRAINING,
-    ),
-    "eval": (
-        ("evaluation/plan", "EvaluationArguments"),
-        ("evaluation/plan", "ApiArguments"),
-        *_TRAINING,
-    ),
+    "train": (RunArguments, _WARM_START, *_TRAINING, ("config/astar_po", "AStarPOConfig")),
+    "warm-start": (ModelArguments, _WARM_START, *_TRAINING),
+    "eval": (EvaluationArguments, ApiArguments, *_TRAINING),
 }
 _OF_TRAINING = {"PlayOptions", "CriticOptions", "StarPOConfig"}
 _PLAY = [

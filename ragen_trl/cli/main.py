@@ -23,6 +23,7 @@ import yaml
 from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.processes import is_main, launched, on_processes, said_once
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
@@ -111,9 +112,7 @@ def _help(command: str, everything: bool) -> int:
         print(help_page(command, min(120, shutil.get_terminal_size((100, 24)).columns)), end="")
         return 0
     from ragen_trl.cli.options import OptionParser
-    from ragen_trl.cli.training_run import ModelArguments, RunArguments
     from ragen_trl.config.astar_po import AStarPOConfig
-    from ragen_trl.evaluation.plan import ApiArguments, EvaluationArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
     own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
@@ -125,7 +124,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.launch import as_if
     from ragen_trl.cli.options import check_output_folder, options_as_yaml
-    from ragen_trl.cli.training_run import Interrupted, RunArguments, check, default_folder, train
+    from ragen_trl.cli.training_run import Interrupted, check, default_folder, train
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
     from ragen_trl.reporting.report import results_table
     from ragen_trl.system.atomic import write_atomically
@@ -163,7 +162,6 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
 
     from ragen_trl.cli.dry_run import warm_start_plan
     from ragen_trl.cli.options import check_output_folder
-    from ragen_trl.cli.training_run import ModelArguments
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.model_names import check_model

@@ -25,14 +25,20 @@ from trl import GRPOConfig, TrlParser
 from trl.import_utils import is_vllm_available
 
 from ragen_trl.cli.processes import launched
-from ragen_trl.cli.training_run import ALGORITHMS
+from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
 from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
-from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.environments import load_play_options, make_turns
+
+ALGORITHMS: dict[str, type[StarPOConfig]] = {
+    "starpo": StarPOConfig,
+    "starpo-s": StarPOSConfig,
+    "a-star-po": AStarPOConfig,
+}
 
 _TRUTH = "string_to_bool"
 _COUNTS = (
@@ -138,7 +144,7 @@ def parse(
     preset = _choose(chosen, str(recorded.get("env", dataclasses[0].env)))
     if recorded.get("env") != chosen.env:
         recorded.pop("env_kwargs", None)
-    parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo][0]])
+    parser = OptionParser(command, [*dataclasses, ALGORITHMS[chosen.algo]])
     # "" means no folder yet: with None, transformers would use "trainer_output".
     recipe = _recipe(chosen, dataclasses, preset)
     preset = _without_idle_bonus(preset, chosen.think, {**recipe, **recorded})

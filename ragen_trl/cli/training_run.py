@@ -10,7 +10,7 @@ import re
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.critic import CriticOptions
-from ragen_trl.config.play import ExecutionOptions, PlayOptions, option, option_names
-from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
+from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
@@ -49,12 +50,6 @@ from ragen_trl.trainers.training_bar import TrainingBar, show_progress
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
 Say = Callable[[str], None]
-
-ALGORITHMS: dict[str, tuple[type[StarPOConfig], type[TrajectoryTrainer]]] = {
-    "starpo": (StarPOConfig, StarPOTrainer),
-    "starpo-s": (StarPOSConfig, StarPOTrainer),
-    "a-star-po": (AStarPOConfig, AStarPOTrainer),
-}
 
 # Options that say where and how to write, or how to step environments; they change no result.
 _WITHOUT_EFFECT = {
@@ -81,46 +76,6 @@ _WITHOUT_EFFECT = {
 
 class Interrupted(Exception):
     """Ctrl-C stopped training after a checkpoint was saved; the message says how to go on."""
-
-
-@dataclass
-class ModelArguments:
-    """Which model plays what."""
-
-    env: str = option("ragen/FrozenLake-v0", "Gymnasium id of the environment.")
-    algo: str = option("starpo-s", "'starpo-s', 'starpo' (--advantage says in which form) or 'a-star-po'.")
-    model: str | None = option(
-        None, "Folder, hub id or GGUF file of a causal LM; unset: the embedded Qwen2, warm-started first."
-    )
-
-
-@dataclass
-class EvalArguments(ModelArguments):
-    """How the model is evaluated."""
-
-    eval_episodes: int = option(512, "Held-out start states of each evaluation.")
-    eval_temperature: float = option(1.0, "Sampling temperature of the evaluations.")
-
-
-@dataclass
-class RunArguments(EvalArguments):
-    """What a run does; how it trains is in the training configuration."""
-
-    preset: str | None = option(None, "Published settings in place of the defaults; the presets are listed below.")
-    eval_env_kwargs: dict[str, Any] | str | None = option(
-        None, "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."
-    )
-    consistency_weight: float | None = option(
-        None, "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."
-    )
-    lora_r: int = option(0, "LoRA rank; 0 trains all weights.")
-    lora_alpha: int = option(64, "LoRA scaling numerator.")
-    monitor: str = option(
-        "warn", "What alerts of collapse do: 'warn', 'stop', 'rollback' to the best checkpoint, or 'off'."
-    )
-    record_rollouts: int = option(20, "Rollouts that the report's viewer can show, spread over the run; 0: none.")
-    overwrite: bool = option(False, "Delete what the run folder holds and start again.")
-    num_processes: int = option(1, "Processes to train on, started by this command; accelerate launch starts its own.")
 
 
 def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
@@ -160,7 +115,8 @@ def _bonuses(run: RunArguments, args: StarPOConfig) -> list[RewardFunction]:
 
 def _trainer(run: RunArguments, args: StarPOConfig, model: str, stop: StopOnInterrupt, say: Say) -> TrajectoryTrainer:
     bonuses, rows, adapter = _bonuses(run, args), _quick_rows(run, args), lora(run.lora_r, run.lora_alpha)
-    trainer = ALGORITHMS[run.algo][1](
+    kind = AStarPOTrainer if isinstance(args, AStarPOConfig) else StarPOTrainer
+    trainer: TrajectoryTrainer = kind(
         *(model, run.env, args), reward_funcs=bonuses, eval_dataset=rows, callbacks=[stop], peft_config=adapter
     )
     asked = launch_of(launched(), args.deepspeed, args.fsdp).engine

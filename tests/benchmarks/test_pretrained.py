@@ -17,7 +17,8 @@ from pages.pretrained import pretrained_tables
 from ragen_envs.bandit.env import NAME_SETS
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import ModelArguments, RunArguments, check
+from ragen_trl.cli.training_run import check
+from ragen_trl.config.commands import ModelArguments, RunArguments
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
 MODEL = "models/SmolLM2-135M-Instruct"

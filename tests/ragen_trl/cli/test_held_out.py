@@ -8,7 +8,8 @@ import pytest
 from ragen_trl import consistency_reward
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import RunArguments, _bonuses, _quick_rows, check, evaluated
+from ragen_trl.cli.training_run import _bonuses, _quick_rows, check, evaluated
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig

@@ -18,7 +18,7 @@ from transformers import Trainer
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import RunArguments
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.reporting.report import results_table
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model

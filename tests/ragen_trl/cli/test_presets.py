@@ -8,7 +8,7 @@ import pytest
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import RunArguments
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig

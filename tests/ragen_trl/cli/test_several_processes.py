@@ -21,7 +21,8 @@ from ragen_trl.cli import options, processes
 from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
 from ragen_trl.cli.processes import evaluate_together, is_main, launched
-from ragen_trl.cli.training_run import RunArguments, train
+from ragen_trl.cli.training_run import train
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, _sft_config

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.training_run import RunArguments
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.recipes import defaults, is_embedded, warm_start_defaults
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.policies.tiny_model import save_tiny_model
