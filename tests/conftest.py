@@ -1,8 +1,10 @@
 """What every test shares: an offline, quiet process and the list of the project's own files."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,14 @@ def many_trainings_are_quick() -> None:
         from tests.support.quick import libraries_are_settled
 
         libraries_are_settled()
+
+
+@pytest.fixture
+def python_handles_interrupts() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -157,14 +157,23 @@ class _Connection:
                 "the official SDK, mcp 2.0 or later, is missing; pip install 'ragen-trl[mcp]' (OpenEnv and verifiers "
                 "need an older one, and a virtual environment of their own)"
             ) from error
-        described = dict(variables) if variables else None
-        parameters = StdioServerParameters(command=command[0], args=command[1:], env=described, cwd=cwd)
+        parameters = StdioServerParameters(
+            command=command[0],
+            args=command[1:],
+            env=dict(variables) if variables else None,
+            cwd=cwd,
+            encoding_error_handler="replace",  # with "strict" the SDK stops reading, and says nothing
+        )
         self._talk = _Talk(Client(parameters, read_timeout_seconds=start_timeout), call_timeout)
         self._thread = threading.Thread(target=self._talk.run, name=f"mcp {command[0]}", daemon=True)
-        self._thread.start()
-        started = self._talk.ready.wait(start_timeout)
         # At the end of the program too, when daemon threads would just stop and leave a server that ignores the end.
         self._finalizer = weakref.finalize(self, _end, self._talk, self._thread)
+        self._thread.start()
+        try:
+            started = self._talk.ready.wait(start_timeout)
+        except BaseException:  # Ctrl-C
+            self.close()
+            raise
         if not started or self._talk.failure is not None:
             self.close()
             why, failure = f"it did not list its tools within {start_timeout:g} seconds", None
@@ -173,7 +182,7 @@ class _Connection:
                 why = f"{_innermost(failure)}; it may have written more to standard error"
             raise McpServerError(f"the MCP server {' '.join(command)!r} could not be started: {why}") from failure
         self.tools = tuple(
-            Tool(found.name, found.description or found.name, found.input_schema, partial(self.call, found.name))
+            Tool(found.name, found.description or found.name, found.input_schema, partial(self._talk.call, found.name))
             for found in self._talk.listed
         )
 
@@ -184,7 +193,7 @@ class _Connection:
 
     def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a result."""
-        return self._talk.call(Call(name, arguments))
+        return self._talk.call(name, **arguments)
 
     def close(self) -> None:
         """Ends the server; a second time does nothing."""
@@ -235,6 +244,7 @@ class _Talk:
         self.ready = threading.Event()
         self.failure: BaseException | None = None
         self.is_broken = False
+        self._is_launched = False
         self.listed: list[Any] = []
         self._loop = _Loop()
         self._over = asyncio.Event()
@@ -255,18 +265,18 @@ class _Talk:
     @property
     def server_has_ended(self) -> bool:
         """Whether the process of the server has ended."""
-        return self._loop.process_has_ended
+        return self._loop.process_has_ended and not self._is_launched
 
     def stop(self) -> None:
         """Lets the thread end the server, and give up one that has not listed its tools yet."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._over.set if self.ready.is_set() else self._holding.cancel)
 
-    def call(self, call: Call) -> str:
+    def call(self, name: str, /, **arguments: Any) -> str:
         """The text of a result; in the caller's thread."""
         if self.is_broken or self.server_has_ended:
             raise _NoAnswerError("the server has ended")
-        waiting = asyncio.run_coroutine_threadsafe(self._called(call), self._loop)
+        waiting = asyncio.run_coroutine_threadsafe(self._called(Call(name, arguments)), self._loop)
         try:
             result = waiting.result(self._call_timeout + 1.0)
         except TimeoutError:
@@ -286,6 +296,7 @@ class _Talk:
                 cursor = page.next_cursor
                 if not cursor:
                     break
+            self._is_launched = self._loop.process_has_ended
             self.ready.set()
             await self._over.wait()
 
@@ -322,4 +333,5 @@ class _Talk:
 def _end(talk: _Talk, thread: threading.Thread) -> None:
     """Ends the server and waits until it is gone."""
     talk.stop()
-    thread.join(_SHUTDOWN)
+    if thread is not threading.current_thread():  # which may collect the garbage
+        thread.join(_SHUTDOWN)

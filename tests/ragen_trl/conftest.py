@@ -1,8 +1,5 @@
 """What the tests of the trainers share: the tiny tokenizer and model, and a policy that follows a script."""
 
-import signal
-from collections.abc import Iterator
-
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
@@ -20,14 +17,6 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     """Two layers of width 32 with random weights. Shared: do not train it."""
     return build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=2)
-
-
-@pytest.fixture
-def python_handles_interrupts() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which makes its jobs ignore SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

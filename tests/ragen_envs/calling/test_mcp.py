@@ -1,8 +1,11 @@
 """McpTools against a real server of the Model Context Protocol, as a process on this machine."""
 
+import gc
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +60,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpTools]:
 
 def test_tools_are_those_of_the_server(shared: McpTools) -> None:
     tools = {each["function"]["name"]: each["function"] for each in shared.schemas}
-    assert list(tools) == ["add", "read", "fail", "sleep", "stop"]
+    assert list(tools) == ["add", "read", "fail", "sleep", "garble", "stop"]
     assert tools["add"]["description"].startswith("Add a number to the counter.")
     assert tools["add"]["parameters"]["required"] == ["number"]
     assert tools["add"]["parameters"]["properties"]["number"]["type"] == "integer"
@@ -80,6 +83,8 @@ def test_an_episode_errors_and_the_next_episode(shared: McpTools, tmp_path: Path
     began = time.monotonic()
     assert env.step(calls(("sleep", {"seconds": 30})))[4]["tool_results"] == ("Error: no result within 2 seconds",)
     assert time.monotonic() - began < 25
+    # Regression: the SDK stopped to read at a byte that is no UTF-8, and every later call waited for its limit.
+    assert env.step(calls(("garble", {}), ("read", {})))[4]["tool_results"] == ("garbled", "4 → ✓")
     message, reward, terminated, _, info = env.step(calls(("add", {"number": 2})))
     assert (message, reward, terminated, info["success"]) == ("the counter is 6", 1.0, True, True)
     assert "Bring" in env.reset(seed=1)[0]
@@ -127,6 +132,40 @@ def test_a_judge_that_gets_an_error_of_the_server_raises_it(shared: McpTools, mo
     monkeypatch.setattr(shared, "_judged_by", lambda env: (float(env.call("sleep", {"seconds": 30}) == ""), False))
     shared.reset(seed=0)
     assert shared.step('{"answer": "Done."}')[1:3] == (0.0, True)
+
+
+def test_a_launcher_may_end_and_a_forgotten_server_ends_at_once(tmp_path: Path) -> None:
+    """Regression: a process that ends was taken for the server, and a cycle kept the connection for the collector."""
+    pytest.importorskip("mcp")
+    launcher = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
+    command = [sys.executable, "-c", launcher, sys.executable, str(SERVER), str(tmp_path / "pids")]
+    env = McpTools(command, TASKS, reached_six, start_timeout=60, restart=False)
+    env.reset(seed=0)
+    assert env.call("add", {"number": 2}) == "the counter is 2"
+    env.reset(seed=1)
+    assert env.call("read") == "2 → ✓"  # the same server
+    gc.disable()
+    try:
+        del env
+        assert gone(processes(tmp_path / "pids"))
+    finally:
+        gc.enable()
+
+
+def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path, python_handles_interrupts: None) -> None:
+    """Regression: nobody owned the server before it had listed its tools."""
+    pytest.importorskip("mcp")
+    path = tmp_path / "pids"
+
+    def interrupt() -> None:
+        while not (path.exists() and processes(path)):
+            time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        McpTools([sys.executable, str(SERVER), str(path), "--silent"], TASKS, reached_six, start_timeout=60)
+    assert gone(processes(path))
 
 
 def test_a_call_may_take_longer_than_the_start(tmp_path: Path) -> None:

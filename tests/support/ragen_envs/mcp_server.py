@@ -56,6 +56,13 @@ async def sleep(seconds: float) -> str:
 
 
 @server.tool()
+def garble() -> str:
+    """Write a line that is no message, and no UTF-8."""
+    os.write(1, b"\xff\n")
+    return "garbled"
+
+
+@server.tool()
 def stop() -> str:
     """End the server without an answer."""
     os._exit(3)
