@@ -68,8 +68,8 @@ class CollapseMonitor(TrainerCallback):
         action: ``"warn"`` logs a warning, once for each rule. ``"stop"`` also ends training. ``"rollback"`` then also
             loads the weights of the best checkpoint: the one with the most success over its last ten rollouts.
         stop_on: The kind of alert that stops or rolls back; ``"early"`` includes ``"confirmation"``.
-        mi_every: The mutual information is measured every so many rollouts; 0 for never. A measurement takes forward
-            passes over ``mi_pairs`` prompts, with as many thoughts after each of them.
+        mi_every: The mutual information is measured every so many rollouts; 0 for never, as with pictures. A
+            measurement takes forward passes over ``mi_pairs`` prompts, with as many thoughts after each of them.
         mi_pairs: How many pairs of prompt and thought it is measured on.
 
     Attributes:
@@ -156,7 +156,7 @@ class CollapseMonitor(TrainerCallback):
             found = {name: value for name, value in found.items() if not name.startswith("thought_")}
         self._log(found)
         self._spent("seconds", began)
-        if self._due(event.step):
+        if self._due(event.step) and self.trainer.args.observation == "text":  # scoring would not see the pictures
             self._log_dependence(pairs_of_trajectories(event.rollout.trajectories, self._pieces))
 
     def on_train_begin(

@@ -27,6 +27,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
+from ragen_trl.policies.model_calls import unwrapped
 from ragen_trl.system.float64 import in_float64
 
 # Keeps the z-score finite where all marginals are equal; RAGEN's number.
@@ -157,7 +158,7 @@ def common_beginning(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]])
         prompts: Of at least one token each.
     """
     length = min(len(commonprefix(prompts)), *(len(prompt) - 1 for prompt in prompts))  # type: ignore[type-var]
-    if length == 0:
+    if length == 0 or unwrapped(model)._is_stateful:
         return Beginning()
     ids = torch.tensor([prompts[0][:length]], device=model.device)
     return Beginning(length, model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values)
@@ -185,6 +186,8 @@ def thought_logprobs(
     Returns:
         (N,) nats, float32, on the CPU.
     """
+    if unwrapped(model)._is_stateful:
+        return _scored_whole(model, prompt, thoughts, temperature, batch_size)
     device = model.device
     first = model(
         input_ids=torch.tensor([list(prompt[beginning.length :])], device=device),
@@ -197,23 +200,53 @@ def thought_logprobs(
     found = torch.empty(len(thoughts))
     for start in range(0, len(thoughts), batch_size):
         rows = longest_first[start : start + batch_size]
-        ids = torch.zeros((len(rows), len(thoughts[rows[0]])), dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(thoughts[row])] = torch.tensor(list(thoughts[row]))
-            mask[place, : len(thoughts[row])] = 1
-        ids, mask = ids.to(device), mask.to(device)
+        ids, mask = (each.to(device) for each in _padded([thoughts[row] for row in rows]))
         logits = first.logits.expand(len(rows), 1, -1)  # (b, 1, V) of the first token
         if ids.shape[1] > 1:
-            cache = deepcopy(first.past_key_values)  # of any kind: full attention, sliding windows, recurrent states
+            cache = deepcopy(first.past_key_values)  # full attention or sliding windows
             cache.batch_repeat_interleave(len(rows))
             seen = torch.cat([mask.new_ones((len(rows), len(prompt))), mask[:, :-1]], dim=1)
             more = model(input_ids=ids[:, :-1], attention_mask=seen, past_key_values=cache, use_cache=True).logits
             logits = torch.cat([logits, more], dim=1)  # (b, n, V)
-        scaled = logits.float() / temperature
-        chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
-        found[rows] = (chosen * mask).sum(dim=1).cpu()
+        found[rows] = _sums(logits, ids, mask, temperature)
     return found
+
+
+def _scored_whole(
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    thoughts: Sequence[Sequence[int]],
+    temperature: float,
+    batch_size: int,
+) -> torch.Tensor:
+    """As `thought_logprobs`, with the prompt before each thought: a recurrent state is not repeated over a batch."""
+    found = torch.empty(len(thoughts))
+    for start in range(0, len(thoughts), batch_size):
+        ids, mask = (each.to(model.device) for each in _padded(thoughts[start : start + batch_size]))
+        before = ids.new_tensor(list(prompt)).expand(len(ids), -1)
+        logits = model(
+            input_ids=torch.cat([before, ids], dim=1),
+            attention_mask=torch.cat([torch.ones_like(before), mask], dim=1),
+            use_cache=False,
+            logits_to_keep=ids.shape[1] + 1,
+        ).logits
+        found[start : start + len(ids)] = _sums(logits[:, :-1], ids, mask, temperature)
+    return found
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask, both (b, n), padded on the right with 0."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    return ids, mask
+
+
+def _sums(logits: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor, temperature: float) -> torch.Tensor:
+    """(b,) nats of the rows of ``ids``, whose tokens (b, n) the ``logits`` (b, n, V) predict."""
+    scaled = logits.float() / temperature
+    chosen = scaled.gather(2, ids[:, :, None])[:, :, 0] - scaled.logsumexp(dim=2)  # (b, n)
+    return (chosen * mask).sum(dim=1).cpu()
 
 
 def measured_dependence(

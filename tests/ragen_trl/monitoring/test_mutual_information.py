@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from ragen_trl.monitoring import mutual_information
 from ragen_trl.monitoring.mutual_information import (
@@ -91,10 +92,30 @@ def test_pairs_are_taken_from_as_many_prompts_as_there_are() -> None:
     assert prompts_and_owners(PAIRS) == ([(5, 6, 7), (11, 12), (13, 14, 15, 16)], [0, 0, 1, 2])
 
 
-@pytest.mark.parametrize("batch_size", [64, 2, 1])
-def test_a_prompt_read_once_scores_like_prompt_and_thought_together(batch_size: int) -> None:
+# A cache is repeated over a batch where that is possible. A recurrent state is not, and Mamba has no cache at all.
+KINDS: dict[str, dict[str, Any]] = {
+    "qwen2": {},
+    "mistral": {"sliding_window": 4},
+    "mamba": {"state_size": 8},
+    "jamba": {"mamba_d_state": 8, "num_experts": 1, "attn_layer_period": 2, "attn_layer_offset": 1},
+    "falcon_h1": {"mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8, "mamba_n_groups": 1, "mamba_d_state": 8},
+}
+
+
+def model_of(kind: str) -> PreTrainedModel:
+    """A small random model."""
+    shape = {"vocab_size": 32, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "initializer_range": 0.2}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(kind, **shape, **KINDS[kind])
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+@pytest.mark.parametrize(("kind", "batch_size"), [*((kind, 2) for kind in KINDS), ("qwen2", 64), ("qwen2", 1)])
+def test_a_prompt_read_once_scores_like_prompt_and_thought_together(kind: str, batch_size: int) -> None:
     """Contract with transformers: a filled cache can be copied and repeated over a batch."""
-    model = small_model().eval()
+    model = model_of(kind)
     prompt, thoughts = (5, 6, 7, 8), [(9,), (10, 11, 12), (13, 14), (9, 9, 9, 9, 9)]
     found = thought_logprobs(model, prompt, thoughts, temperature=0.7, batch_size=batch_size)
     for place, thought in enumerate(thoughts):
@@ -105,11 +126,15 @@ def test_a_prompt_read_once_scores_like_prompt_and_thought_together(batch_size: 
         assert found[place].item() == pytest.approx(alone, abs=1e-4)
 
 
-def test_a_common_beginning_read_once_changes_nothing() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_common_beginning_read_once_changes_nothing(kind: str) -> None:
     """Contract with transformers: a filled cache can be copied and gone on from, and stays as it was."""
-    model = small_model().eval()
+    model = model_of(kind)
     prompts, thoughts = [(5, 6, 7, 8), (5, 6, 9), (5, 6, 7)], [(9,), (10, 11, 12)]
     beginning = common_beginning(model, prompts)
+    if model._is_stateful:
+        assert beginning.length == 0
+        return
     assert beginning.length == 2
     for prompt in prompts:
         found = thought_logprobs(model, prompt, thoughts, beginning=beginning)

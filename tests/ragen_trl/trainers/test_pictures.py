@@ -13,6 +13,7 @@ from ragen_envs import AgentTurns
 from ragen_trl import AStarPOConfig, StarPOConfig, StarPOSConfig
 from ragen_trl.batching.pictures import picture_inputs
 from ragen_trl.errors import OptionError
+from ragen_trl.monitoring.collapse_monitor import CollapseMonitor
 from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.env_specs import EnvSpec
@@ -129,8 +130,12 @@ def test_three_updates_learn_the_bandit(tmp_path: Path) -> None:
     options = {"per_device_train_batch_size": 32, "num_generations": 8, "lr_scheduler_type": "constant"}
     model = pulls_any_arm(tmp_path)
     trainer = vision_trainer(tmp_path, bandit, model=model, max_steps=4, learning_rate=5e-3, **options)
+    trainer.add_callback(CollapseMonitor(trainer, mi_every=1))
     trainer.train()
     success = logged(trainer, "success")
+    # Regression: the mutual information was measured without the pictures, which tell prompts apart.
+    measured = {name for row in trainer.state.log_history for name in row if name.startswith("collapse/")}
+    assert "collapse/reply_tokens" in measured and "collapse/mi" not in measured
     assert success[0] <= 0.5 and success[3] >= 0.75
 
 
