@@ -148,8 +148,9 @@ class _LocalClient(httpx.Client):
     def request(
         self, method: str, url: Any, *, content: Any = None, headers: Any = None, **others: Any
     ) -> httpx.Response:
-        """The app's answer; where a body and its type are all that is said, ``url`` is from the root."""
-        if headers is None or others:
+        """The app's answer: by itself for a path in ASCII, a body and its type; by httpx for all else."""
+        is_path = isinstance(url, str) and url.startswith("/") and url.isascii()
+        if others or not is_path or headers is None or [*headers] != ["Content-Type"]:
             return super().request(method, url, content=content, headers=headers, **others)
         status = ""
 
@@ -159,9 +160,11 @@ class _LocalClient(httpx.Client):
 
         parts = self._app(_environ(method, url, content or b"", headers["Content-Type"]), start_response)
         try:
-            return httpx.Response(int(status.split()[0]), content=b"".join(parts))
+            body = b"".join(parts)  # which may be what sets the status
+            return httpx.Response(int(status.split()[0]), content=body)
         finally:
-            parts.close()
+            if close := getattr(parts, "close", None):
+                close()
 
 
 def _environ(method: str, path: str, content: bytes, content_type: str) -> dict[str, Any]:

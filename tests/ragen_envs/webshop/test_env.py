@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import gymnasium
+import httpx
 import numpy as np
 import pytest
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.webshop.client import ShopRequestError
 from ragen_envs.webshop.env import WebShop, search_for
-from ragen_envs.webshop.local_store import StoreSettings, local_store
+from ragen_envs.webshop.local_store import StoreSettings, _LocalClient, local_store
 from ragen_envs.webshop.policies import random_shop_action, scripted_shop_action
 from ragen_envs.webshop.session import AvailableActions
 
@@ -71,6 +72,29 @@ def test_a_purchase_is_scored_and_ends_the_episode(env: WebShop) -> None:
     after = env.step("search[clothing]")
     assert after[:4] == (observation, 0.0, True, False)
     assert after[-1]["task_score"] == info["task_score"]
+
+
+REQUESTS: list[tuple[str, str, bytes | None]] = [
+    ("GET", "/api/store", None),
+    ("GET", "/api/nothing", None),
+    ("PUT", "/api/store", None),
+    ("POST", "/api/sessions", b"{"),
+    ("POST", "/api/sessions/none/step", b'{"action": "' + b"x" * 3_000_000 + b'"}'),
+    ("GET", "/api/sessions/caf\u00e9%20%2F/picture?hits=\u4e2d", None),
+    ("GET", "/api/sessions/caf%C3%A9%20%2F/picture?hits=2", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "content"), REQUESTS)
+@pytest.mark.parametrize("headers", [{"Content-Type": "application/json"}, {"Accept": "text/html"}])
+def test_a_store_in_this_process_answers_like_one_behind_httpx(
+    method: str, path: str, content: bytes | None, headers: dict[str, str]
+) -> None:
+    app = local_store(TOY).app()
+    with httpx.Client(transport=httpx.WSGITransport(app=app), base_url="http://localhost") as client:
+        there = client.request(method, path, content=content, headers=headers)
+    here = _LocalClient(app).request(method, path, content=content, headers=headers)
+    assert (here.status_code, here.content) == (there.status_code, there.content)
 
 
 def test_success_is_a_score_of_one_whatever_is_paid() -> None:
