@@ -65,10 +65,11 @@ def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: 
     path = result_file(run, root)
     if not path.exists():
         with _only_here(run, root, wait) as lock:
-            for step in run.steps:
-                _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
-            found = result_of(run, root, _spent(run, root), needed.get("created"))
-            write_atomically(path, json.dumps(found, indent=1))
+            if not path.exists():  # who held the lock may have finished it
+                for step in run.steps:
+                    _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
+                found = result_of(run, root, _spent(run, root), needed.get("created"))
+                write_atomically(path, json.dumps(found, indent=1))
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
 

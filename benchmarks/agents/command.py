@@ -19,7 +19,7 @@ from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, res
 from agents.games import Game
 from agents.pictures import draw
 from agents.results import collect, known
-from agents.runs import Run, chosen
+from agents.runs import Run, chosen, name_of
 from ragen_trl.system.atomic import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         return fail(str(error))
     name = f"{script.name}_paper" if options.paper else script.name
     if not options.smoke and options.model != MODEL:  # another model's results are not these
-        name = f"{name}_{Path(options.model).name}"
+        name = f"{name}_{name_of(options.model).replace('/', '_')}"
     written = known(runs, earlier(output / f"{name}.json"))
     if options.list:
         print(listed(script, wanted, folder, options, written))

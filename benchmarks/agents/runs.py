@@ -5,6 +5,8 @@ that file is, the step is done. The folder of a run is named after a digest of i
 it needs, so that changed settings have another folder.
 """
 
+import functools
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,8 +99,21 @@ class Run:
 
 
 def name_of(model: str) -> str:
-    """A model's name in digests: that of a folder or file here, and of the hub the whole id."""
-    return Path(model).name if Path(model).exists() or model.startswith("models/") else model
+    """A model's name in digests: of the hub the whole id; of a folder or file here also what its weights are."""
+    path = Path(model)
+    if model.startswith("models/") or not path.exists():
+        return path.name if model.startswith("models/") else model
+    weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    return f"{path.name}-{_content_of(*weights)}"
+
+
+@functools.cache
+def _content_of(*files: Path) -> str:
+    """A digest of files."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def all_runs(model: str, games: Mapping[str, Game] = GAMES) -> list[Run]:

@@ -28,9 +28,8 @@ def campaign_tables(content: Mapping[str, Any]) -> str:
         found = done["checks"]
         gaps = [float(test["recorded"]["gap_mean"]) for test in found["tests"] if "gap_mean" in test["recorded"]]
         counts = f"{found['passed']} passed, {found['failed'] + found['errors']} failed, {found['skipped']} skipped"
-        blocks.append(
-            [f"**Checks**: {counts}; sampler and trainer are {max(gaps):.1e} nats apart in the mean at most."]
-        )
+        apart = f"; sampler and trainer are {max(gaps):.1e} nats apart in the mean at most" if gaps else ""
+        blocks.append([f"**Checks**: {counts}{apart}."])
     if "rollout" in done:
         blocks.append([f"**Rollout**: {done['rollout']['gpu']['bound']['arithmetic']}."])
     if "sharing" in done:

@@ -151,9 +151,10 @@ def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str
         runs = {run["name"].partition("/")[2]: run.get("by_difficulty", {}) for run in _runs(content, game)}
         found = {name: next(iter(each.values())) for name, each in runs.items() if each}
         if found:
-            first = next(iter(found.values()))
-            lines += head([f"{game}: success by difficulty", *(f"{hard} (n = {n})" for hard, (_, n) in first.items())])
-            lines += [row([name, *(f"{share:.2f}" for share, _ in each.values())]) for name, each in found.items()]
+            counts = {hard: n for each in found.values() for hard, (_, n) in each.items()}
+            lines += head([f"{game}: success by difficulty", *(f"{hard} (n = {n})" for hard, n in counts.items())])
+            for name, each in found.items():
+                lines.append(row([name, *(f"{each[hard][0]:.2f}" if hard in each else "" for hard in counts)]))
             lines.append("")
     return lines
 
@@ -178,6 +179,8 @@ def _by_arms(content: Mapping[str, Any]) -> list[str]:
 def _over_bandits(right: Sequence[int], count: Sequence[int]) -> str:
     """The share of right replies with an interval over bandits; those without a reply that counts are left out."""
     played = [(one, of) for one, of in zip(right, count, strict=True) if of]
+    if not played:
+        return "–"
     low, high = rate_interval([one for one, _ in played], [of for _, of in played])
     return f"{sum(right) / sum(count):.2f} [{low:.2f}, {high:.2f}]"
 

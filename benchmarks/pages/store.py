@@ -105,7 +105,8 @@ def load_table(content: dict[str, Any]) -> str:
             rates = [f"{found['visits']:,}", f"{found['steps_per_s']:,.0f}"]
             lines.append(row([phase, *rates, *times, same, failures, sum(found["faults"].values())]))
     memory = content["phases"]["memory"][0]["samples"]
-    sizes = ", ".join(f"{sum(sample['mib']):.0f} at {sample['sessions']:,}" for sample in memory[:: len(memory) // 4])
+    shown = memory[:: max(1, len(memory) // 4)]
+    sizes = ", ".join(f"{sum(sample['mib']):.0f} at {sample['sessions']:,}" for sample in shown)
     foot = (
         f"{content['clients']} clients, {content['workers']} workers, {content['products']:,} products. MiB of the "
         f"workers, together, by sessions made: {sizes}. Commit {commit(content['commit'])}."

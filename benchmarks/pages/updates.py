@@ -20,9 +20,10 @@ def train_table(content: dict[str, Any]) -> str:
         times = [f"{seconds['step_median']:.2f} s", f"{seconds['total'] / 60:.1f} min"]
         lines.append(row([run["seed"], *cells, f"{success(unseen)} (n={unseen['n']})", *times]))
     first = content["runs"][0]
+    machine = first["machine"]
     foot = (
         f"Success [95 % interval], n = {first['results']['trained']['n']} held-out start states, sampled at "
-        f"temperature 1. Commit {commit(first['commit'])}, {first['machine']['cpus']} CPU cores, no GPU."
+        f"temperature 1. Commit {commit(first['commit'])}, {machine['cpus']} CPU cores, {machine['gpu'] or 'no GPU'}."
     )
     return text([*lines, "", foot])
 

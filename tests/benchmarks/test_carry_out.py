@@ -77,6 +77,22 @@ def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: P
     assert fake.done == ["model", "train"]
 
 
+def test_who_waited_for_a_run_takes_its_result(tmp_path: Path) -> None:
+    """Regression: it was written a second time, and runs of the first result named one that was no longer there."""
+    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
+    needed.folder(tmp_path).mkdir(parents=True)
+    run = replace(run_of("train"), needs=needed)
+    with (needed.folder(tmp_path) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = others.submit(carrying.carry_out, run, tmp_path, MODEL, fake)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.2)
+        carrying.result_file(needed, tmp_path).write_text(json.dumps({"created": "before"}))
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        assert waiting.result(timeout=60)["began_with"] == "before"
+    assert fake.done == ["train"]
+
+
 def test_a_command_that_fails_names_its_log(tmp_path: Path) -> None:
     run = run_of("first")
     with pytest.raises(carrying.StepFailed, match=r"game/stage-seed0: eval ended with status 2; see .*log\.txt"):

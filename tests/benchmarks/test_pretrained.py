@@ -12,6 +12,7 @@ import pytest
 from agents import command, results, runs
 from agents.games import BF16, GAMES
 from agents.names import DEMONSTRATED, OTHER_PAIRS
+from pages import pretrained as pretrained_page
 from pages.pretrained import pretrained_tables
 
 from ragen_envs.bandit.env import NAME_SETS
@@ -134,6 +135,29 @@ def test_a_changed_number_moves_the_runs_that_depend_on_it_and_no_other() -> Non
     assert changed(warm_start=warm) == {"frozenlake/warm_start", *trained}
     assert changed(training={"eval_steps": 7}) == trained
     assert {run.digest for run in runs.all_runs("another/model")}.isdisjoint(run.digest for run in BY_NAME.values())
+
+
+def test_two_models_with_folders_of_one_name_are_two(tmp_path: Path) -> None:
+    """Regression: every model that is trained here lies in a folder ``model``, and the second counted as finished."""
+    for folder, weights in (("a", b"1"), ("b", b"2")):
+        (tmp_path / folder / "model").mkdir(parents=True)
+        (tmp_path / folder / "model" / "model.safetensors").write_bytes(weights)
+    first, second = (runs.all_runs(str(tmp_path / folder / "model")) for folder in ("a", "b"))
+    assert {run.digest for run in first}.isdisjoint(run.digest for run in second)
+    assert runs.name_of(MODEL) == "SmolLM2-135M-Instruct" and runs.name_of("owner/name") == "owner/name"
+
+
+def test_a_table_has_a_column_for_every_difficulty_and_an_interval_only_of_replies_that_count() -> None:
+    """Regression: shares stood below other difficulties where a run had not all of them; no reply divided by zero."""
+    both = {"game": "frozenlake", "stage": "any", "by_arms": {"held out": {f"a{n}": [0, 0, 4] for n in range(8)}}}
+    shares = {"first": {"1": [0.5, 4], "2": [0.25, 4]}, "second": {"2": [0.75, 4], "3": [1.0, 2]}}
+    runs_of = {f"frozenlake/{name}": {"by_difficulty": {"held out": each}} for name, each in shares.items()}
+    content = {"runs": {name: {"name": name, **both, **each} for name, each in runs_of.items()}}
+    lines = [line.replace(" ", "") for line in pretrained_page._by_difficulty(content, ["frozenlake"])]
+    assert lines[0] == "|frozenlake:successbydifficulty|1(n=4)|2(n=4)|3(n=2)|"
+    assert lines[2:4] == ["|first|0.50|0.25||", "|second||0.75|1.00|"]
+    (line,) = [line for line in pretrained_page._by_arms(content) if "frozenlake/first" in line]
+    assert "| – | 0 of 8 |" in line
 
 
 def test_the_list_counts_what_the_json_holds_as_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
