@@ -8,6 +8,7 @@ import atexit
 import gc
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -36,21 +37,26 @@ def run(target: Callable[..., Any], *arguments: Any, folder: Path, seconds: floa
     """
     with tempfile.TemporaryDirectory() as beside:
         said = Path(beside, "said")
-        process = PREPARED.Process(target=_begin, args=(target, arguments, folder, said))
+        process = PREPARED.Process(target=_begin, args=(target, arguments, folder, said, dict(os.environ)))
         process.start()
         process.join(seconds)
         if process.is_alive():
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with what it has started
             process.join()
         return process.exitcode, said.read_text(encoding="utf-8", errors="replace") if said.exists() else ""
 
 
-def _begin(target: Callable[..., Any], arguments: tuple[Any, ...], folder: Path, said: Path) -> None:
+def _begin(
+    target: Callable[..., Any], arguments: tuple[Any, ...], folder: Path, said: Path, environment: dict[str, str]
+) -> None:
+    os.setsid()
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(folder)
     gc.freeze()  # each collection would search what the libraries hold
+    os.environ.clear()  # the fork server's is that of its start
+    os.environ.update(environment)
     paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
     os.environ.update(PYTHONPATH=str(ROOT), PATH=os.pathsep.join(paths))
     # The tests' own additions, such as `benchmarks`, are no part of a program.
