@@ -123,6 +123,9 @@ def _check(run: EvaluationArguments) -> None:
 
 def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
     """The environment without ``--env``: the one in which the models were trained, if they share one."""
+    for name, record in records.items():
+        if record and "env" not in record:
+            raise OptionError(f"{name} has learnt in several environments, or in one without an id; choose with --env")
     known = sorted({str(record["env"]) for record in records.values() if "env" in record})
     if len(known) > 1:
         raise OptionError(f"the models were trained in {' and '.join(known)}; say with --env where they play")

@@ -21,7 +21,7 @@ from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
 from ragen_trl.cli.launch import launch_of
-from ragen_trl.cli.processes import check_number, evaluate_together, is_main, launched, on_main, said_once
+from ragen_trl.cli.processes import check_number, evaluate_together, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments
@@ -37,7 +37,7 @@ from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import write_report
-from ragen_trl.rollout.environments import about, make_turns, save_play_options
+from ragen_trl.rollout.environments import about, make_turns
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
@@ -176,7 +176,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
 
     _fit(trainer, stop, state, say, lambda: evaluate("before", "model"))
     evaluate("trained", "trained model")
-    _export(trainer, folder, run.env)
+    _export(trainer, folder)
     summary = _summary(run, warm, trainer, results, state)
     if monitor is not None:
         summary["monitor"] = monitor.summary()
@@ -293,11 +293,9 @@ def _fit(
         )
 
 
-def _export(trainer: TrajectoryTrainer, folder: Path, env: str) -> None:
+def _export(trainer: TrajectoryTrainer, folder: Path) -> None:
     """Save the policy as a model, and the critic, if there is one, in a separate folder."""
     trainer.save_model(str(folder / "model"))
-    if is_main():
-        save_play_options(folder / "model", env, trainer.args)
     if isinstance(trainer, StarPOTrainer) and trainer.critic is not None:
         trainer.critic.save(folder / "critic")
 

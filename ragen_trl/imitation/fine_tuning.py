@@ -250,8 +250,7 @@ def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:
 
 def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: StarPOConfig) -> None:
     """Write what belongs to the model, and rename the folder."""
-    if isinstance(env, str):
-        save_play_options(partial, env, args)
+    save_play_options(partial, env_specs(env, args), args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     move_into_place(target)
 

@@ -1,18 +1,23 @@
 """Make the environments that a configuration describes and the chat in which they are played, and record both."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.play import MannerOptions, TaskOptions, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
+
+_LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
+_READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
+"""Options that decide what a model reads and how its replies are read."""
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -113,14 +118,32 @@ def write_calls_as(chat: Chat, turns: AgentTurns) -> None:
         turns.call_format = chat.call_format
 
 
-def save_play_options(folder: Path, env: str, args: "StarPOConfig") -> None:
+def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
     """Write ``play.json`` beside a saved model: the environment and the options under which it plays.
 
     With other values a trained model meets prompts that it has never seen.
+
+    Args:
+        folder: The model's.
+        specs: The environments that it was trained in. One that has an id is recorded, with its arguments.
+        args: Limits and manner of play.
     """
-    names = (*option_names(TaskOptions), *option_names(MannerOptions))
-    options = {"env": env, **{name: getattr(args, name) for name in names}}
+    options = {name: getattr(args, name) for name in (*_LIMITS, *option_names(MannerOptions))}
+    if len(specs) == 1 and isinstance(specs[0].env, str):
+        options = {"env": id_with_module(specs[0].env), "env_kwargs": dict(specs[0].kwargs) or None, **options}
     write_atomically(folder / "play.json", json.dumps(options, indent=2))
+
+
+def id_with_module(env: str) -> str:
+    """The Gymnasium id under which another program can make an environment: ``"my_game:me/Game-v0"``.
+
+    Gymnasium imports what stands before the colon. It is the module of the class; it, or the package that it is in, has
+    to register the id. Ids of this package, of Gymnasium and of a script stay as they are.
+    """
+    entry = None if ":" in env else gymnasium.spec(env).entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    known = ("", "gymnasium", "ragen_envs", "__main__", "functools")  # of a partial, functools
+    return env if module.partition(".")[0] in known else f"{module}:{env}"
 
 
 def load_play_options(model: str | None) -> dict[str, Any]:
@@ -136,3 +159,24 @@ def load_play_options(model: str | None) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise OptionError(f"{path} cannot be read ({error}); delete it and pass the options") from error
+
+
+def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
+    """What a model's ``play.json`` says otherwise than ``args`` of what the model reads; empty if nothing.
+
+    Args:
+        model: Its folder.
+        specs: Where it is to play. Other limits are no surprise in another environment.
+        args: How it is to play.
+
+    Example:
+        ``"think is True, and was False; max_turns is 5, and was 4"``
+    """
+    recorded = load_play_options(model)
+    own = len(specs) == 1 and isinstance(specs[0].env, str) and id_with_module(specs[0].env) == recorded.get("env")
+    names = (*_READ, *(_LIMITS if own else ()))
+    return "; ".join(
+        f"{name} is {getattr(args, name)!r}, and was {recorded[name]!r}"
+        for name in names
+        if name in recorded and name != "format_penalty" and recorded[name] != getattr(args, name)
+    )

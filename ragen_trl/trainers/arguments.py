@@ -99,6 +99,11 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
         return []
 
 
+def environment_return(episode_return: list[float], **_: Any) -> list[float]:
+    """The first reward function that TRL gets: each trajectory's undiscounted return, format penalties included."""
+    return episode_return
+
+
 def listed_rewards(reward_funcs: Any) -> list[RewardFunction]:
     """Reward functions as a list; a text or a path is one model.
 

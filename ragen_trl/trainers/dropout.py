@@ -9,6 +9,7 @@ the same kind.
 
 from typing import Any
 
+from peft import PeftModel
 from torch import nn
 
 _NAMES = ("dropout", "drop_path", "drop_prob", "layerdrop", "pdrop", "jitter")
@@ -21,7 +22,7 @@ def switch_off_dropout(model: nn.Module) -> dict[str, float]:
         model: The model, with its adapters.
 
     Returns:
-        What was switched off: name of the attribute or class → largest value.
+        What was switched off, by TRL too: name of the attribute or class → largest value.
     """
     found: dict[str, float] = {}
     for module in model.modules():
@@ -37,6 +38,8 @@ def switch_off_dropout(model: nn.Module) -> dict[str, float]:
             if largest:
                 found[label] = max(largest, found.get(label, 0.0))
                 setattr(module, name, dict.fromkeys(value, 0.0) if isinstance(value, dict) else 0.0)
+    for adapter in model.peft_config.values() if isinstance(model, PeftModel) else []:  # TRL was there first
+        found |= {name: value for name, value in adapter.to_dict().items() if name.endswith("dropout") and value}
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from accelerate.utils import extract_model_from_parallel, gather_object
 from datasets import Dataset, IterableDataset
-from peft import PeftConfig, PeftModel
+from peft import PeftConfig
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
 from ragen_envs import AgentTurns
@@ -30,7 +30,7 @@ from ragen_trl.policies.vision.loading import local_policy, picture_processor
 from ragen_trl.policies.vllm.engines import check_loadable
 from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.environments import make_chat
+from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.trainers.arguments import (
@@ -39,6 +39,7 @@ from ragen_trl.trainers.arguments import (
     aligned_processing_classes,
     check_arguments,
     check_columns,
+    environment_return,
     listed_rewards,
     reward_name,
     unique_reward_names,
@@ -46,7 +47,7 @@ from ragen_trl.trainers.arguments import (
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
 from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
-from ragen_trl.trainers.self_check import Tolerance, tolerance_for
+from ragen_trl.trainers.self_check import Tolerance, precision_of, tolerance_for
 from ragen_trl.trainers.trl.adapter import TRLAdapter
 from ragen_trl.trainers.trl.plain import keeps_weights_whole
 from ragen_trl.trajectory import Trajectory
@@ -59,11 +60,6 @@ EvaluationRows: TypeAlias = Dataset | IterableDataset | dict[str, Dataset | Iter
 
 class LaunchError(UserError, RuntimeError):
     """The processes of a launch cannot train together."""
-
-
-def environment_return(episode_return: list[float], **_: Any) -> list[float]:
-    """The first reward function that TRL gets: each trajectory's undiscounted return, format penalties included."""
-    return episode_return
 
 
 class RolloutTrainer(TRLAdapter):
@@ -154,6 +150,7 @@ class RolloutTrainer(TRLAdapter):
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()
         self._switch_off_dropout()
+        self._compare_with_record(model)
         self._autocast = self._make_autocast()
         seen = None if self.pictures is None else self.pictures.text
         self.chat = make_chat(self.tokenizer, self._envs.take(self._tasks.specs)[0], args, seen)
@@ -185,7 +182,7 @@ class RolloutTrainer(TRLAdapter):
     def _evaluation_rows(self, args: StarPOConfig, given: EvaluationRows | None) -> Any:
         """Rows for TRL's evaluation, from the user's if there are any; ``None`` if none is asked for."""
         if given is None:
-            return self._default_rows() if args.eval_strategy != "no" else None
+            return self._rows_of(None) if args.eval_strategy != "no" else None
         rows = len(given) if isinstance(given, Dataset) else None
         if args.num_eval_seeds not in (type(args).num_eval_seeds, rows):
             raise ArgumentError(
@@ -195,13 +192,10 @@ class RolloutTrainer(TRLAdapter):
             return {name: self._rows_of(rows, held_out=True) for name, rows in given.items()}
         return self._rows_of(given, held_out=True)
 
-    def _default_rows(self) -> Dataset:
-        rows = self._tasks.evaluation_rows()
-        check_columns(self._extra, self._tasks.columns_missing(rows))
-        return rows
-
-    def _rows_of(self, given: Dataset | IterableDataset, held_out: bool) -> Dataset:
-        rows = self._tasks.rows_for_evaluation(given, held_out)
+    def _rows_of(self, given: Dataset | IterableDataset | None, held_out: bool = False) -> Dataset:
+        """The rows of an evaluation; of ``None`` the default ones."""
+        tasks = self._tasks
+        rows = tasks.evaluation_rows() if given is None else tasks.rows_for_evaluation(given, held_out)
         check_columns(self._extra, self._tasks.columns_missing(rows))
         return rows
 
@@ -231,9 +225,9 @@ class RolloutTrainer(TRLAdapter):
                 f"num_generations_eval {self.num_generations_eval} does not divide; change one of them"
             )
         if eval_dataset is None and self.eval_dataset is None:
-            self.eval_dataset = self._default_rows()
+            self.eval_dataset = self._rows_of(None)
         elif eval_dataset is not None and not isinstance(eval_dataset, str | dict):
-            eval_dataset = self._rows_of(eval_dataset, held_out=False)
+            eval_dataset = self._rows_of(eval_dataset)
         metrics: dict[str, float] = super().evaluate(eval_dataset, ignore_keys, metric_key_prefix)
         return metrics
 
@@ -249,13 +243,15 @@ class RolloutTrainer(TRLAdapter):
             )
 
     def _switch_off_dropout(self) -> None:
-        model = self.accelerator.unwrap_model(self.model)
-        off = switch_off_dropout(model)
-        for adapter in model.peft_config.values() if isinstance(model, PeftModel) else []:  # TRL was there first
-            off |= {name: value for name, value in adapter.to_dict().items() if name.endswith("dropout") and value}
+        off = switch_off_dropout(self.accelerator.unwrap_model(self.model))
         if off and self.is_world_process_zero():
             listed = ", ".join(f"{name} {value:g}" for name, value in sorted(off.items()))
             logger.warning("switched off, so that replies are scored by the network that sampled them: %s", listed)
+
+    def _compare_with_record(self, model: str | PreTrainedModel) -> None:
+        unlike = unlike_recorded(model if isinstance(model, str) else None, self._tasks.specs, self.args)
+        if unlike and self.is_world_process_zero():
+            logger.warning("%s has learnt to play in another way, says its play.json: %s", model, unlike)
 
     @property
     def num_rollouts(self) -> int:
@@ -275,9 +271,7 @@ class RolloutTrainer(TRLAdapter):
     def _tolerance(self) -> Tolerance:
         """How far the trainer's log-probabilities may be from the sampler's."""
         model = self.accelerator.unwrap_model(self.model)
-        half = {"bf16": "bfloat16", "fp16": "float16"}.get(self.accelerator.mixed_precision)
-        own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
-        precision = half or own or ("float16" if self.args.tf32 else "float32")
+        precision = precision_of(model, self.accelerator.mixed_precision, self.args.tf32)
         return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm)
 
     @property
@@ -384,6 +378,12 @@ class RolloutTrainer(TRLAdapter):
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         return [dict(row) for row in repeated[first : first + local]]
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in TRL; beside the model, ``play.json`` says how it is played with."""
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            save_play_options(Path(output_dir or self.args.output_dir), self._tasks.specs, self.args)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """As in TRL, without the link to a page of the base model on the hub if it came from a folder."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from transformers import PreTrainedModel
 
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.errors import UserError
@@ -45,6 +46,13 @@ FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in anothe
 BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
 OTHER_KERNELS = Tolerance(0.1, math.inf, "vLLM has kernels of its own, and computes in half precision unless asked")
 QUANTISED = Tolerance(0.1, math.inf, "quantised weights are scaled by blocks, and activations by rows of a pass")
+
+
+def precision_of(model: PreTrainedModel, mixed_precision: str, tf32: bool | None) -> str:
+    """The name of the number format that bounds how well two passes agree: of autocast, of the weights, of matmuls."""
+    half = {"bf16": "bfloat16", "fp16": "float16"}.get(mixed_precision)
+    own = {torch.bfloat16: "bfloat16", torch.float16: "float16"}.get(model.dtype)
+    return half or own or ("float16" if tf32 else "float32")
 
 
 def tolerance_for(precision: str, quantised: bool, vllm: bool) -> Tolerance:

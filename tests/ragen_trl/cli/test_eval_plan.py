@@ -10,7 +10,7 @@ from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import NamedEnv, read_plan, read_spec
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan
-from ragen_trl.rollout.env_specs import EnvSpecError
+from ragen_trl.rollout.env_specs import EnvSpecError, env_specs
 from ragen_trl.rollout.environments import save_play_options
 
 LAKE, BANDIT, SOKOBAN = "ragen/FrozenLake-v0", "ragen/Bandit-v0", "ragen/Sokoban-v0"
@@ -23,7 +23,7 @@ def plan(*options: str, **given: Any) -> EvalPlan:
 def trained(folder: Path, env: str, **options: Any) -> str:
     """A folder that says how its model plays; there are no weights in it."""
     args = StarPOSConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", **options)
-    save_play_options(folder, env, args)
+    save_play_options(folder, env_specs(env, args), args)
     return str(folder)
 
 
@@ -38,6 +38,16 @@ def trained(folder: Path, env: str, **options: Any) -> str:
 )
 def test_an_environment_is_read_from_its_text(text: str, spec: NamedEnv) -> None:
     assert read_spec(text) == spec
+
+
+def test_a_model_of_no_single_environment_asks_where_to_play(tmp_path: Path) -> None:
+    """Regression: it would have played FrozenLake."""
+    args = StarPOSConfig(output_dir="unused", use_cpu=True, bf16=False, report_to="none", think=False)
+    save_play_options(tmp_path, env_specs([BANDIT, LAKE], args), args)
+    with pytest.raises(OptionError, match="has learnt in several environments.*choose with --env"):
+        plan("--model", str(tmp_path))
+    (task,) = plan("--model", str(tmp_path), "--env", BANDIT).tasks
+    assert task.args[str(tmp_path)].think is False
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import save_play_options
 from tests.support.ragen_envs.alfworld_game import write_game
 
@@ -58,7 +59,7 @@ def test_games_of_a_folder_are_trained_on_and_evaluated(tmp_path: Path, monkeypa
     run, args = options(tmp_path, *adventure)
     with pytest.raises(OptionError, match=r"'split': 'eval'.*with a folder.*; eval_env_kwargs changes it"):
         check(run, args)
-    save_play_options(tmp_path / "model", "ragen/TextWorld-v0", args)
+    save_play_options(tmp_path / "model", env_specs("ragen/TextWorld-v0", args), args)
     for words, wanted in (
         (["--env", f"ragen/TextWorld-v0:{json.dumps(others)}"], others),
         (["--env", "ragen/TextWorld-v0", "--env_kwargs", json.dumps(others)], others),

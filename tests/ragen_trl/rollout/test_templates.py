@@ -7,6 +7,7 @@ from transformers import PreTrainedTokenizerFast
 
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.chat import Chat, ChatTemplateError
+from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import load_play_options, make_chat, make_turns, save_play_options
 from tests.support.ragen_trl.chat_families import (
     CHATML,
@@ -168,7 +169,7 @@ def test_variables_come_from_the_options_and_stay_with_a_saved_model(tmp_path: P
     chat = make_chat(FAMILIES["qwen3"].tokenizer(), turns, args)
     turns.close()
     assert text(chat, chat.start("")).endswith("assistant\n<think>\n\n</think>\n\n<think>")
-    save_play_options(tmp_path, "ragen/FrozenLake-v0", args)
+    save_play_options(tmp_path, env_specs("ragen/FrozenLake-v0", args), args)
     assert load_play_options(str(tmp_path))["chat_template_kwargs"] == {"enable_thinking": False}
 
 
