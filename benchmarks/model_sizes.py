@@ -18,8 +18,8 @@ from records.results import write_result
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 
 from ragen_trl import StarPOSConfig
-from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import MemoryUse, memory_lines, peak_bytes, phase_bytes, shape_of
+from ragen_trl.cli.memory_plan import memory_use
 
 RESULT = Path(__file__).parent / "results" / "model_sizes.json"
 TRAJECTORIES, TOKENS, AT_ONCE, RANK = 128, 2048, 32, 64

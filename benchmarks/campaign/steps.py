@@ -23,8 +23,8 @@ from model_sizes import SIZES
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM, TrainerCallback
 
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import memory_lines, phase_bytes, shape_of
+from ragen_trl.cli.memory_plan import memory_use
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer
 from ragen_trl.trajectory import Trajectory

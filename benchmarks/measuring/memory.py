@@ -21,8 +21,8 @@ from measuring.processes import resident
 from measuring.rollout_candidates import Endless, Metronome
 from measuring.updates import ENV
 from ragen_trl import StarPOConfig, StarPOTrainer
-from ragen_trl.cli.dry_run import memory_use
 from ragen_trl.cli.memory_estimate import memory_lines, phase_bytes, shape_of
+from ragen_trl.cli.memory_plan import memory_use
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.tiny_model import build_tiny_tokenizer

@@ -1,43 +1,30 @@
 """What a command would do, for ``--dry-run``: nothing is trained, written or deleted.
 
 Counts are exact. Tokens are given as an upper bound, from the limits, and as an estimate from a few episodes of the
-random policy in the model's own tokens. Memory is an estimate by arithmetic (``memory_estimate.py``). If a model is
+random policy in the model's own tokens. Memory is an estimate by arithmetic (``memory_plan.py``). If a model is
 only on the hub and the hub cannot be reached, its lines say so and the others stay. Left out: time, which only a run
 shows.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-import torch
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
-from ragen_trl.cli.launch import Launch, LaunchConfigError, launch_of
-from ragen_trl.cli.memory_estimate import (
-    MemoryUse,
-    ModelShape,
-    ModelShapeError,
-    memory_lines,
-    peak_bytes,
-    shape_of,
-)
-from ragen_trl.cli.processes import launched
+from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
+from ragen_trl.cli.memory_plan import memory_in_words, played_at_a_time, shown_tokens
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import ModelArguments, RunArguments
-from ragen_trl.config.reading import CRITIC_ADVANTAGES
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.evaluation.evaluator import BATCH_SIZE
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_names import ModelNotFoundError, check_model
-from ragen_trl.policies.model_support import context_length
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy, picture_processor
@@ -51,7 +38,6 @@ from ragen_trl.system.terminal import heading
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 from ragen_trl.trajectory import Trajectory
 
-_GIB, _MIB = 2**30, 2**20
 _SAMPLE_EPISODES = 8
 Rows = list[tuple[str, str]]
 
@@ -75,7 +61,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
         rows += [("warm start", _warm_start_in_words(warm))]
     rows += _trajectories(run, args)
     rows += _tokens(args, episodes, _sampled(args))
-    rows += _memory(run, args, config, episodes)
+    rows += [("memory", memory_in_words(run, args, config, episodes))]
     return _page("train", rows)
 
 
@@ -225,7 +211,7 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
         rows[0] = ("tokens at most", rows[0][1] + f" of a trajectory; {sampled * replies:,} sampled in all rollouts")
     if not episodes:
         return [*rows, ("tokens, typical", "not estimated: the tokenizer cannot be read here")]
-    shown = fmean(sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes)
+    shown = fmean(map(shown_tokens, episodes))
     written = fmean(one.num_reply_tokens for one in episodes)
     turns = fmean(len(one.turns) for one in episodes)
     text = (
@@ -235,105 +221,6 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
     if sampled:
         text += f"; {sampled * (shown + written):,.0f} in all rollouts" + ("; thoughts are on top" * args.think)
     return [*rows, ("tokens, typical", text)]
-
-
-def played_at_a_time(args: StarPOConfig, eval_episodes: int = 0) -> dict[str, int]:
-    """Trajectories that a process plays at the same time, by what plays them.
-
-    Args:
-        args: The configuration.
-        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
-    """
-    assert args.steps_per_generation is not None
-    rollout = args.per_device_train_batch_size * args.steps_per_generation
-    counts = {"in a rollout": rollout}
-    if eval_episodes:
-        counts["in an evaluation, before and after training"] = min(BATCH_SIZE, -(-eval_episodes // args.world_size))
-    if args.eval_strategy != "no":
-        counts["in an evaluation during training"] = args.per_device_eval_batch_size
-    if isinstance(args, AStarPOConfig):
-        counts["of the reference"] = rollout
-    return {what: min(count, args.rollout_batch_size or count) for what, count in counts.items()}
-
-
-def memory_use(
-    args: StarPOConfig,
-    lora_rank: int,
-    tokens: int,
-    prompt: int | None = None,
-    eval_episodes: int = 0,
-    launch: Launch = Launch(),
-) -> MemoryUse:
-    """How a configuration uses memory on one process.
-
-    Args:
-        args: The configuration.
-        lora_rank: Rank of LoRA; 0 trains all weights.
-        tokens: Length of the longest trajectory.
-        prompt: Length of the longest message of a turn, if it is known.
-        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
-        launch: What is divided among how many processes.
-    """
-    loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
-    return MemoryUse(
-        rows=args.per_device_train_batch_size,
-        tokens=tokens,
-        rollout_rows=0 if args.use_vllm else max(played_at_a_time(args, eval_episodes).values()),
-        weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
-        mixed=bool(args.bf16 or args.fp16),
-        lora_rank=lora_rank,
-        checkpointing=bool(args.gradient_checkpointing),
-        reference=bool(args.beta) or isinstance(args, AStarPOConfig),
-        critic=args.advantage in CRITIC_ADVANTAGES,
-        ahead=args.one_step_off_policy and not args.use_vllm,
-        triton=torch.cuda.is_available() and not args.use_cpu,
-        prompt=prompt,
-        launch=launch,
-    )
-
-
-def _memory(
-    run: RunArguments, args: StarPOConfig, config: PretrainedConfig | None, episodes: Sequence[Trajectory]
-) -> Rows:
-    if config is None:
-        return [("memory", "not estimated: needs the model's config.json")]
-    try:
-        shape = shape_of(config)
-        launch = launch_of(max(launched(), run.num_processes), args.deepspeed, args.fsdp)
-    except (ModelShapeError, LaunchConfigError) as error:
-        return [("memory", f"not estimated: {error}")]
-    known = context_length(config)
-    prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
-    longest = longest_trajectory(args, episodes, known)
-    use = memory_use(args, run.lora_r, longest, prompt, run.eval_episodes, launch)
-    lines = memory_lines(shape, use)
-    when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
-    table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
-    each = f" in each of {launch.in_words()}" * (launch.processes > 1)
-    head = [f"about {_size(peak_bytes(lines))} at its peak{each}, for trajectories of {use.tokens:,} tokens;"]
-    head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
-    if args.use_vllm:
-        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU" + ", not in updates" * args.vllm_enable_sleep_mode
-        head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
-    head += _with_fewer_at_a_time(shape, use)
-    if run.model is not None and not use.triton:
-        there = peak_bytes(memory_lines(shape, replace(use, mixed=True, triton=True)))
-        head += [f"this machine has no GPU; on one, with bf16: {_size(there)}"]
-    return [("memory", "\n".join(head + table))]
-
-
-def _with_fewer_at_a_time(shape: ModelShape, use: MemoryUse) -> list[str]:
-    """What a smaller ``rollout_batch_size`` would save, where play is what takes the most."""
-    fewer = replace(use, rollout_rows=use.rollout_rows // 2)
-    most, less = (peak_bytes(memory_lines(shape, each)) for each in (use, fewer))
-    if not fewer.rollout_rows or less == most:
-        return []
-    text = f"--rollout_batch_size {fewer.rollout_rows}: {_size(less)}"
-    return [f"playing {use.rollout_rows} trajectories at a time takes the most; with {text}"]
-
-
-def _size(count: int) -> str:
-    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.1f} MiB"
 
 
 def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | None, PretrainedConfig | None]:
@@ -383,18 +270,3 @@ def sample_episodes(
         return []
     finally:
         pool.close()
-
-
-def longest_trajectory(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> int:
-    """Tokens of the longest likely trajectory: the most prompt tokens seen, and the longest replies.
-
-    Args:
-        args: Its limits are upper bounds.
-        episodes: As `sample_episodes` plays them; without any, only the limits count.
-        known: Number of positions of the model, if its configuration has it.
-    """
-    shown = [sum(len(turn.prompt_ids) for turn in one.turns) for one in episodes]
-    first = [len(one.turns[0].prompt_ids) for one in episodes]
-    limit = max(first, default=0) + (args.max_completion_length or 0)
-    likely = max(shown) + args.max_turns * args.max_reply_length if shown else limit
-    return min(limit, likely, known or limit)

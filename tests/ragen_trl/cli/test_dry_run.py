@@ -1,6 +1,7 @@
 """``--dry-run``: what is counted, what is said where something is missing, and that nothing is made."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,10 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     assert "20 sampled and 700 after the first prompt of a trajectory; 800 sampled in all rollouts" in said
     assert "36,000 episodes of oracle play (noise 0.5) · 1 epochs = 2,250 updates of 16" in said
     assert "weights, held: 531,744 parameters · 4 bytes" in said
+    ((shown, written),) = re.findall(r"(\d+) shown and (\d+) written", said)
+    ((most, longest),) = re.findall(r"at most ([\d.]+) MiB at its peak, if every trajectory has (\d+) tokens", said)
+    ((usual, less),) = re.findall(r"with the typical (\d+) tokens ([\d.]+) MiB", said)
+    assert abs(int(usual) - int(shown) - int(written)) <= 1 and int(usual) < int(longest) and float(less) < float(most)
     assert list(tmp_path.iterdir()) == []
 
 

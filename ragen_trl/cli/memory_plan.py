@@ -1,0 +1,158 @@
+"""What a configuration takes of memory, for ``--dry-run``: at most, and with trajectories as random play has them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+import torch
+from transformers import PretrainedConfig
+
+from ragen_trl.cli.launch import Launch, LaunchConfigError, launch_of
+from ragen_trl.cli.memory_estimate import (
+    MemoryUse,
+    ModelShape,
+    ModelShapeError,
+    memory_lines,
+    peak_bytes,
+    shape_of,
+)
+from ragen_trl.cli.processes import launched
+from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.commands import RunArguments
+from ragen_trl.config.reading import CRITIC_ADVANTAGES
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.evaluation.evaluator import BATCH_SIZE
+from ragen_trl.policies.model_support import context_length
+from ragen_trl.trajectory import Trajectory
+
+_GIB, _MIB = 2**30, 2**20
+
+
+def memory_in_words(
+    run: RunArguments, args: StarPOConfig, config: PretrainedConfig | None, episodes: Sequence[Trajectory]
+) -> str:
+    """The plan's lines about memory.
+
+    Args:
+        run: What a run does beside training.
+        args: The configuration.
+        config: The model's, if it can be read.
+        episodes: As ``dry_run.sample_episodes`` plays them.
+    """
+    if config is None:
+        return "not estimated: needs the model's config.json"
+    try:
+        shape = shape_of(config)
+        launch = launch_of(max(launched(), run.num_processes), args.deepspeed, args.fsdp)
+    except (ModelShapeError, LaunchConfigError) as error:
+        return f"not estimated: {error}"
+    prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
+    longest = longest_trajectory(args, episodes, context_length(config))
+    use = memory_use(args, run.lora_r, longest, prompt, run.eval_episodes, launch)
+    lines = memory_lines(shape, use)
+    when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
+    table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
+    each = f" in each of {launch.in_words()}" * (launch.processes > 1)
+    most = f"at most {_size(peak_bytes(lines))} at its peak{each}"
+    head = [f"{most}, if every trajectory has {use.tokens:,} tokens and shares none;"]
+    if episodes:
+        usual = replace(use, tokens=round(fmean(shown_tokens(one) + one.num_reply_tokens for one in episodes)))
+        size = _size(peak_bytes(memory_lines(shape, usual))) + ", more with thoughts" * args.think
+        head += [f"with the typical {usual.tokens:,} tokens {size};"]
+    head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
+    if args.use_vllm:
+        share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU" + ", not in updates" * args.vllm_enable_sleep_mode
+        head += [f"vLLM takes {share if args.vllm_mode == 'colocate' else 'GPUs of its own'}"]
+    head += _with_fewer_at_a_time(shape, use)
+    if run.model is not None and not use.triton:
+        there = peak_bytes(memory_lines(shape, replace(use, mixed=True, triton=True)))
+        head += [f"this machine has no GPU; on one, with bf16: {_size(there)}"]
+    return "\n".join(head + table)
+
+
+def _with_fewer_at_a_time(shape: ModelShape, use: MemoryUse) -> list[str]:
+    """What a smaller ``rollout_batch_size`` would save, where play is what takes the most."""
+    fewer = replace(use, rollout_rows=use.rollout_rows // 2)
+    most, less = (peak_bytes(memory_lines(shape, each)) for each in (use, fewer))
+    if not fewer.rollout_rows or less == most:
+        return []
+    text = f"--rollout_batch_size {fewer.rollout_rows}: {_size(less)}"
+    return [f"playing {use.rollout_rows} trajectories at a time takes the most; with {text}"]
+
+
+def _size(count: int) -> str:
+    return f"{count / _GIB:.2f} GiB" if count >= _GIB else f"{count / _MIB:.1f} MiB"
+
+
+def played_at_a_time(args: StarPOConfig, eval_episodes: int = 0) -> dict[str, int]:
+    """Trajectories that a process plays at the same time, by what plays them.
+
+    Args:
+        args: The configuration.
+        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
+    """
+    assert args.steps_per_generation is not None
+    rollout = args.per_device_train_batch_size * args.steps_per_generation
+    counts = {"in a rollout": rollout}
+    if eval_episodes:
+        counts["in an evaluation, before and after training"] = min(BATCH_SIZE, -(-eval_episodes // args.world_size))
+    if args.eval_strategy != "no":
+        counts["in an evaluation during training"] = args.per_device_eval_batch_size
+    if isinstance(args, AStarPOConfig):
+        counts["of the reference"] = rollout
+    return {what: min(count, args.rollout_batch_size or count) for what, count in counts.items()}
+
+
+def memory_use(
+    args: StarPOConfig,
+    lora_rank: int,
+    tokens: int,
+    prompt: int | None = None,
+    eval_episodes: int = 0,
+    launch: Launch = Launch(),
+) -> MemoryUse:
+    """How a configuration uses memory on one process.
+
+    Args:
+        args: The configuration.
+        lora_rank: Rank of LoRA; 0 trains all weights.
+        tokens: Length of the longest trajectory.
+        prompt: Length of the longest message of a turn, if it is known.
+        eval_episodes: Episodes of an evaluation before and after training; 0: there is none.
+        launch: What is divided among how many processes.
+    """
+    loading = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
+    return MemoryUse(
+        rows=args.per_device_train_batch_size,
+        tokens=tokens,
+        rollout_rows=0 if args.use_vllm else max(played_at_a_time(args, eval_episodes).values()),
+        weight_bytes=2 if str(loading.get("dtype")).endswith("float16") else 4,
+        mixed=bool(args.bf16 or args.fp16),
+        lora_rank=lora_rank,
+        checkpointing=bool(args.gradient_checkpointing),
+        reference=bool(args.beta) or isinstance(args, AStarPOConfig),
+        critic=args.advantage in CRITIC_ADVANTAGES,
+        ahead=args.one_step_off_policy and not args.use_vllm,
+        triton=torch.cuda.is_available() and not args.use_cpu,
+        prompt=prompt,
+        launch=launch,
+    )
+
+
+def longest_trajectory(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> int:
+    """Tokens of the longest likely trajectory: the most prompt tokens seen, and the longest replies.
+
+    Args:
+        args: Its limits are upper bounds.
+        episodes: As `sample_episodes` plays them; without any, only the limits count.
+        known: Number of positions of the model, if its configuration has it.
+    """
+    first = [len(one.turns[0].prompt_ids) for one in episodes]
+    limit = max(first, default=0) + (args.max_completion_length or 0)
+    likely = max(map(shown_tokens, episodes), default=limit) + args.max_turns * args.max_reply_length
+    return min(limit, likely, known or limit)
+
+
+def shown_tokens(episode: Trajectory) -> int:
+    """Tokens of all prompts of an episode."""
+    return sum(len(turn.prompt_ids) for turn in episode.turns)
