@@ -54,6 +54,7 @@ class Panel:
         metrics: Log key → name in the legend; the second is dashed.
         baseline: Field of the evaluation results that is drawn as well, or "".
         limits: Range of the vertical axis if it is known in advance.
+        least_height: Of the vertical axis, so that noise does not look like a change.
     """
 
     title: str
@@ -61,6 +62,7 @@ class Panel:
     metrics: dict[str, str]
     baseline: str = ""
     limits: tuple[float, float] | None = None
+    least_height: float = 0.0
 
 
 _SHARE = (-0.03, 1.03)
@@ -83,7 +85,11 @@ PANELS = (
         "mean over groups of one start state; near 0 there is nothing to learn from",
         {"filter/in_group_std": "all groups", "filter/kept_in_group_std": "kept groups"},
     ),
-    Panel("Entropy", "nats per sampled token; a fall to 0 is collapse", {"entropy": "entropy"}),
+    Panel(
+        "Entropy",
+        "nats per sampled token; near 0 before success is high, nothing new is tried",
+        {"entropy": "entropy"},
+    ),
     Panel("Gradient norm", "before clipping; look for spikes", {"grad_norm": "gradient norm"}),
     Panel(
         "Readable replies",
@@ -127,6 +133,7 @@ PANELS = (
         "Mutual information",
         "nats a token, between prompts and thoughts (replies where there are none); 0 is a template",
         {"collapse/mi": "mutual information"},
+        least_height=0.1,
     ),
     Panel("Seconds per step", "wall clock", {"step_time": "whole step", "rollout/seconds": "rollout"}),
 )
@@ -170,6 +177,11 @@ def draw_panel(panel: Panel, families: Sequence[Family], marks: Sequence[Mark] =
             axes.set_ylim(*panel.limits)
         elif axes.get_ylim()[0] > 0:
             axes.set_ylim(bottom=0)  # a share of a scale is read as a share only if the scale begins at 0
+        low, high = axes.get_ylim()
+        if high - low < panel.least_height:
+            axes.set_ylim((low + high - panel.least_height) / 2, (low + high + panel.least_height) / 2)
+        if len({step for metric in panel.metrics for run in runs for step in run.series(metric)[0]}) == 1:
+            axes.set_xlim(axes.get_xlim()[0] - 1, axes.get_xlim()[1] + 1)  # else the ticks are fractions of a step
         axes.set_xlabel("step")
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(axes.get_legend_handles_labels()[1]) > 1:
@@ -218,7 +230,7 @@ def _draw_metric(axes: Axes, panel: Panel, metric: str, order: int, families: Se
         average = moving_average(values, window)
         smooth[number] = dict(zip(steps, average, strict=True))
         if not compared:  # the means of several families are enough lines
-            _line(axes, steps, values, color=colour, alpha=0.45 if alone else 0.25, lw=0.7)
+            _line(axes, steps, values, color=colour, alpha=0.5, lw=0.9)
         _line(axes, steps, average, color=colour, lw=0.7 if compared else 1.4, alpha=0.45 if compared else 1, ls=style)
         if alone:
             axes.lines[-1].set_label(panel.metrics[metric])
@@ -241,7 +253,7 @@ def _draw_means(
         kept = sorted({*thin(low, MAX_POINTS // 2), *thin(high, MAX_POINTS // 2)})
         ends = [[side[i] for i in kept] for side in (low, high)]
         axes.fill_between([shared[i] for i in kept], *ends, color=colour, alpha=0.13, lw=0)
-        _line(axes, shared, [statistics.fmean(column) for column in columns], color=colour, lw=2, ls=style)
+        _line(axes, shared, [statistics.fmean(column) for column in columns], color=colour, lw=1.7, ls=style)
         if len(families) == 1:
             axes.lines[-1].set_label(f"mean, {name}")
             named = True

@@ -1,6 +1,7 @@
 """The report's drawings: what is averaged, what is thinned without losing a spike, and where alerts are marked."""
 
 import math
+import re
 import statistics
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_repetitions_have_a_mean_and_a_band() -> None:
     assert together.count("#111111") == 2  # line and band
     assert "#111111" not in drawn("Entropy", [Family("", of_entropy(9))])
     assert "#111111" not in drawn("Entropy", [Family("a", of_entropy(9)), Family("b", of_entropy(9))])
+
+
+def test_noise_is_no_change_and_a_single_step_has_whole_ticks() -> None:
+    """Regression: 0.002 nats of mutual information filled the axis, and the steps of one update were 0.98 and 1.02."""
+    history = [{"step": step, "collapse/mi": 0.001 * (-1) ** step} for step in range(9)]
+    flat = drawn("Mutual information", [Family("", (Run(Path("run"), {}, history),))])
+    ticks = re.findall(r">\u2212?([\d.]+)</text>", flat)
+    assert "0.04" in ticks
+    single = drawn("Mutual information", [Family("", (Run(Path("run"), {}, history[1:2]),))])
+    assert {"0", "1", "2"} <= set(re.findall(r">([\d.]+)</text>", single)) and ">1.02<" not in single
 
 
 def test_runs_without_a_common_step_have_no_mean() -> None:
