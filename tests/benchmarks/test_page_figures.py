@@ -1,0 +1,51 @@
+"""Figures in the prose of pages that no table of theirs holds: times of runs, and rates of a result's other page."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import tables
+
+from tests.support.project import ROOT
+
+RATE = re.compile(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]")
+
+
+def prose(page: str) -> str:
+    """A page as one line, without what is generated in it."""
+    return " ".join(tables.MARKED.sub("", (ROOT / page).read_text(encoding="utf-8")).split())
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    """The runs of SmolLM2 by name."""
+    content = json.loads((ROOT / "benchmarks" / "results" / "pretrained.json").read_text(encoding="utf-8"))
+    return {name: run for name, run in content["runs"].items()}
+
+
+def test_the_minutes_of_smollm2_are_those_of_its_runs(trained: dict[str, Any]) -> None:
+    """Regression: the warm start of 28 minutes was said to take a quarter of an hour."""
+
+    def minutes(run: str, step: str) -> int:
+        return round(trained[f"frozenlake/{run}"]["seconds"][step] / 60)
+
+    page = prose("docs/pretrained.md")
+    warm = [minutes(name, "model") for name in ("warm_start", "warm_start (2)")]
+    assert "**Demonstrations**: {} minutes, and {} when it was made again".format(*warm) in page
+    half = [f"starpo_s_half_as_long-seed{seed}" for seed in (0, 1)]
+    asked = [trained[f"frozenlake/{run}"]["settings"]["steps"][0]["options"] for run in half]
+    assert [options["bf16"] for options in asked] == [True, True]
+    times = [minutes(run, "train") for run in half]
+    assert "**Reinforcement learning**: {} and {} minutes with `--bf16 true`".format(*times) in page
+    played = [trained[f"frozenlake/{run}"]["seconds"]["sampled"] / 60 for run in half]
+    assert "**Evaluation**: 3 to 4 minutes a model" in page and all(3 <= found < 4 for found in played)
+    assert f"The run of the second took {minutes('starpo_s-seed0', 'train')} minutes" in page
+
+
+def test_the_rates_of_smollm2_are_in_the_tables_of_its_experiment() -> None:
+    table = (ROOT / "docs" / "experiments" / "pretrained.md").read_text(encoding="utf-8")
+    result = next(mark[0] for mark in tables.MARKED.finditer(table) if mark[3] == "pretrained")
+    said = set(RATE.findall(prose("docs/pretrained.md")))
+    assert len(said) > 20
+    assert said - set(RATE.findall(result)) == set()
