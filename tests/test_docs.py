@@ -201,6 +201,38 @@ def test_shell_blocks_run_or_say_why_not() -> None:
     assert [(page, block.code.strip()) for page, block in shell if not block.run and not block.reason] == []
 
 
+def unsaid_needs(text: str) -> list[str]:
+    """Reasons that name time or a GPU where neither the text since the block before nor a heading does."""
+    found, end, title = [], 0, text.partition("\n")[0]
+    for match in FENCE.finditer(text):
+        above = re.sub(r"<!--.*?-->", "", text[end : match.start()], flags=re.DOTALL)
+        heading = re.findall(r"^#+ .*$", text[: match.start()], re.MULTILINE)[-1:]
+        said, end = "\n".join([title, *heading, above, match["code"]]), match.end()
+        found += [
+            match["reason"].strip()
+            for need in (r"\bGPUs?\b", r"\b(?:minutes?|hours?|days?)\b")
+            if re.search(need, match["reason"] or "") and not re.search(need, said)
+        ]
+    return found
+
+
+def test_time_and_gpus_are_said_to_readers_and_not_in_comments_alone() -> None:
+    """Regression: a training of hours was announced in an HTML comment, which no page shows."""
+    assert unsaid_needs("# A\n<!-- not run: it takes hours -->\n```bash\nls\n```\n") == ["it takes hours"]
+    assert unsaid_needs("# A\nTwo hours:\n\n<!-- not run: it takes hours -->\n```bash\nls\n```\n") == []
+    assert {(str(page), reason) for page in PAGES for reason in unsaid_needs(TEXTS[page])} == set()
+
+
+def test_the_shop_is_looked_at_as_it_is_trained_in() -> None:
+    """Regression: `play` allowed 15 actions where the demonstrations below it have 9."""
+    limits = {}
+    for words in commands(TEXTS[Path("docs/webshop_agent.md")]):
+        for name in subcommands(words, "ragen_envs") | subcommands(words, "ragen_trl"):
+            given = zip(words, words[1:], strict=False)
+            limits.setdefault(name, {option: value for option, value in given if option.startswith("--max_a")})
+    assert limits["play"] == limits["warm-start"] == {"--max_actions": "9", "--max_actions_per_turn": "1"}
+
+
 def files_ending_in(path: str) -> list[Path]:
     """The code files whose path ends with these folders and this name."""
     wanted = Path(path).parts

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import tables
+from agents.runs import game_runs
+from agents.shops import SHOPS
 
 from tests.support.project import ROOT
 
@@ -49,3 +51,12 @@ def test_the_rates_of_smollm2_are_in_the_tables_of_its_experiment() -> None:
     said = set(RATE.findall(prose("docs/pretrained.md")))
     assert len(said) > 20
     assert said - set(RATE.findall(result)) == set()
+
+
+def test_the_minutes_of_the_shop_are_those_that_the_script_lists() -> None:
+    """Regression: half an hour was said where the script listed 84 minutes."""
+    expected = {run.name: round(run.minutes) for run in game_runs("models/SmolLM2-135M-Instruct", SHOPS)}
+    page = prose("docs/webshop_agent.md")
+    assert f"Expected: {expected['webshop/warm_start']} minutes, in which" in page
+    assert f"Expected: {expected['webshop/starpo_s-seed0']} minutes, one such" in page
+    assert f"expected: {expected['webshop/downloaded']} minutes a model" in page
