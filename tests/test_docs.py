@@ -233,6 +233,14 @@ def test_the_shop_is_looked_at_as_it_is_trained_in() -> None:
     assert limits["play"] == limits["warm-start"] == {"--max_actions": "9", "--max_actions_per_turn": "1"}
 
 
+def test_an_environment_without_a_row_on_the_front_page_has_its_table_linked_there() -> None:
+    """Regression: the shops and text adventures were missing among the baselines without a word."""
+    games, rows = TEXTS[Path("README.md")].split("<!-- table: benchmarks/results/baselines.json -->")
+    shown, named = (set(re.findall(r"`(ragen/\w+-v0)`", part)) for part in (rows.partition("<!-- end")[0], games))
+    assert shown and named - shown == {"ragen/WebShop-v0", "ragen/ToyShop-v0", "ragen/TextWorld-v0"}
+    assert {"webshop_baselines", "text_worlds"} <= set(re.findall(r"docs/experiments/(\w+)\.md", games))
+
+
 def files_ending_in(path: str) -> list[Path]:
     """The code files whose path ends with these folders and this name."""
     wanted = Path(path).parts
