@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from agents.games import LABELS
+from agents.games import TRAINING
 
 from pages.markdown import commit, head, row, success, text
 from ragen_trl.evaluation.intervals import rate_interval
 
-_BEFORE = (("downloaded", "sampled"), ("warm_start", "sampled"), ("warm_start", "greedy"))
 _LENGTH = "collapse/thought_tokens"
 _OF_THOUGHTS = {
     _LENGTH: "tokens",
@@ -60,19 +59,56 @@ def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
 
 
 def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
-    """A row for each evaluation of each game: baselines, before and after."""
-    stages = [stage for stage in LABELS if any(_runs(content, game, stage) for game in games)]
-    columns = ["as downloaded", "warm start", "warm start, greedy", *(LABELS[stage] for stage in stages)]
-    lines = head(["game", "evaluated on", "random", *columns, "oracle"])
-    if not games:
-        return ["No run of a game is finished.", ""]
+    """A table a game: a row a run, with what it is and its success in each evaluation, between the baselines."""
+    lines: list[str] = []
     for game in games:
-        for name in _evaluations(content, game):
-            first = next(found for run in _runs(content, game) if (found := _found(run, "sampled", name)))
-            before = [_cell(_runs(content, game, stage), kind, name) for stage, kind in _BEFORE]
-            after = [_cell(_runs(content, game, stage), "sampled", name) for stage in stages]
-            lines.append(row([game, name, success(first["random"]), *before, *after, success(first["oracle"])]))
-    return lines
+        names = _evaluations(content, game)
+        runs = sorted(_runs(content, game), key=lambda run: run["stage"] != "downloaded")
+        first = [next(found for run in runs if (found := _found(run, "sampled", name))) for name in names]
+        lines += head([game, "what it is", *names])
+        lines.append(row(["random play", "", *(success(found["random"]) for found in first)]))
+        for run in runs:
+            for kind in run["evaluations"]:
+                cells = [success(found["model"]) if (found := _found(run, kind, name)) else "" for name in names]
+                greedy = kind == "greedy"
+                what = "the same model" if greedy else _what(content, run)
+                lines.append(row([f"`{_short(run)}`{', greedy' * greedy}", what, *cells]))
+        lines += [row(["oracle", "", *(success(found["oracle"]) for found in first)]), ""]
+    return lines or ["No run of a game is finished.", ""]
+
+
+def _what(content: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    """What a run did, from its settings: what it began with, how much, at which rate."""
+    began = next((each for each in content["runs"].values() if each["created"] == run.get("began_with")), None)
+    steps = run["settings"]["steps"]
+    asked = next((step["options"] for step in steps if step["command"] in ("warm-start", "train")), None)
+    if asked is None:
+        return f"`{began['name']}`, played here" if began else "as downloaded"
+    said = [f"{asked['demonstrations']} demonstrations"] if "demonstrations" in asked else _training_in_words(asked)
+    said += ["LoRA"] * bool(asked.get("demo_lora_r"))
+    if run.get("training", {}).get("bf16", asked.get("bf16")) is True:
+        said.append("bfloat16")
+    return (f"from `{_short(began)}`: " if began else "") + ", ".join(said)
+
+
+def _training_in_words(asked: Mapping[str, Any]) -> list[str]:
+    """Updates, trajectories, rate, and what differs from other runs in filter and entropy."""
+    if "preset" in asked:
+        return [f"preset {asked['preset']}"]
+    size = asked["num_generations"]
+    groups = asked["per_device_train_batch_size"] * asked["gradient_accumulation_steps"] // size
+    rate = f"rate {asked['learning_rate']:g}" + " falling to 0" * (asked.get("lr_scheduler_type") == "linear")
+    said = [f"{asked['max_steps']} updates", f"{groups} · {size} a rollout", rate]
+    if "filter_ratio" in asked:
+        said.append("all groups" if asked["filter_ratio"] == 1 else f"{asked['filter_ratio']:g} of the groups")
+    if asked.get("entropy_coef", 0) > TRAINING["entropy_coef"]:
+        said.append(f"entropy bonus {asked['entropy_coef']:g}")
+    return said
+
+
+def _short(run: Mapping[str, Any]) -> str:
+    """The name of a run without its game."""
+    return str(run["name"].partition("/")[2])
 
 
 def _evaluations(content: Mapping[str, Any], game: str) -> list[str]:
@@ -82,11 +118,6 @@ def _evaluations(content: Mapping[str, Any], game: str) -> list[str]:
 def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | None:
     found: Mapping[str, Any] | None = run["evaluations"].get(kind, {}).get(name)
     return found
-
-
-def _cell(runs: Sequence[Mapping[str, Any]], kind: str, name: str) -> str:
-    """The success of each seed; nothing where no run is finished."""
-    return "; ".join(success(found["model"]) for run in runs if (found := _found(run, kind, name)))
 
 
 def _training(content: Mapping[str, Any]) -> list[str]:
@@ -134,7 +165,7 @@ def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
             for kind, rows in run["evaluations"].items():
                 greedy = ", greedy" * (kind == "greedy")
                 for policy in ("random", "model") if not found else ("model",):
-                    name = "random play" if policy == "random" else f"{run['name'].partition('/')[2]}{greedy}"
+                    name = "random play" if policy == "random" else f"{_short(run)}{greedy}"
                     found[name] = rows[first][policy].get("faults", {})
         names = list(dict.fromkeys(fault for faults in found.values() for fault in faults))
         if names:

@@ -205,7 +205,7 @@ def finished(name: str, success: float, created: str = MORNING, **more: Any) -> 
     run = BY_NAME[name]
     found = {"random": rate(0.2), "model": rate(success), "oracle": rate(1.0)}
     known = {"name": name, "game": run.game, "stage": run.stage, "seed": run.seed, "digest": run.digest}
-    known |= {"commit": "abcdef0123456", "created": created}
+    known |= {"commit": "abcdef0123456", "created": created, "settings": run.settings}
     return {**known, "evaluations": {"sampled": {"held out": found}}, **more}
 
 
@@ -232,7 +232,10 @@ def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     warm = finished("frozenlake_256/warm_start", 0.3)
     text, content = page(warm, finished("frozenlake_256/starpo_s-seed1", 0.6, began_with=MORNING, **TRAINED))
-    assert "| frozenlake_256 | held out | 0.20 [0.15, 0.25] |  | 0.30 [0.25, 0.35] |  | 0.60 [0.55, 0.65] |" in text
+    what = "from `warm_start`: 60 updates, 16 · 8 a rollout, rate 0.0003 falling to 0"
+    assert "| frozenlake_256 | what it is | held out |" in text and "| random play |  | 0.20 [0.15, 0.25] |" in text
+    assert "| `warm_start` | 256 demonstrations, bfloat16 | 0.30 [0.25, 0.35] |" in text
+    assert f"| `starpo_s-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
     row = (
         "| frozenlake_256/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
     )
@@ -272,9 +275,24 @@ def test_a_run_is_compared_with_the_warm_start_that_it_began_with() -> None:
     ]
     text, content = page(again, first, *trained)
     assert list(content["runs"])[:2] == ["frozenlake/warm_start", "frozenlake/warm_start (2)"]
-    assert "| 0.30 [0.25, 0.35]; 0.40 [0.35, 0.45] |" in text
-    for seed, at in enumerate(("0.30 [0.25, 0.35]", "0.40 [0.35, 0.45]")):
+    for seed, (start, at) in enumerate({"": "0.30 [0.25, 0.35]", " (2)": "0.40 [0.35, 0.45]"}.items()):
+        assert f"| `warm_start{start}` | 768 demonstrations | {at} |" in text
+        assert f"| `starpo_s_half_as_long-seed{seed}` | from `warm_start{start}`: 60 updates" in text
         assert f"| frozenlake/starpo_s_half_as_long-seed{seed} | {at} | 0.60 [0.55, 0.65] | above" in text
+
+
+def test_a_row_says_what_a_run_was() -> None:
+    """Regression: columns were named otherwise than runs, and the page said nothing of what differed between them."""
+    played = finished("bandit_other_pairs/starpo_s-seed1", 0.5, "2026-11-23", began_with=NOON)
+    trained = finished("bandit/starpo_s-seed1", 0.9, NOON, began_with=MORNING, **TRAINED)
+    half = {**TRAINED, "training": {"bf16": True}}
+    lake = finished("frozenlake/starpo_s_falling_rate-seed0", 0.7, "2026-11-24", **half)
+    text, _ = page(finished("bandit/warm_start", 0.4), trained, played, lake, finished("frozenlake/downloaded", 0.01))
+    assert "| `warm_start` | 512 demonstrations, LoRA, bfloat16 |" in text
+    assert "100 updates, 16 · 32 a rollout, rate 5e-05 falling to 0, all groups, entropy bonus 0.01, bfloat16 |" in text
+    assert "| `starpo_s-seed1` | `bandit/starpo_s-seed1`, played here | 0.50" in text
+    assert "rate 0.0003 falling to 0, 0.5 of the groups, entropy bonus 0.003, bfloat16 | 0.70" in text
+    assert "| `downloaded` | as downloaded | 0.01" in text
 
 
 def test_of_a_run_that_was_made_again_the_last_one_counts() -> None:
