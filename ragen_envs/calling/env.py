@@ -18,6 +18,9 @@ from ragen_envs.calling.tool import Call, Tool, ToolError, as_text, read_action,
 from ragen_envs.text_env import TextEnv
 
 MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
+Judgement = tuple[float, bool] | tuple[float, bool, Mapping[str, Any]]
+"""What a judge returns: reward and whether the task is done, or reward, terminated and info, as `TextEnv._act` does."""
+
 _SPELLING = 'An action is one call, written as JSON: {"name": "the tool", "arguments": {"its argument": "a value"}}'
 
 
@@ -82,21 +85,23 @@ class ToolEnv(TextEnv):
         return "Carry out the task by calling tools."
 
     @abc.abstractmethod
-    def _judge(self) -> tuple[float, bool]:
-        """Judges the state after a call.
+    def _judge(self) -> Judgement:
+        """Judges the state after a call that did not fail.
 
         Returns:
-            The reward, and whether the task is done, which ends the episode with success.
+            ``(reward, done)``: `done` ends the episode with success. Or ``(reward, terminated, info)`` where the two
+            differ, as in a game that can be lost: ``(0.0, True, {"success": False})``. The info must have `success`;
+            other keys are those of `idle_info`.
         """
 
-    def _answered(self, text: str) -> tuple[float, bool]:
-        """Judges an answer in words, which ends the episode; by default it earns nothing.
+    def _answered(self, text: str) -> Judgement:
+        """Judges an answer in words, which ends the episode; by default it earns nothing, without success.
 
         Args:
             text: The answer.
 
         Returns:
-            The reward, and whether the task is done.
+            As of `_judge`.
         """
         return 0.0, False
 
@@ -158,14 +163,13 @@ class ToolEnv(TextEnv):
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         said = read_action(action)
         if isinstance(said, str):
-            reward, success = self._answered(said)
-            info = {"success": success, "action_is_effective": True, **self.idle_info}
-            return "The episode is over.", float(reward), True, info
+            reward, _, info = _read(self, "_answered", self._answered(said))
+            return "The episode is over.", reward, True, {**self.idle_info, "action_is_effective": True, **info}
         assert said is not None  # `_parse_action` returned it
         text, failed = self._call(said)
-        reward, done = (0.0, False) if failed else self._judge()
-        info = {"success": done, "action_is_effective": not failed, "tool": said.name, "tool_failed": failed}
-        return self._shown(text), float(reward), done, {**self.idle_info, **info}
+        reward, terminated, info = (0.0, False, {"success": False}) if failed else _read(self, "_judge", self._judge())
+        called = {"action_is_effective": not failed, "tool": said.name, "tool_failed": failed}
+        return self._shown(text), reward, terminated, {**self.idle_info, **called, **info}
 
     def _call(self, call: Call) -> tuple[str, bool]:
         """The text of a call's result, and whether it failed."""
@@ -202,3 +206,20 @@ def _outcome(tool: Tool, call: Call) -> tuple[str, bool]:
         return f"Error: {error}", True
     except Exception as error:  # the tool's code is not ours, and a model may give it anything
         return f"Error: {type(error).__name__}: {error}", True
+
+
+def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dict[str, Any]]:
+    """Reward, terminated and info of what a judge returned in either form."""
+    name = f"{type(env).__name__}.{judge}"
+    try:
+        reward, terminated, info = judged if len(judged) == 3 else (*judged, {"success": bool(judged[1])})
+        known = float(reward), bool(terminated), {**info, "success": bool(info["success"])}
+    except (ValueError, TypeError, LookupError) as error:
+        wanted = "(reward, done) or (reward, terminated, info with 'success')"
+        raise TypeError(f"{name} returned {judged!r:.200}; it returns {wanted}") from error
+    if len(judged) == 2 and known[1] and known[0] <= 0.0:
+        gymnasium.logger.warn(
+            f"{name} returned {judged!r}, which counts as success; say what it is with a third value: "
+            f"({known[0]:g}, True, {{'success': False}}), or True"
+        )
+    return known

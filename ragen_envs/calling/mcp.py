@@ -18,7 +18,7 @@ from typing import Any
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
-from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
+from ragen_envs.calling.env import MAX_CALL_LENGTH, Judgement, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, ToolError
 from ragen_envs.errors import EnvError
 
@@ -46,9 +46,10 @@ class McpTools(ToolEnv):
     Args:
         command: What starts the server: the program and its arguments.
         tasks: Tasks in words; `reset` draws one.
-        judge: Called with this environment after each call and after an answer; returns the reward, and whether the
-            task is done. It may read `task`, `answer` and what `call` returns. If the server has died or does not
-            answer the judge in time, the reward is 0 and the task not done; other errors of `call` are the judge's.
+        judge: Called with this environment after each call and after an answer; returns ``(reward, done)``, or
+            ``(reward, terminated, info)`` for an end without success, as `ToolEnv._judge` does. It may read `task`,
+            `answer` and what `call` returns. If the server has died or does not answer the judge in time, the reward
+            is 0 and the task not done; other errors of `call` are the judge's.
         call_timeout: Seconds that a call may take.
         start_timeout: Seconds that the server may take to list its tools.
         restart: Whether each episode has a new process.
@@ -67,7 +68,7 @@ class McpTools(ToolEnv):
         self,
         command: Sequence[str],
         tasks: Sequence[str],
-        judge: Callable[["McpTools"], tuple[float, bool]],
+        judge: Callable[["McpTools"], Judgement],
         *,
         call_timeout: float = 30.0,
         start_timeout: float = 30.0,
@@ -128,13 +129,13 @@ class McpTools(ToolEnv):
         self._task = self._tasks[self.np_random.integers(len(self._tasks))]
         return self._task
 
-    def _judge(self) -> tuple[float, bool]:
+    def _judge(self) -> Judgement:
         try:
             return self._judged_by(self)
         except _NoAnswerError:  # the model may have caused it; an exception would leave the episode out
             return 0.0, False
 
-    def _answered(self, text: str) -> tuple[float, bool]:
+    def _answered(self, text: str) -> Judgement:
         self.answer = text
         return self._judge()
 

@@ -137,16 +137,17 @@ class WebShopTools(ToolEnv):
         self._done = (0.0, False, False, info)
         return observation
 
-    def _judge(self) -> tuple[float, bool]:
-        return self._done[0], bool(self._done[3]["success"])
+    def _judge(self) -> tuple[float, bool, Mapping[str, Any]]:
+        reward, terminated, _, known = self._done
+        return reward, terminated, {"success": known["success"]}
 
     def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
-        text, reward, answered, info = super()._act(action)
-        _, terminated, self._truncated, known = self._done
+        text, reward, terminated, info = super()._act(action)
+        _, ended, self._truncated, known = self._done  # `ended` also by a purchase that came after its time limit
         told = {key: info[key] for key in ("success", "action_is_effective", "tool", "tool_failed")}
         if not info["tool_failed"] and info["tool"]:
             told["action_is_effective"] = known["action_is_effective"]
-        return text, reward, terminated or (answered and not info["tool"]), {**self._known(), **told}
+        return text, reward, terminated or ended, {**self._known(), **told}
 
     def _idle(self) -> dict[str, Any]:
         return {**super()._idle(), **self._known()}

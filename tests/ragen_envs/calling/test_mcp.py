@@ -101,6 +101,14 @@ def test_a_server_that_dies_is_an_error_and_is_started_again(shared: McpTools) -
     assert env.step(calls(("read", {})))[0] == "0 → ✓"
 
 
+def test_a_judge_may_end_an_episode_in_failure(shared: McpTools, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "_judged_by", lambda env: (-1.0, True, {"success": False}))
+    turns = ToolTurns(shared)
+    turns.reset(seed=0)
+    _, reward, terminated, _, info = turns.step(calls(("add", {"number": 9})))
+    assert (reward, terminated, info["success"]) == (-1.0, True, False)
+
+
 def test_a_kept_server_that_dies_is_started_again_at_the_next_reset(tmp_path: Path) -> None:
     """Regression: with `restart=False` a dead server was kept, and every later episode was worth nothing."""
     pytest.importorskip("mcp")

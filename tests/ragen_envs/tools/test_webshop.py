@@ -9,7 +9,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
-from ragen_envs.calling.tool import write_call
+from ragen_envs.calling.tool import Call, read_action, write_call
 from tests.support.ragen_envs.toys import calls
 
 
@@ -81,6 +81,18 @@ def test_a_wrong_purchase_ends_the_episode_without_success() -> None:
     assert (True, False) in found
     env.reset(seed=0)
     assert env.step('{"answer": "I found nothing."}')[:4] == ("The episode is over.", 0.0, True, False)
+    env.close()
+
+
+def test_a_purchase_that_comes_after_its_time_limit_ends_the_episode() -> None:
+    env = WebShopTools(catalog="toy")
+    env.reset(seed=0)
+    while not env._done[1]:
+        made = read_action(best_action(env, 9))
+        assert isinstance(made, Call)
+        getattr(env, made.name)(**made.arguments)
+    text, reward, terminated, *_, info = env.step(write_call("search", {"query": "mug"}))
+    assert (text, reward, terminated, info["tool_failed"]) == ("Error: the page does not offer that", 0.0, True, True)
     env.close()
 
 
