@@ -56,6 +56,17 @@ def check_probability(name: str, value: object) -> None:
         raise ValueError(f"{name}={value!r} is not a probability; use a number from 0 to 1")
 
 
+def check_flags(**values: object) -> None:
+    """Raises an error unless each value is True or False; "false" would count as true.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_):
+            raise ValueError(f"{name}={value!r} is a {type(value).__name__}; use True or False, in JSON true or false")
+
+
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raises an error unless the value is one of the choices.
 

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 
-from ragen_envs.arguments import check_choice, check_integer
+from ragen_envs.arguments import check_choice, check_flags, check_integer
 from ragen_envs.pictures.frames import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
@@ -123,6 +123,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         limits = {"max_turns": max_turns, "max_actions_per_turn": max_actions_per_turn, "max_actions": max_actions}
         for limit, number in limits.items():
             check_integer(limit, number, 1, "leaves nothing to play")
+        check_flags(think=think)
         if not format_penalty <= 0:
             raise ValueError(f"format_penalty={format_penalty} would not penalise; use 0 or less")
         if not isinstance(env.unwrapped, TextEnv) and (instruction is None or actions is None):
@@ -144,8 +145,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self.max_turns, self.max_actions_per_turn, self.max_actions = max_turns, max_actions_per_turn, max_actions
         self.format_penalty, self.action_separator = float(format_penalty), action_separator
         self.reply_format: Format = ReplyFormat(think, action_separator)
-        self.observation, self.image_size = observation, image_size
-        self._instruction = instruction
+        self.observation, self.image_size, self._instruction = observation, image_size, instruction
         self._actions = None if actions is None else tuple(actions)
         messages = self._message_space(action_separator)
         self.observation_space = messages if observation == "text" else _with_image(messages, image_size)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from ragen_envs.any_text import AnyText
-from ragen_envs.arguments import check_integer
+from ragen_envs.arguments import check_flags, check_integer
 from ragen_envs.calling.env import MAX_CALL_LENGTH, Judgement, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, ToolError
 from ragen_envs.errors import EnvError
@@ -86,6 +86,7 @@ class McpTools(ToolEnv):
         for name, value in (("call_timeout", call_timeout), ("start_timeout", start_timeout)):
             if not value > 0:
                 raise ValueError(f"{name}={value!r} must be a number of seconds above 0")
+        check_flags(restart=restart)
         check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
         self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_integer, check_probability
+from ragen_envs.arguments import check_flags, check_integer, check_probability
 from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, draw_start, neighbours
 from ragen_envs.frozen_lake.picture import draw_lake
@@ -90,11 +90,12 @@ class FrozenLake(TextEnv):
             render_mode: "ansi", "rgb_array" or None.
 
         Raises:
-            ValueError: If a number is out of its range.
+            ValueError: If an argument is of another type, or a number out of its range.
         """
         check_integer("size", size, 2, "leaves no room for a start and a goal")
         check_probability("frozen_prob", frozen_prob)
         check_probability("success_rate", success_rate)
+        check_flags(is_slippery=is_slippery, random_start=random_start, coordinates=coordinates)
         counts = {"You": 1, "Holes": size * size, "Goal": 1} if coordinates else {}
         longest = size * (size + 1) + longest_coordinate_lines(counts, size, size)
         super().__init__(render_mode=render_mode, max_observation_length=longest)

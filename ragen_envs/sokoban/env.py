@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ragen_envs.arguments import check_integer, check_limit
+from ragen_envs.arguments import check_flags, check_integer, check_limit
 from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
 from ragen_envs.sokoban.levels import read_levels
 from ragen_envs.sokoban.picture import draw_sokoban
@@ -116,6 +116,7 @@ class Sokoban(TextEnv):
         self._max_steps = _limit(max_steps, levels is not None)
         check_integer("search_depth", search_depth, 3, "cannot move a box off its target")
         _check_symbols(symbols)
+        check_flags(coordinates=coordinates)
         if levels is not None and (rows, columns, num_boxes, search_depth) != (6, 6, 1, 300):
             generated = f"dim_room={dim_room!r}, num_boxes={num_boxes}, search_depth={search_depth}"
             raise ValueError(f"levels={levels!r} leave no use for {generated}; leave these out, or leave out levels")

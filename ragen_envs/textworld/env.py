@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ragen_envs.arguments import check_choice, check_limit
+from ragen_envs.arguments import check_choice, check_flags, check_limit
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld.alfworld import task_type
 from ragen_envs.textworld.games import EVALUATION, check_installed, game_file, games_in, parse_size, user_cache
@@ -109,6 +109,7 @@ class TextWorld(TextEnv):
         check_installed()
         parse_size(size)
         check_limit("games", games)
+        check_flags(show_commands=show_commands)
         check_choice("split", split, ("train", "eval"))
         check_choice("rewards", rewards, ("final", "progress"))
         if folder is None and games is not None and games > EVALUATION:

@@ -16,7 +16,7 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from ragen_envs.any_text import AnyText
-from ragen_envs.arguments import check_choice, check_limit, checked_number
+from ragen_envs.arguments import check_choice, check_flags, check_limit, checked_number
 from ragen_envs.pictures.svg import check_renderer, draw_svg
 from ragen_envs.pictures.text import draw_text
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
@@ -167,7 +167,7 @@ class WebShop(TextEnv):
             ValueError: If an argument is out of its range.
             MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
-        _check_modes(observation_mode, parity, render_mode)
+        _check_modes(observation_mode, render_mode, show_actions, parity, False if human_goals is None else human_goals)
         check_choice("reward", reward, REWARDS)
         check_limit("max_steps", max_steps)
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
@@ -177,10 +177,10 @@ class WebShop(TextEnv):
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.settings = StoreSettings(DEFAULT_CATALOG if catalog is None else catalog, bool(human_goals), nouns)
         self.base_url, self.split = base_url, split
-        self.observation_mode, self.parity = observation_mode, parity
+        self.observation_mode, self.parity = observation_mode, bool(parity)
         self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
-        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward, "parity": parity}
-        self._request["show_actions"] = show_actions
+        self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
+        self._request |= {"parity": self.parity, "show_actions": bool(show_actions)}
         self._max_steps = max_steps
         self._session: Session | None = None
 
@@ -334,7 +334,10 @@ class WebShop(TextEnv):
         }
 
 
-def _check_modes(observation_mode: str, parity: bool, render_mode: str | None) -> None:
+def _check_modes(
+    observation_mode: str, render_mode: str | None, show_actions: bool, parity: bool, human_goals: bool
+) -> None:
+    check_flags(show_actions=show_actions, parity=parity, human_goals=human_goals)
     check_choice("observation_mode", observation_mode, LONGEST)
     if parity and observation_mode == "short":
         raise ValueError("observation_mode='short' is not the original's; leave parity=True out, or take 'text'")

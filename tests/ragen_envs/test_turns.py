@@ -272,6 +272,11 @@ def test_a_positive_penalty_is_refused(penalty: float) -> None:
         dry(format_penalty=penalty)
 
 
+def test_a_thought_is_asked_for_by_a_boolean() -> None:
+    with pytest.raises(ValueError, match="think='false' is a str; use True or False"):
+        AgentTurns(FrozenLake(), think="false")  # type: ignore[arg-type]
+
+
 def test_step_before_reset_says_so() -> None:
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset first"):
         AgentTurns(FrozenLake()).step("x")

@@ -224,6 +224,7 @@ def test_a_program_that_forgets_to_close_leaves_nothing(tmp_path: Path) -> None:
     [
         ({"command": "python server.py"}, "must be a list, such as"),
         ({"tasks": []}, "must be a list of at least one task"),
+        ({"restart": "no"}, "restart='no' is a str; use True or False"),
         ({"call_timeout": 0}, "call_timeout=0 must be a number of seconds above 0"),
     ],
 )

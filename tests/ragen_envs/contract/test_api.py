@@ -4,6 +4,7 @@ The other files of this folder test garbage, seeding, vectors, docstrings and Gy
 """
 
 import copy
+import inspect
 import pickle
 import re
 import warnings
@@ -15,6 +16,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 
 from ragen_envs import AgentTurns, TextEnv
+from ragen_envs.cli.lookup import creator
 from ragen_envs.oracles import best_action, plan, random_action
 from tests.support.ragen_envs.registered import EVERY_INFO, around, every_id, every_turns, make, turn_info
 
@@ -43,6 +45,17 @@ def test_what_the_ids_stand_for(env_id: str, first: str, limit: int | None) -> N
     sets = {"ragen/BanditRev-v0": {"low_name": "Dragon", "high_name": "Phoenix"}}
     sets["ragen/SokobanLarge-v0"] = {"dim_room": (8, 8), "num_boxes": 2, "search_depth": 10}
     assert env.spec.kwargs == sets.get(env_id, {})
+
+
+@every_id
+def test_booleans_are_nothing_else(env_id: str) -> None:
+    """Regression: `is_slippery="false"` was taken, and the lake slipped."""
+    for name, parameter in inspect.signature(creator(gymnasium.spec(env_id))).parameters.items():
+        if "bool" in str(parameter.annotation):
+            for wrong in ("false", 1, 0.0):
+                with pytest.raises(ValueError, match=rf"{name}=.* is a \w+; use True or False, in JSON true or false"):
+                    make(env_id, **{name: wrong})
+            make(env_id, **{name: np.False_}).reset(seed=0)
 
 
 @every_id
