@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragen_envs.baselines import POLICIES, default_horizon, episode_seeds
-from ragen_envs.calling import ToolEnv, ToolTurns
-from ragen_envs.cli.games import Replies
+from ragen_envs.cli.games import Replies, turns_of
 from ragen_envs.oracles import NoOracleError, TextGym
 from ragen_envs.text_env import TextEnv
-from ragen_envs.turns import AgentTurns
 
 Frame = NDArray[np.uint8]  # (height, width, 3), RGB
 
@@ -84,11 +82,7 @@ def transcript(env: TextGym, name: str) -> str:
     policy = policy_of(env)
     seed = 0 if policy is None else seed_to_show(env, policy)
     length, limit = 1 if env.unwrapped.actions is None else 2, horizon(env)
-    turns: AgentTurns
-    if isinstance(env.unwrapped, ToolEnv):
-        turns = ToolTurns(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
-    else:
-        turns = AgentTurns(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit)
+    turns = turns_of(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
     game, rng = Replies(turns, name), np.random.default_rng(episode_seeds(seed)[1])
     shown = [_shortened(game.begin(seed))]
     while policy is not None and not game.is_over:

@@ -1,22 +1,24 @@
 """Playing an environment by hand, or watching a policy: as single actions, or as the messages that a model gets.
 
 Two games show the same environment: `Moves` takes one action at a time, `Replies` takes whole replies and shows the
-messages of `AgentTurns` exactly. A seed gives the same episode as in the baselines, including the outcomes. Nothing
-here prints or reads: a function `show` is passed in, and `players` decide.
+messages of `AgentTurns` exactly, or those of `ToolTurns` where actions are calls. A seed gives the same episode as in
+the baselines, including the outcomes. Nothing here prints or reads: a function `show` is passed in, and `players`
+decide.
 """
 
 import contextlib
 import enum
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 
 from ragen_envs.arguments import check_integer
 from ragen_envs.baselines import POLICIES, episode_seeds
+from ragen_envs.calling import Tool, ToolEnv, ToolTurns
 from ragen_envs.oracles import NoOracleError, plan
-from ragen_envs.reply_format import TAGS
+from ragen_envs.reply_format import END_THINK, TAGS, THINK
 from ragen_envs.text_env import TextEnv
 from ragen_envs.thoughts import explain
 from ragen_envs.turns import AgentTurns
@@ -191,8 +193,20 @@ class Moves:
         return f"{self._title}\n\n{self._observation}\n\n{self._news}\n\n{hint}"
 
 
+def turns_of(env: gymnasium.Env[str, str], **limits: Any) -> AgentTurns:
+    """The wrapper in which trainers let a model play.
+
+    Args:
+        env: The environment; unwrapped it is a `TextEnv`.
+        **limits: Arguments of `AgentTurns` that `ToolTurns` has as well.
+    """
+    return ToolTurns(env, **limits) if isinstance(env.unwrapped, ToolEnv) else AgentTurns(env, **limits)
+
+
 class Replies:
     """Whole replies, and exactly the messages that a model gets. A model never sees the lines that start with ``--``.
+
+    Tools are named in such lines, because a model sees them in the words of its own chat template.
 
     Args:
         turns: The environment.
@@ -213,13 +227,14 @@ class Replies:
         """Starts the episode of a seed; returns the first message."""
         message, _ = self._turns.reset(seed=seed, options={"outcome_seed": episode_seeds(seed)[0]})
         self._return, self._actions, self.is_over = 0.0, 0, False
-        return f"{_MARK}{self._name}, seed {seed}\n{message}"
+        return "\n".join([f"{_MARK}{self._name}, seed {seed}", message, *self._tools()])
 
     def take(self, move: str) -> str:
         """Takes a turn.
 
         Args:
-            move: A whole reply with tags, or only actions, which are written as a reply.
+            move: A whole reply with tags, or only actions, which are written as a reply. With tools: a reply as it
+                is; an empty thought is added where there must be one.
 
         Returns:
             The next message.
@@ -252,11 +267,23 @@ class Replies:
         """How to write a reply, and the commands."""
         if self.is_over:
             return f"{_MARK}the episode is over; {_COMMANDS_IN_WORDS}"
+        if isinstance(self._turns, ToolTurns):
+            call = '{"name": "a tool", "arguments": {"its argument": "a value"}}'
+            return f"{_MARK}type a call ({call}), or an answer in words, which ends the episode; {_COMMANDS_IN_WORDS}"
         separator = f" {self._turns.action_separator} "
         example = separator.join((self._turns.actions or ("an action",))[:2])
         return f"{_MARK}type actions ({example}) or a whole reply with its tags; {_COMMANDS_IN_WORDS}"
 
+    def _tools(self) -> list[str]:
+        """A line for each tool of the episode."""
+        if not isinstance(self._turns, ToolTurns):
+            return []
+        found = map(Tool.of, self._turns.game.tools)
+        return [f"{_MARK}{tool.signature}: {' '.join(tool.description.split())}" for tool in found]
+
     def _reply(self, move: str) -> str:
+        if isinstance(self._turns, ToolTurns):
+            return move if not self._turns.reply_format.think or THINK in move else f"{THINK}{END_THINK}{move}"
         parts = (part.strip() for part in move.split(self._turns.action_separator))
         actions = [part for part in parts if part]
         if not actions or any(tag in move for tag in TAGS):

@@ -16,7 +16,7 @@ import gymnasium
 
 from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
 from ragen_envs.cli import keyboard
-from ragen_envs.cli.games import Moves, Replies, key_bindings, play
+from ragen_envs.cli.games import Moves, Replies, key_bindings, play, turns_of
 from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
 from ragen_envs.cli.page import NoPictureError, describe, read_rows, write_page
 from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
@@ -25,7 +25,6 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError
-from ragen_envs.turns import AgentTurns
 
 _EXAMPLES = """examples:
   python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal
@@ -144,7 +143,7 @@ def _play(options: argparse.Namespace) -> None:
     if options.policy is not None and not options.text:
         game = Moves(env, options.env, max_actions)
     else:
-        turns = AgentTurns(
+        turns = turns_of(
             env,
             max_turns=options.max_turns,
             max_actions_per_turn=options.max_actions_per_turn,

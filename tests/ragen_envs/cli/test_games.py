@@ -10,11 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
+from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv, ToolTurns
 from ragen_envs.baselines import episode_seeds, measure
-from ragen_envs.cli.games import Game, Moves, Replies, key_bindings, play
+from ragen_envs.calling.tool import write_call
+from ragen_envs.cli.games import Game, Moves, Replies, key_bindings, play, turns_of
 from ragen_envs.cli.keyboard import Keyboard
 from ragen_envs.cli.players import KeyPlayer, LinePlayer, PolicyPlayer
+from tests.support.ragen_envs.notes import Notes
+from tests.support.ragen_envs.toys import calls
 
 
 def corner_lake() -> FrozenLake:
@@ -169,6 +172,23 @@ def test_commands_in_lines() -> None:
     assert shown[3] == "-- the episode is over; r: next seed, h: help, q: quit"
     assert shown[4].startswith("-- Corner, seed 1\n")
     assert len(shown) == 5
+
+
+def test_tools_are_played_in_the_messages_that_a_model_gets() -> None:
+    """Regression: `play --text` showed the tags of answers, which a model with tools never sees."""
+    turns = ToolTurns(Notes(), think=True)
+    first, _ = turns.reset(seed=3, options={"outcome_seed": episode_seeds(3)[0]})
+    bare, whole = write_call("write", {"text": "a"}), f"<think>so</think>{calls(('write', {'text': 'b'}))}"
+    lines = ["?", bare, whole, '{"name": 1}', "I give up.", "?"]
+    shown = by_lines(Replies(turns_of(Notes(), think=True), "Notes"), *lines, seed=3)
+    title, *tools = shown[0].replace(f"\n{first}\n", "\n").splitlines()
+    assert f"\n{first}\n" in shown[0] and title == "-- Notes, seed 3"
+    assert len(tools) == 5 and tools[0] == "-- write(text: string, times?: integer): Write a note."
+    assert shown[1].startswith('-- type a call ({"name": ') and shown[2:4] == ["written", "written"]
+    assert shown[4].startswith("Error: the call is not JSON") and shown[4].endswith("-- format penalty -0.1")
+    assert shown[5] == "The episode is over.\n-- no success, return -0.1, 3 actions in 4 turns"
+    assert shown[6].startswith("-- the episode is over")
+    assert by_lines(Replies(turns_of(Notes()), "Notes"), "|| no ||")[1].startswith("The episode is over.")
 
 
 def test_an_action_with_the_name_of_a_command_is_an_action() -> None:
