@@ -9,10 +9,11 @@ Left out: learned or approximate policies.
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import gymnasium
 import numpy as np
+from gymnasium.error import ResetNeeded
 
 from ragen_envs.bandit import Bandit
 from ragen_envs.countdown import Countdown
@@ -52,6 +53,30 @@ class NoOracleError(EnvError, TypeError):
         super().__init__(f"{policy} knows no {name}; write one and register it with @{policy}.register({name})")
 
 
+Asked = TypeVar("Asked", bound=Callable[..., Any])
+
+
+def after_reset(function: Asked) -> Asked:
+    """Lets a function of an environment's state, such as an oracle, ask for a `reset` where there is no state yet.
+
+    Raises:
+        gymnasium.error.ResetNeeded: By the returned function, before the first `reset`.
+    """
+
+    @functools.wraps(function)  # a register keeps its `register` and `dispatch`
+    def asked(env: TextGym, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(env, *args, **kwargs)
+        except AttributeError as error:
+            if isinstance(env.unwrapped, TextEnv) and env.unwrapped.needs_reset:
+                name, kind = getattr(function, "__name__", "it"), type(env.unwrapped).__name__
+                raise ResetNeeded(f"{name} was called before {kind}.reset; call reset first") from error
+            raise
+
+    return cast(Asked, asked)
+
+
+@after_reset
 @functools.singledispatch
 def best_action(env: TextGym, actions_left: int) -> str:
     """The best next action, for the true number of actions left.
@@ -97,6 +122,7 @@ def _(env: TextWorld, actions_left: int) -> str:
     return (env.plan or env.scene.commands)[0]  # where nothing leads to the end, all commands are equally good
 
 
+@after_reset
 @functools.singledispatch
 def random_action(env: TextGym, rng: np.random.Generator) -> str:
     """A uniformly random valid action.
@@ -149,6 +175,7 @@ random_action.register(Tools, random_call)
 random_action.register(WebShopTools, random_shop_call)
 
 
+@after_reset
 @functools.singledispatch
 def difficulty(env: TextGym) -> float:
     """How hard the present state is, for a curriculum or for results by difficulty; larger is harder.
@@ -214,6 +241,7 @@ def _(env: WebShop) -> float:
     return float(goal_difficulty(env.base_url, env.settings, env.session.goal))
 
 
+@after_reset
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
 
@@ -260,6 +288,7 @@ def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -
     return careless_toy_action(env, rng, noise)
 
 
+@after_reset
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:

@@ -104,6 +104,11 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         return None
 
     @property
+    def needs_reset(self) -> bool:
+        """Whether no episode was started yet."""
+        return self._observation is None
+
+    @property
     def draws_pictures(self) -> bool:
         """Whether "rgb_array" shows the state, and not only a picture of the text."""
         return type(self)._picture is not TextEnv._picture

@@ -23,7 +23,7 @@ from ragen_envs.countdown import Countdown
 from ragen_envs.countdown.thoughts import countdown_thought
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.frozen_lake.thoughts import lake_thought
-from ragen_envs.oracles import NoOracleError, TextGym, best_action
+from ragen_envs.oracles import NoOracleError, TextGym, after_reset, best_action
 from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.thoughts import sokoban_thought
 from ragen_envs.textworld import TextWorld
@@ -35,6 +35,7 @@ from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.thoughts import shop_thought, toy_thought
 
 
+@after_reset
 @functools.singledispatch
 def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.Generator | None = None) -> str:
     """One or two true sentences that lead to an answer.

@@ -1,14 +1,17 @@
 """Policies for any environment: plans, demonstrations, random actions and errors."""
 
+import contextlib
 import copy
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import Bandit, FrozenLake, Sokoban, ToyShop, best_action, demonstration, plan
+from ragen_envs import Bandit, FrozenLake, Sokoban, ToyShop, best_action, demonstration, difficulty, explain, plan
 from ragen_envs.frozen_lake.maps import ACTIONS
 from ragen_envs.oracles import NoOracleError, random_action
+from tests.support.ragen_envs.registered import every_id
 
 
 def test_plan_counts_the_actions_left_down() -> None:
@@ -108,6 +111,29 @@ def test_noise_is_the_share_of_random_actions() -> None:
         assert firsts.count("Down") / 400 == pytest.approx(share, abs=0.1)
     with pytest.raises(ValueError, match="noise=1.2"):
         plan(env, 10, 1, rng, noise=1.2)
+
+
+@every_id
+@pytest.mark.parametrize("asked", [best_action, random_action, difficulty, plan, demonstration, explain])
+def test_before_a_reset_it_is_asked_for(env_id: str, asked: Any) -> None:
+    """Regression: the oracles' errors were about attributes of the environment."""
+    rng = np.random.default_rng(0)
+    others = {best_action: (3,), random_action: (rng,), difficulty: (), explain: (["Up"], rng)}
+    with contextlib.suppress(NoOracleError):
+        try:
+            asked(gymnasium.make(env_id), *others.get(asked, (3, 2, rng)))
+        except gymnasium.error.ResetNeeded as error:
+            assert str(error).endswith("; call reset first")
+
+
+def test_a_reset_is_asked_for_only_where_there_was_none() -> None:
+    env = gymnasium.make("ragen/Sokoban-v0")
+    with pytest.raises(gymnasium.error.ResetNeeded, match=r"difficulty was called before Sokoban\.reset; call reset"):
+        difficulty(env)
+    env.reset(seed=0)
+    del env.unwrapped._board
+    with pytest.raises(AttributeError, match="_board"):
+        difficulty(env)
 
 
 def test_unknown_environments_are_named_with_the_remedy() -> None:
