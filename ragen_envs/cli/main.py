@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import gymnasium
+import numpy as np
 
 from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
 from ragen_envs.cli import keyboard
@@ -133,6 +134,9 @@ def _play(options: argparse.Namespace) -> None:
     if not isinstance(env.unwrapped, TextEnv):
         raise _MistakeError(f"{options.env} is not a TextEnv; ragen_envs.TextFromDiscrete may make one from it")
     max_actions = options.max_actions or _horizon(env)
+    if options.policy is not None:  # one that is not there is told before anything is shown
+        env.reset(seed=options.seed)
+        POLICIES[options.policy](env, max_actions, np.random.default_rng(options.seed))
     has_keys = bool(key_bindings(env.unwrapped.actions)) and keyboard.is_available()
     if options.policy is None and has_keys and not options.text:
         with keyboard.Keyboard(sys.stdin.fileno()) as keys:

@@ -11,11 +11,14 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 
+from ragen_envs import TextEnv
 from ragen_envs.baselines import measure
 from ragen_envs.cli.main import main
 from tests.support.ragen_envs.commands import check_one_line
@@ -24,6 +27,22 @@ from tests.support.ragen_envs.registered import IDS
 COMMAND = [sys.executable, "-m", "ragen_envs"]
 LAKE = "ragen/FrozenLake-v0"
 CORNER = '{"size": 2, "frozen_prob": 1.0, "is_slippery": false, "random_start": false}'
+
+
+class Silent(TextEnv):
+    """Nobody knows how to play it."""
+
+    instruction = "Say nothing."
+    actions = ("hush",)
+
+    def _start(self, options: Mapping[str, Any]) -> str:
+        return "Psst."
+
+    def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        return "Psst.", 0.0, False, {"success": False, "action_is_effective": False}
+
+
+gymnasium.register("test/Silent-v0", Silent, max_episode_steps=3)
 
 
 class Terminal:
@@ -235,6 +254,16 @@ def test_an_environment_without_policies_is_told(capsys: pytest.CaptureFixture[s
     assert "@random_action.register(CartPoleEnv)" in error[0]
     assert "@best_action.register(CartPoleEnv)" in error[1]
     assert error[2] == "error: nothing was measured, because no policy is registered for these environments"
+
+
+@pytest.mark.parametrize("how", [[], ["--text"]])
+def test_an_oracle_that_is_not_there_is_told_before_anything_is_shown(
+    capsys: pytest.CaptureFixture[str], how: list[str]
+) -> None:
+    assert main(["play", "test/Silent-v0", "--oracle", *how]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: best_action knows no Silent; write one") and shown.err.count("\n") == 1
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
