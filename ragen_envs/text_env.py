@@ -106,7 +106,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     @property
     def needs_reset(self) -> bool:
         """Whether no episode was started yet."""
-        return self._observation is None
+        return vars(self).get("_observation") is None
 
     @property
     def draws_pictures(self) -> bool:
@@ -171,7 +171,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
-            TypeError: If a subclass did not return text, or does not say what its actions are.
+            TypeError: If a subclass did not return text, or has a mistake that `check_subclass` finds.
         """
         options = {} if options is None else options
         for key in options:
@@ -185,8 +185,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         observation = self._start(options)
         if not isinstance(observation, str):
             raise TypeError(f"{type(self).__name__}._start returned {observation!r:.200}; it returns the text to show")
-        if self.actions is None and type(self)._parse_action is TextEnv._parse_action:
-            raise TypeError(f"{type(self).__name__} has no valid action; define actions or _parse_action")
+        if self.needs_reset:
+            check_subclass(self)
         self._observation = observation
         # Drawn even when outcome_seed replaces it, so that the option cannot shift later start states.
         drawn_seed = int(self.np_random.integers(2**63))
@@ -258,3 +258,32 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """The current state for "rgb_array". A subclass may draw more than the text."""
         assert self._observation is not None
         return draw_text(self._observation)
+
+
+def check_subclass(env: TextEnv) -> None:
+    """Finds mistakes in how an environment is written, before they can be taken for a game that is hard to learn.
+
+    Args:
+        env: An environment; it may not have been reset yet.
+
+    Raises:
+        TypeError: If its `__init__` did not call that of `TextEnv`, if its instruction or the name of an action is not
+            text, if two names differ only in case, or if nothing says what its actions are.
+    """
+    kind, actions = type(env).__name__, env.actions
+    if "_observation" not in vars(env):
+        raise TypeError(f"{kind}.__init__ does not call super().__init__(); call it before anything else")
+    if not isinstance(env.instruction, str):
+        raise TypeError(f"{kind}.instruction is {env.instruction!r:.200}; it is the text that says what to do")
+    if actions is None:
+        if type(env)._parse_action is TextEnv._parse_action:
+            raise TypeError(f"{kind} has no valid action; define actions or _parse_action")
+        return
+    seen: dict[str, str] = {}
+    for name in actions:
+        if not isinstance(name, str):
+            raise TypeError(f"{kind}.actions has {name!r:.200}; the name of an action is text")
+        if name.casefold() in seen:
+            pair = f"{seen[name.casefold()]!r} and {name!r}"
+            raise TypeError(f"{kind}.actions has {pair}; names are matched in any case and must differ in more")
+        seen[name.casefold()] = name

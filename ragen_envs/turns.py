@@ -19,7 +19,7 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_choice, check_flags, check_integer
 from ragen_envs.pictures.frames import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv, check_subclass
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
 MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation
@@ -100,6 +100,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not
             a `TextEnv` and `instruction` or `actions` is missing, or if a picture is wanted of an environment that
             draws none, or that was made without ``render_mode="rgb_array"``.
+        TypeError: If a `TextEnv` has a mistake that `text_env.check_subclass` finds.
     """
 
     def __init__(
@@ -154,6 +155,8 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self._actions_used = 0
 
     def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
+        if isinstance(self.unwrapped, TextEnv):
+            check_subclass(self.unwrapped)
         space = self.env.observation_space
         if not isinstance(space, gymnasium.spaces.Text):
             raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")

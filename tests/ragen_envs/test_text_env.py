@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import Bandit, FrozenLake, TextEnv
+from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
 from ragen_envs.text_env import TEXT_CHARSET
 
 
@@ -149,12 +149,53 @@ def test_what_start_should_return_is_said() -> None:
         env.reset()
 
 
-def test_an_environment_without_actions_is_told() -> None:
-    class Silent(Broken):
-        _parse_action = TextEnv._parse_action
+class Silent(Broken):
+    """No actions."""
 
-    with pytest.raises(TypeError, match="Silent has no valid action; define actions or _parse_action"):
-        Silent().reset()
+    _parse_action = TextEnv._parse_action
+
+
+class Speechless(Broken):
+    """Nobody says what to do."""
+
+    instruction = None
+
+
+class Twins(Silent):
+    """Two actions of one name."""
+
+    actions = ("a", "b", "A")
+
+
+class Numbered(Silent):
+    """Actions that are not text."""
+
+    actions = (1, 2)
+
+
+class Unmade(Broken):
+    """Half an `__init__`, as Gymnasium's own environments have it."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.observation_space = self.action_space = gymnasium.spaces.Text(9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Silent, "Silent has no valid action; define actions or _parse_action"),
+        (Speechless, "Speechless.instruction is None; it is the text that says what to do"),
+        (Twins, "Twins.actions has 'a' and 'A'; names are matched in any case and must differ in more"),
+        (Numbered, "Numbered.actions has 1; the name of an action is text"),
+        (Unmade, "Unmade.__init__ does not call super().__init__(); call it before anything else"),
+    ],
+)
+def test_mistakes_of_a_subclass_are_told(kind: type[TextEnv], said: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(said)):
+        kind().reset()
+    with pytest.raises(TypeError, match=re.escape(said)):
+        AgentTurns(kind())
 
 
 @pytest.mark.parametrize("outcome_seed", [True, -1, 1.0, "1"])
