@@ -170,7 +170,7 @@ def measure(
         horizon: The most actions of an episode; None for `default_horizon`.
         episodes: Number of episodes.
         env_kwargs: Keyword arguments of the environment.
-        first_seed: Seed of the first episode; ``ragen_trl`` keeps 0 to 7999 for evaluation.
+        first_seed: Seed of the first episode. `ragen_trl` trains on no seed below 10,000, and evaluates on 0 to 7,999.
 
     Returns:
         The row. Everything in it except ``seconds`` is the same in every process.
