@@ -125,8 +125,8 @@ class ToolTurns(AgentTurns):
         """What is said of the calls past a limit. A reply may have hundreds of them, so that they have one result."""
         calls = "the last call was" if number == 1 else f"the last {number} calls were"
         if self.actions_left == 0:
-            return f"{calls} not made: an episode may have at most {self.max_actions} calls"
-        return f"{calls} not made: a turn may have at most {self.max_actions_per_turn} calls"
+            return f"{calls} not made: an episode may have at most {_counted(self.max_actions)}"
+        return f"{calls} not made: a turn may have at most {_counted(self.max_actions_per_turn)}"
 
     def _act(self, name: str, text: str, turn: TurnRecord) -> None:
         fault = self.game.fault(name)
@@ -144,3 +144,7 @@ class ToolTurns(AgentTurns):
 
     def _info(self, turn: TurnRecord) -> dict[str, Any]:
         return {**super()._info(turn), "tool_results": tuple(turn.results)}
+
+
+def _counted(calls: int) -> str:
+    return f"{calls} call{'' if calls == 1 else 's'}"

@@ -135,8 +135,8 @@ def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
 
 
 def _environment(env: str, kwargs: object, args: StarPOConfig) -> Rows:
-    limits = f"{args.max_turns} turns, {args.max_actions_per_turn} actions a turn, {args.max_actions} in all"
-    return [("environment", f"{env} {kwargs or ''}".rstrip() + f"\nat most {limits}")]
+    limits = f"actions per turn {args.max_actions_per_turn}, actions in all {args.max_actions}, turns {args.max_turns}"
+    return [("environment", f"{env} {kwargs or ''}".rstrip() + f"\nlimits: {limits}")]
 
 
 def _algorithm(run: RunArguments, args: StarPOConfig) -> str:

@@ -108,6 +108,7 @@ def test_characters_outside_the_space_are_replaced() -> None:
     [
         ({"max_actions_per_turn": 2}, "Error: the last 2 calls were not made: a turn may have at most 2 calls"),
         ({"max_actions": 2}, "Error: the last 2 calls were not made: an episode may have at most 2 calls"),
+        ({"max_actions_per_turn": 1}, "Error: the last 3 calls were not made: a turn may have at most 1 call"),
         ({"max_actions_per_turn": 3}, "Error: the last call was not made: a turn may have at most 3 calls"),
     ],
 )

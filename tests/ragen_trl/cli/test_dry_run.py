@@ -28,7 +28,7 @@ def test_the_plan_of_a_run_counts_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     said = plan(capsys, "train", *OPTIONS, "--max_turns", "2", "--max_reply_length", "10")
     assert "run folder runs/frozenlake-starpo-s-seed42: new" in said
-    assert "at most 2 turns, 2 actions a turn, 6 in all" in said
+    assert "limits: actions per turn 2, actions in all 6, turns 2" in said
     assert "2 start states · 4 = 8 a rollout; 5 rollouts = 40" in said
     assert "trains on 1 of 2 groups (top_k)" in said  # a quarter of two groups is still one
     assert "4 · 16 episodes" in said
