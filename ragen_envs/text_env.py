@@ -214,7 +214,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         if self._observation is None:
             raise ResetNeeded(f"{type(self).__name__}.step was called before reset; call reset first")
         if not isinstance(action, str):
-            raise TypeError(f"action {action!r} is a {type(action).__name__}; step takes a string")
+            raise TypeError(f"action {action!r} is of type {type(action).__name__}; step takes a string")
         parsed = None if self._terminated or self._truncated else self._parse_action(action)
         if parsed is None:
             return self._observation, 0.0, self._terminated, self._truncated, self._idle()

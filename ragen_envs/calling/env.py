@@ -219,7 +219,7 @@ def _read(env: ToolEnv, judge: str, judged: Judgement) -> tuple[float, bool, dic
         raise TypeError(f"{name} returned {judged!r:.200}; it returns {wanted}") from error
     if len(judged) == 2 and known[1] and known[0] <= 0.0:
         gymnasium.logger.warn(
-            f"{name} returned {judged!r}, which counts as success; say what it is with a third value: "
-            f"({known[0]:g}, True, {{'success': False}}), or True"
+            f"{name} returned {judged!r}, which counts as success; return ({known[0]:g}, True, {{'success': False}}) "
+            "for an end without it, or the same with True if it is meant"
         )
     return known

@@ -68,7 +68,7 @@ def test_step_and_render_before_reset_say_so() -> None:
 def test_step_refuses_what_is_no_text() -> None:
     env = FrozenLake()
     env.reset(seed=0)
-    with pytest.raises(TypeError, match="action 3 is a int"):
+    with pytest.raises(TypeError, match="action 3 is of type int; step takes a string"):
         env.step(3)  # type: ignore[arg-type]
 
 
