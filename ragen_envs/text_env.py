@@ -17,10 +17,15 @@ from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import checked_number
+from ragen_envs.errors import EnvError
 from ragen_envs.pictures.text import draw_text
 
 TEXT_CHARSET = "".join(map(chr, range(32, 127))) + "\n√"
 """Every character that our environments write: printable ASCII, newline, and the tick of Sokoban and FrozenLake."""
+
+
+class SubclassError(EnvError, TypeError):
+    """An environment is written in a way that cannot be played; the message says what to change."""
 
 
 class TextEnv(gymnasium.Env[str, str], abc.ABC):
@@ -171,7 +176,8 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
 
         Raises:
             ValueError: If an option is unknown or the outcome seed is not a non-negative integer.
-            TypeError: If a subclass did not return text, or has a mistake that `check_subclass` finds.
+            TypeError: If a subclass did not return text.
+            SubclassError: If it has a mistake that `check_subclass` finds.
         """
         options = {} if options is None else options
         for key in options:
@@ -267,23 +273,23 @@ def check_subclass(env: TextEnv) -> None:
         env: An environment; it may not have been reset yet.
 
     Raises:
-        TypeError: If its `__init__` did not call that of `TextEnv`, if its instruction or the name of an action is not
-            text, if two names differ only in case, or if nothing says what its actions are.
+        SubclassError: If its `__init__` did not call that of `TextEnv`, if its instruction or the name of an action is
+            not text, if two names differ only in case, or if nothing says what its actions are.
     """
     kind, actions = type(env).__name__, env.actions
     if "_observation" not in vars(env):
-        raise TypeError(f"{kind}.__init__ does not call super().__init__(); call it before anything else")
+        raise SubclassError(f"{kind}.__init__ does not call super().__init__(); call it before anything else")
     if not isinstance(env.instruction, str):
-        raise TypeError(f"{kind}.instruction is {env.instruction!r:.200}; it is the text that says what to do")
+        raise SubclassError(f"{kind}.instruction is {env.instruction!r:.200}; it is the text that says what to do")
     if actions is None:
         if type(env)._parse_action is TextEnv._parse_action:
-            raise TypeError(f"{kind} has no valid action; define actions or _parse_action")
+            raise SubclassError(f"{kind} has no valid action; define actions or _parse_action")
         return
     seen: dict[str, str] = {}
     for name in actions:
         if not isinstance(name, str):
-            raise TypeError(f"{kind}.actions has {name!r:.200}; the name of an action is text")
+            raise SubclassError(f"{kind}.actions has {name!r:.200}; the name of an action is text")
         if name.casefold() in seen:
             pair = f"{seen[name.casefold()]!r} and {name!r}"
-            raise TypeError(f"{kind}.actions has {pair}; names are matched in any case and must differ in more")
+            raise SubclassError(f"{kind}.actions has {pair}; names are matched in any case and must differ in more")
         seen[name.casefold()] = name

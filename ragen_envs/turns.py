@@ -100,7 +100,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         ValueError: If a number is out of range, the separator cannot be used, a space is not text, if `env` is not
             a `TextEnv` and `instruction` or `actions` is missing, or if a picture is wanted of an environment that
             draws none, or that was made without ``render_mode="rgb_array"``.
-        TypeError: If a `TextEnv` has a mistake that `text_env.check_subclass` finds.
+        SubclassError: If a `TextEnv` has a mistake that `text_env.check_subclass` finds.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ class TextVectorEnv(SyncVectorEnv[Texts, Texts]):
         for row, action in enumerate(actions):
             if not isinstance(action, str):
                 kind = type(action).__name__
-                raise TypeError(f"action {action!r} of environment {row} is a {kind}; step takes strings")
+                raise TypeError(f"action {action!r} of environment {row} is of type {kind}; step takes strings")
         if self.autoreset_mode == AutoresetMode.DISABLED and any(self._has_ended):
             ended = [row for row, has_ended in enumerate(self._has_ended) if has_ended]
             raise ResetNeeded(f"the episodes of environments {ended} have ended; reset(options={{'reset_mask': mask}})")

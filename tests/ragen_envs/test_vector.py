@@ -229,7 +229,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Except
         (("Left",), ValueError, r"actions \('Left',\) must be 2 strings"),
         (("Left",) * 3, ValueError, "must be 2 strings, one for each environment"),
         ("Up", ValueError, "actions 'Up' must be 2 strings"),  # two characters, two environments
-        (("Left", 3), TypeError, "action 3 of environment 1 is a int"),
+        (("Left", 3), TypeError, "action 3 of environment 1 is of type int"),
         ((None, "Up"), TypeError, "action None of environment 0"),
     ],
 )

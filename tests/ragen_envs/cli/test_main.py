@@ -45,6 +45,15 @@ class Silent(TextEnv):
 gymnasium.register("test/Silent-v0", Silent, max_episode_steps=3)
 
 
+class Twins(Silent):
+    """Two actions of one name."""
+
+    actions = ("Hush", "hush")
+
+
+gymnasium.register("test/Twins-v0", Twins, max_episode_steps=3)
+
+
 class Terminal:
     """A command on its own terminal."""
 
@@ -232,6 +241,7 @@ def test_list_has_a_line_for_each_environment(capsys: pytest.CaptureFixture[str]
         (["play", "ragen/WebShop-v0", "--env_kwargs", '{"catalog": "/nowhere"}'], ["catalog='/nowhere'", "/nowhere"]),
         (["play", "ragen/WebShop-v0", "--env_kwargs", '{"max_steps": 2.5}'], ["max_steps=2.5 is a float"]),
         (["baselines", "ragen/WebShop-v0", "--env_kwargs", '{"split": "tset"}'], ["tset"]),
+        (["play", "test/Twins-v0"], ["Twins.actions has 'Hush' and 'hush'"]),
         (["play", LAKE, "--seed", "-1"], ["--seed", "'-1'"]),
         (["play", LAKE, "--max_actions", "0"], ["--max_actions", "'0'"]),
         (["play", LAKE, "--delay", "nan"], ["--delay", "'nan'"]),
