@@ -214,15 +214,23 @@ def _report(argv: list[str]) -> int:
     parser.add_argument("runs", nargs="+", type=Path, help="run folders")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page (default: report.html)")
     options = parser.parse_args(argv)
-    finished = [folder for folder in options.runs if (folder / "summary.json").exists()]
-    for folder in options.runs:
-        if folder not in finished:
-            print(f"left out: {folder} holds no finished run (no summary.json)", file=sys.stderr)
+    reasons = {folder: _no_training(folder) for folder in options.runs}
+    finished = [folder for folder in options.runs if not reasons[folder]]
+    for folder, reason in reasons.items():
+        if reason:
+            print(f"left out: {folder} holds {reason}", file=sys.stderr)
     try:
         print(f"report: {write_report(finished or options.runs, options.output)}")
     except ValueError as error:
         return _fail(str(error))
     return 0
+
+
+def _no_training(folder: Path) -> str:
+    """What a folder holds instead of a finished training; empty if it holds one."""
+    if (folder / "evaluation.json").exists():
+        return "an evaluation; its tables are in results.md"
+    return "" if (folder / "summary.json").exists() else "no finished run (no summary.json)"
 
 
 # Commands that have options of their own and no plan.
