@@ -27,6 +27,7 @@ from ragen_envs.bridges import (
     verifiers_environment,
 )
 from ragen_envs.calling import CALL_FORMATS, CallFormat, McpTools, Tool, ToolEnv, ToolTurns
+from ragen_envs.cli.lookup import make_named
 from ragen_envs.countdown import Countdown
 from ragen_envs.discrete_text import TextFromDiscrete
 from ragen_envs.errors import EnvError
@@ -81,6 +82,7 @@ __all__ = [
     "difficulty",
     "episode_seeds",
     "explain",
+    "make_named",
     "openenv_environment",
     "plan",
     "random_action",

@@ -20,6 +20,7 @@ from typing import Any
 
 from trl import TrlParser
 
+from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.options import ALGORITHMS, OptionParser
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
@@ -27,7 +28,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan, Task, api_name, task_limits
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
-from ragen_trl.rollout.environments import load_play_options, make_turns
+from ragen_trl.rollout.environments import load_play_options
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
@@ -70,7 +71,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
 
     Raises:
         OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
-        gymnasium.error.Error: If there is no such environment.
+        EnvError: If there is no such environment, or it does not take the arguments.
     """
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
     given |= {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
@@ -188,10 +189,7 @@ def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig
         specs.append(EnvSpec(env.env, {**evaluation_kwargs(env.env, kwargs), **kwargs}))
         for one in args.values():
             one.env_kwargs = None  # the spec has them
-        try:
-            make_turns(env.env, args["random"], specs[-1].kwargs).close()
-        except (ValueError, TypeError) as error:
-            raise OptionError(f"{env.env} with {dict(specs[-1].kwargs)} cannot be made: {error}") from None
+        check_env(env.env, args["random"], specs[-1].kwargs)
     env_specs(specs, parsed[0]["random"])  # refuses one that is listed twice
     return [Task(*task) for task in zip(unique_names(specs), specs, parsed, strict=True)]
 

@@ -24,6 +24,7 @@ from transformers.integrations import is_deepspeed_available
 from trl import GRPOConfig, TrlParser
 from trl.import_utils import is_vllm_available
 
+from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.processes import launched
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.presets import PRESETS, preset_options
@@ -32,7 +33,7 @@ from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
-from ragen_trl.rollout.environments import load_play_options, make_turns
+from ragen_trl.rollout.environments import load_play_options
 
 ALGORITHMS: dict[str, type[StarPOConfig]] = {
     "starpo": StarPOConfig,
@@ -135,7 +136,7 @@ def parse(
     Raises:
         OptionError: If an option does not exist or cannot be read.
         ValueError, TypeError: If a value is out of its range.
-        gymnasium.error.NameNotFound: If there is no such environment.
+        EnvError: If there is no such environment, or it does not take the arguments.
     """
     first = OptionParser(command, [_Chosen])
     first.set_defaults_with_config(**{name.name: given[name.name] for name in fields(_Chosen) if name.name in given})
@@ -163,7 +164,7 @@ def parse(
     _check_single(parsed[-1])
     if parsed[-1].max_steps < 0:
         parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
-    make_turns(chosen.env, parsed[-1]).close()
+    check_env(chosen.env, parsed[-1])
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in kept.items() if name in others or value != _plain(plain[name])}
     return tuple(parsed), kept

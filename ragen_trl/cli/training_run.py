@@ -20,6 +20,7 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
+from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, evaluate_together, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
@@ -37,7 +38,7 @@ from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import write_report
-from ragen_trl.rollout.environments import about, make_turns
+from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
@@ -211,7 +212,7 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     launch_of(launched(), args.deepspeed, args.fsdp)
     held_out = evaluated(run, args)
     try:
-        make_turns(run.env, held_out).close()
+        check_env(run.env, held_out)
     except (ValueError, TypeError) as error:
         raise OptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
     training_rows(args)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import NamedEnv, read_plan, read_spec
 from ragen_trl.errors import OptionError
@@ -59,7 +60,7 @@ def test_a_model_of_no_single_environment_asks_where_to_play(tmp_path: Path) -> 
         (["--suite", "bandit", "--env", BANDIT], ["give one of them"]),
         (["--env", BANDIT, LAKE, "--env_kwargs", '{"size": 8}'], ["env_kwargs", "'ID:{…}'"]),
         (["--env", BANDIT, BANDIT], ["listed 2 times"]),
-        (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 with {'slippery': 1} cannot be made"]),
+        (["--env", f'{LAKE}:{{"slippery": 1}}'], ["FrozenLake-v0 has no argument 'slippery'; it takes"]),
         (["--episodes", "0"], ["episodes is 0"]),
         (["--samples_per_start", "-1"], ["samples_per_start is -1"]),
         (["--model", "a", "a"], ["model 'a' is listed 2 times"]),
@@ -68,7 +69,7 @@ def test_a_model_of_no_single_environment_asks_where_to_play(tmp_path: Path) -> 
     ],
 )
 def test_a_mistake_is_named_with_its_value(options: list[str], words: list[str]) -> None:
-    with pytest.raises((OptionError, EnvSpecError)) as caught:
+    with pytest.raises((OptionError, EnvSpecError, EnvError)) as caught:
         plan(*options)
     assert all(word in str(caught.value) for word in words), caught.value
 

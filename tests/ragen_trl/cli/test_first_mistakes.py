@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.reports import success_only, write_run
+from tests.support.ragen_trl.trainers import Lottery
 
 
 def test_a_report_of_all_runs_leaves_evaluations_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,3 +23,51 @@ def test_a_report_of_all_runs_leaves_evaluations_out(tmp_path: Path, capsys: pyt
         f"left out: {empty} holds no finished run (no summary.json)",
     ]
     assert (tmp_path / "page.html").exists()
+
+
+@pytest.fixture
+def lottery(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of an environment without an oracle, and without random play, since its actions are free text."""
+    spec = gymnasium.envs.registration.EnvSpec("me/Lottery-v0", Lottery)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    return spec.id
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """The line with which a command refuses, with status 2."""
+    try:
+        status = main(list(argv))
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    assert status == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+@pytest.mark.parametrize("command", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ("nomodule:me/X-v0", ["nomodule:me/X-v0 cannot be made", "No module named 'nomodule'"]),
+        ("me/X-v0", ["there is no environment 'me/X-v0'", "for your own: module:me/X-v0"]),
+        ("Sokobn", ["there is no environment 'Sokobn' (did you mean ragen/Sokoban-v0?)"]),
+        ("FrozenLake-v1", ["'FrozenLake-v1', which is no environment of texts; did you mean ragen/FrozenLake-v0?"]),
+        ("Blackjack-v1", ["TextFromDiscrete makes one of it, in a module of yours: --env module:Blackjack-v1"]),
+    ],
+)
+def test_an_environment_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], command: str, env: str, words: list[str]
+) -> None:
+    """A module that is not there was a traceback; the others were refused without what to do."""
+    line = refused(capsys, command, "--env", env, "--dry-run")
+    assert all(word in line for word in words), line
+
+
+def test_an_argument_that_an_environment_does_not_take(capsys: pytest.CaptureFixture[str], lottery: str) -> None:
+    line = refused(capsys, "train", "--env", lottery, "--env_kwargs", '{"price": 1}', "--dry-run")
+    assert line == "me/Lottery-v0 has no argument 'price'; it takes win, draws"
+    line = refused(capsys, "eval", "--env", f'{lottery}:{{"price": 1}}', "--dry-run")
+    assert line == "me/Lottery-v0 has no argument 'price'; it takes win, draws"
+    line = refused(capsys, "train", "--eval_env_kwargs", '{"price": 1}', "--dry-run")
+    assert "ragen/FrozenLake-v0 has no argument 'price'; it takes size" in line and "eval_env_kwargs" in line

@@ -1,0 +1,41 @@
+"""The environment that a command names is made once, so that a wrong id or argument is said in one line."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+
+from ragen_envs import EnvError, TextEnv, make_named
+from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import OptionError, UserError
+from ragen_trl.rollout.environments import make_turns
+
+
+def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
+    """See that an environment can be made.
+
+    Args:
+        env: Gymnasium id, ``module:id`` included.
+        args: As for `make_turns`.
+        kwargs: As for `make_turns`.
+
+    Raises:
+        EnvError: If there is no such id, or it does not take the arguments; it says what there is.
+        OptionError: If it is no environment of texts.
+    """
+    given = kwargs if kwargs is not None else args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+    try:
+        make_turns(env, args, given).close()
+    except (UserError, EnvError):
+        raise
+    except (gymnasium.error.Error, ImportError, AttributeError, TypeError, ValueError):
+        made = make_named(env, given)  # says what is wrong with the id or with an argument
+        if isinstance(made.unwrapped, TextEnv):
+            raise
+        ours = f"ragen/{env.rpartition('-v')[0]}-v0"
+        remedy = (
+            f"did you mean {ours}?"
+            if ours in gymnasium.registry
+            else f"ragen_envs.TextFromDiscrete makes one of it, in a module of yours: --env module:{env}"
+        )
+        raise OptionError(f"env is {env!r}, which is no environment of texts; {remedy}") from None
