@@ -1,11 +1,15 @@
-"""The environment that a command names is made once, so that a wrong id or argument is said in one line."""
+"""The environment that a command names is made once, so that what it lacks is said in one line.
+
+That is an id, an argument, random play or an oracle.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
+import numpy as np
 
-from ragen_envs import EnvError, TextEnv, make_named
+from ragen_envs import EnvError, TextEnv, best_action, make_named, random_action
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.environments import make_turns
@@ -39,3 +43,28 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
             else f"ragen_envs.TextFromDiscrete makes one of it, in a module of yours: --env module:{env}"
         )
         raise OptionError(f"env is {env!r}, which is no environment of texts; {remedy}") from None
+
+
+def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:
+    """Why an environment has no such policy; empty if it has.
+
+    It is asked before anything is played. In an evaluation that several processes share, one that has no episode would
+    not learn of it and would wait for the others.
+
+    Args:
+        name: "random" or "oracle".
+        env: Gymnasium id.
+        args: As for `make_turns`.
+    """
+    turns = make_turns(env, args)
+    turns.reset(seed=0)
+    try:
+        if name == "random":
+            random_action(turns, np.random.default_rng(0))
+        else:
+            best_action(turns, turns.actions_left)
+    except EnvError as error:  # also of an oracle that cannot see the goal, as it is on a server
+        return str(error)
+    finally:
+        turns.close()
+    return ""

@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
-from ragen_trl.cli.environments import check_env
+from ragen_trl.cli.environments import check_env, missing_baseline
 from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, evaluate_together, launched, on_main, said_once
 from ragen_trl.cli.run_state import RunState
@@ -147,8 +147,8 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
 
     Raises:
         OptionError: If another number of processes runs than ``run.num_processes`` says, ``args.report_to`` names a
-            logger that is unknown or not installed, or ``run.monitor`` is unknown, or needs checkpoints that the run
-            does not write.
+            logger that is unknown or not installed, ``run.monitor`` is unknown or needs checkpoints that the run does
+            not write, or there is no oracle for the embedded model.
         RunExistsError: If the folder holds a finished run or one with other settings, without ``run.overwrite``.
         Interrupted: If Ctrl-C stopped it; the same command goes on from there.
     """
@@ -163,8 +163,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         say(f"{name:>8}: {found.in_words()}")
         return found
 
-    say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
-    results = {name: result(name, name) for name in ("random", "oracle")}
+    results = _baselines(run, held_out, result, say)
     model = str(_embedded(run, warm, args, state, say)) if run.model is None else model_folder(run.model, say)
     stop = StopOnInterrupt()
     trainer = _trainer(run, args, model, stop, say)
@@ -185,10 +184,25 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
     return summary
 
 
+def _baselines(
+    run: RunArguments, args: StarPOConfig, evaluate: Callable[[str, str], EvaluationResult], say: Say
+) -> dict[str, EvaluationResult | str]:
+    """The results of random play and of the oracle, or why an environment lacks them."""
+    say(f"evaluating random play and the oracle, {run.eval_episodes} episodes each")
+    results: dict[str, EvaluationResult | str] = {}
+    for name in ("random", "oracle"):
+        missing = missing_baseline(name, run.env, args)
+        if missing:
+            say(f"{name:>8}: not played: {missing}")
+        results[name] = missing or evaluate(name, name)
+    return results
+
+
 def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
     with said_once():
         check_number(run.num_processes)
         check(run, args)
+        check_oracle(run, args)
         check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
@@ -218,15 +232,22 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     training_rows(args)
 
 
+def check_oracle(run: RunArguments, args: StarPOConfig) -> None:
+    """Raise `OptionError` if the embedded model would have no oracle to learn from."""
+    if run.model is None and (missing := missing_baseline("oracle", run.env, args)):
+        raise OptionError(f"{missing}. The embedded model learns its first steps from it; or name another by --model")
+
+
 def _summary(
     run: RunArguments,
     warm: WarmStartConfig,
     trainer: TrajectoryTrainer,
-    results: dict[str, EvaluationResult],
+    results: Mapping[str, EvaluationResult | str],
     state: RunState,
 ) -> dict[str, Any]:
-    """The content of ``summary.json``: what was run and what came out."""
+    """The content of ``summary.json``: what was run and what came out, or why a policy was not played."""
     args, history = trainer.args, trainer.state.log_history
+    played = {name: found for name, found in results.items() if isinstance(found, EvaluationResult)}
     reference = {"reference": trainer.values[0].summary()} if isinstance(trainer, AStarPOTrainer) else {}
     return {
         **provenance(),
@@ -242,8 +263,10 @@ def _summary(
         "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
-        "results": {name: found.as_dict() for name, found in results.items()},
-        "seconds": state.seconds(history, sum(found.seconds for found in results.values())),
+        "results": {
+            name: played[name].as_dict() if name in played else {"not_played": found} for name, found in results.items()
+        },
+        "seconds": state.seconds(history, sum(found.seconds for found in played.values())),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
         **reference,
     }

@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ragen_trl.reporting.run_folder import POLICIES, Family, Run, policy_label
+from ragen_trl.reporting.run_folder import POLICIES, Family, Run, played, policy_label
 
 # Okabe and Ito's palette without its yellow, then three dark colours. Colour-blind readers can tell them apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5b3f8c", "#7f4f24", "#555555")
@@ -197,7 +197,9 @@ def draw_intervals(families: Sequence[Family]) -> str:
         axes = _axes("intervals", height=0.75 + 0.3 * len(POLICIES) * max(1.0, number / 4))
         for row, policy in enumerate(POLICIES):
             for order, (run, colour) in enumerate(coloured):
-                result = run.summary["results"][policy]
+                result = played(run.summary).get(policy)
+                if result is None:
+                    continue
                 offset = 0.16 * (order - (number - 1) / 2) * min(1.0, 4 / number)
                 axes.errorbar(
                     result["success"], row + offset, xerr=_bars(result), fmt="o", ms=4, capsize=2, color=colour
@@ -284,7 +286,8 @@ def _draw_evaluations(axes: Axes, field: str, families: Sequence[Family]) -> Non
     """Held-out evaluations before and after training, random and oracle as lines."""
     coloured = run_colours(families)
     for policy, colour in (("random", "#777777"), ("oracle", "#2b8a3e")):
-        levels = dict.fromkeys(run.summary["results"][policy][field] for run, _ in coloured)
+        known = [played(run.summary, [policy]) for run, _ in coloured]
+        levels = dict.fromkeys(found[policy][field] for found in known if found)
         for number, level in enumerate(levels):
             label = policy if number == 0 else None
             axes.axhline(level, color=colour, ls=(0, (1, 1.5) if policy == "oracle" else (5, 3)), lw=1.1, label=label)

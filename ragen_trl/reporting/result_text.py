@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ragen_trl.evaluation.intervals import lies_above, with_interval
-from ragen_trl.reporting.run_folder import POLICIES, Run, policy_label
+from ragen_trl.reporting.run_folder import POLICIES, Run, played, policy_label
 
 COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
 POOLED_COLUMNS = ("policy", "success", "return", "format ok", "turns", "n")
@@ -19,6 +19,9 @@ def result_rows(summary: dict[str, Any]) -> list[list[str]]:
     rows = []
     for policy in POLICIES:
         result = summary["results"][policy]
+        if "not_played" in result:
+            rows.append([policy_label(summary, policy), result["not_played"], *[""] * (len(COLUMNS) - 2)])
+            continue
         numbers = [f"{result['mean_return']:.2f}", f"{result['format_valid']:.2f}", f"{result['turns']:.1f}"]
         rows.append([policy_label(summary, policy), with_interval(result, 2), *numbers, str(result["n"])])
     return rows
@@ -28,9 +31,13 @@ def pooled_rows(runs: Sequence[Run]) -> list[list[str]]:
     """The cells of a table over repetitions: the mean over runs with the lowest and the highest value."""
     rows = []
     for policy in POLICIES:
-        results = [run.summary["results"][policy] for run in runs]
+        results = [run.summary["results"][policy] for run in runs if policy in played(run.summary)]
+        if not results:
+            reason = runs[0].summary["results"][policy]["not_played"]
+            rows.append([policy_label(runs[0].summary, policy), reason, *[""] * (len(POOLED_COLUMNS) - 2)])
+            continue
         counts = [result["n"] for result in results]
-        n = f"{len(runs)} × {counts[0]}" if len(set(counts)) == 1 else " + ".join(map(str, counts))
+        n = f"{len(counts)} × {counts[0]}" if len(set(counts)) == 1 else " + ".join(map(str, counts))
         fields = (("success", 2), ("mean_return", 2), ("format_valid", 2), ("turns", 1))
         cells = [_with_range([result[field] for result in results], digits) for field, digits in fields]
         rows.append([policy_label(runs[0].summary, policy), *cells, n])
@@ -39,13 +46,13 @@ def pooled_rows(runs: Sequence[Run]) -> list[list[str]]:
 
 def sentence(run: Run, label: str) -> str:
     """One run in a sentence, with the verdict that its intervals allow."""
-    results = run.summary["results"]
-    before, trained, random = results["before"], results["trained"], results["random"]
+    results = played(run.summary)
+    before, trained = results["before"], results["trained"]
     start = "after the warm start" if run.summary.get("warm_started") is True else "before"
+    rates = [f"{name} {results[name]['success']:.2f}" for name in ("random", "oracle") if name in results]
     text = (
         f"{label + ': s' if label else 'S'}uccess on {_states(run)}: {with_interval(before, 2)} {start}, "
-        f"{with_interval(trained, 2)} after training; random {random['success']:.2f}, "
-        f"oracle {results['oracle']['success']:.2f}. "
+        f"{with_interval(trained, 2)} after training{_listed(rates)}. "
     )
     if lies_above(trained, before):
         text += "The interval after training lies above the one before."
@@ -53,35 +60,43 @@ def sentence(run: Run, label: str) -> str:
         text += "Success fell: the interval after training lies below the one before."
     else:
         text += "The intervals overlap: no improvement shown."
-    if not lies_above(trained, random):
+    if "random" in results and not lies_above(trained, results["random"]):
         text += " The trained policy is not shown to be better than the random one."
     return text
 
 
 def pooled_sentence(runs: Sequence[Run], label: str = "") -> str:
     """Repetitions in a sentence: the range over seeds, and in how many of them training helped."""
-    results = [run.summary["results"] for run in runs]
-    ranges = {policy: _with_range([result[policy]["success"] for result in results], 2) for policy in POLICIES}
+    results = [played(run.summary) for run in runs]
+    policies = [policy for policy in POLICIES if all(policy in result for result in results)]
+    ranges = {policy: _with_range([result[policy]["success"] for result in results], 2) for policy in policies}
     start = "after the warm start" if runs[0].summary.get("warm_started") is True else "before"
     better = sum(lies_above(result["trained"], result["before"]) for result in results)
     worse = sum(lies_above(result["before"], result["trained"]) for result in results)
-    beats_random = sum(lies_above(result["trained"], result["random"]) for result in results)
+    rates = [f"{name} {ranges[name]}" for name in ("random", "oracle") if name in ranges]
     text = (
         f"{label + ': s' if label else 'S'}uccess over {seeds_in_words(runs)}, {_states(runs[0])} each: "
-        f"{ranges['before']} {start}, {ranges['trained']} after training, mean and range over runs; "
-        f"random {ranges['random']}, oracle {ranges['oracle']}. "
+        f"{ranges['before']} {start}, {ranges['trained']} after training, mean and range over runs{_listed(rates)}. "
         f"The interval after training lies above the one before in {better} of {len(runs)} runs"
     )
     text += f" and below it in {worse}." if worse else "."
     if not better:
         text += " No improvement shown."
+    if "random" not in ranges:
+        return text
+    beats_random = sum(lies_above(result["trained"], result["random"]) for result in results)
     if beats_random < len(runs):
         text += f" It lies above the random policy's in {beats_random} of {len(runs)}."
     return text
 
 
+def _listed(rates: Sequence[str]) -> str:
+    """Rates as the end of a sentence; nothing if there are none."""
+    return f"; {', '.join(rates)}" if rates else ""
+
+
 def _states(run: Run) -> str:
-    counts = {run.summary["results"][policy]["n"] for policy in POLICIES}
+    counts = {result["n"] for result in played(run.summary).values()}
     return f"{counts.pop()} held-out start states" if len(counts) == 1 else "held-out start states (n: see the table)"
 
 

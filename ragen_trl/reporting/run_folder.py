@@ -34,6 +34,8 @@ _SUMMARY: dict[str, type | tuple[type, ...]] = {
 }
 # Rows in the order of every table: random policy, start of training, end of training, best possible policy.
 POLICIES = ("random", "before", "trained", "oracle")
+# An environment may lack these; their result is then ``{"not_played": reason}``.
+_BASELINES = ("random", "oracle")
 # The fields of `EvaluationResult` that are shown. Its module loads torch and is not imported here.
 _RESULT = ("n", "success", "success_low", "success_high", "mean_return", "return_stderr", "format_valid", "turns")
 # Keys of a summary that runs are compared by, besides their options.
@@ -115,9 +117,17 @@ def check_results(summary: Mapping[str, Any], where: str) -> None:
         result = results.get(policy)
         if not isinstance(result, dict):
             raise ValueError(f"{where}: no result for {policy!r}; every run needs {', '.join(POLICIES)}")
+        if policy in _BASELINES and isinstance(result.get("not_played"), str):
+            continue
         for field in _RESULT:
             if not _is_number(result.get(field)):
                 raise ValueError(f"{where}: results.{policy}.{field} is {result.get(field)!r}, not a number")
+
+
+def played(summary: Mapping[str, Any], policies: Sequence[str] = POLICIES) -> dict[str, dict[str, Any]]:
+    """The results of those policies that were played, in the order of ``policies``."""
+    results = summary["results"]
+    return {policy: results[policy] for policy in policies if "not_played" not in results[policy]}
 
 
 def policy_label(summary: Mapping[str, Any], policy: str) -> str:

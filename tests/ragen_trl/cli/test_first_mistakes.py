@@ -1,5 +1,6 @@
 """What a beginner types first, and the line that says what to do instead."""
 
+import json
 from pathlib import Path
 
 import gymnasium
@@ -7,7 +8,7 @@ import pytest
 
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.reports import success_only, write_run
-from tests.support.ragen_trl.trainers import Lottery
+from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
 
 
 def test_a_report_of_all_runs_leaves_evaluations_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,3 +72,40 @@ def test_an_argument_that_an_environment_does_not_take(capsys: pytest.CaptureFix
     assert line == "me/Lottery-v0 has no argument 'price'; it takes win, draws"
     line = refused(capsys, "train", "--eval_env_kwargs", '{"price": 1}', "--dry-run")
     assert "ragen/FrozenLake-v0 has no argument 'price'; it takes size" in line and "eval_env_kwargs" in line
+
+
+NO_RANDOM = "random_action knows no Lottery; write one and register it with @random_action.register(Lottery)"
+NO_ORACLE = "best_action knows no Lottery; write one and register it with @best_action.register(Lottery)"
+FEW = "--max_steps 1 --per_device_train_batch_size 4 --gradient_accumulation_steps 1 --num_generations 4".split()
+
+
+def test_a_named_model_trains_without_random_play_and_oracle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lottery: str
+) -> None:
+    """``eval`` played it, with rows that say so; ``train`` evaluated first, and then refused."""
+    small_model().save_pretrained(tmp_path / "model")
+    TOKENIZER.save_pretrained(tmp_path / "model")
+    options = "--eval_episodes 4 --max_turns 1 --think false --max_reply_length 8 --bf16 false".split()
+    run = tmp_path / "run"
+    named = ["--env", lottery, "--model", str(tmp_path / "model"), "--output_dir", str(run)]
+    assert main(["train", *named, *FEW, *options]) == 0
+    said = capsys.readouterr().out
+    assert f"  random: not played: {NO_RANDOM}\n  oracle: not played: {NO_ORACLE}\n" in said
+    table = [line.split() for line in said.splitlines() if line.startswith(("random ", "trained ", "oracle "))]
+    assert [line[0] for line in table] == ["random", "trained", "oracle"]
+    assert [line[1] for line in table] == ["random_action", "0.00", "best_action"]
+    results = json.loads((run / "summary.json").read_text())["results"]
+    assert list(results) == ["random", "oracle", "before", "trained"]
+    assert results["oracle"] == {"not_played": NO_ORACLE} and results["trained"]["n"] == 4
+    page = (run / "report.html").read_text()
+    assert NO_ORACLE in page and "after training. The" in page
+
+
+def test_the_embedded_model_is_refused_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lottery: str
+) -> None:
+    remedy = "The embedded model learns its first steps from it; or name another by --model"
+    for more in (["--dry-run"], []):
+        line = refused(capsys, "train", "--env", lottery, "--output_dir", str(tmp_path / "run"), *more)
+        assert line == f"{NO_ORACLE}. {remedy}"
+    assert not (tmp_path / "run").exists()

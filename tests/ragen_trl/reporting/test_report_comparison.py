@@ -36,6 +36,18 @@ def test_families_that_differ_in_much_are_called_after_their_folders(tmp_path: P
     assert [family.label for family in families([runs[0], again])] == [""]
 
 
+def test_repetitions_without_baselines_say_so(tmp_path: Path) -> None:
+    """An environment of a user may have no oracle and, with free text as actions, no random play."""
+    missing = {"random": {"not_played": "no random play"}, "oracle": {"not_played": "no oracle"}}
+    runs = [
+        write_run(tmp_path / str(seed), changed(seed=seed, results=missing), success_only(3)) for seed in (1, 2)
+    ]
+    text = words(page(runs, tmp_path))
+    assert "0.31 after the warm start, 0.80 after training, mean and range over runs. The interval" in text
+    assert "lies above the one before in 2 of 2 runs." in text and "random policy" not in text
+    assert text.count("no random play") == text.count("no oracle") == 3  # of both, and of each
+
+
 def test_alerts_that_fired_are_listed_and_marked(tmp_path: Path) -> None:
     history = [{"step": step, "filter/in_group_std": 1.0 if step <= 10 else 0.2} for step in range(1, 31)]
     run, calm = write_run(tmp_path / "run", history=history), write_run(tmp_path / "calm", history=history[:10])
