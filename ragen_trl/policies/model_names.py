@@ -15,6 +15,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
 
 _SMOLLM2 = "models/SmolLM2-135M-Instruct"  # where cli/convert.py puts it; it looks like a hub's id
+_OURS = ("models", "runs")  # where the commands write by default; in a new place they are not there yet
 
 
 class ModelNotFoundError(UserError, FileNotFoundError):
@@ -41,11 +42,15 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
     if adapter.is_file():
         return _check_base(adapter)
     if folder.is_dir() and not (folder / "config.json").is_file():
+        saved = [folder / "model" / each for each in ("config.json", "adapter_config.json")]
+        remedy = "give the folder that save_pretrained or the trainer wrote"
+        if any(path.is_file() for path in saved):  # the folder of a run of `train`
+            remedy = f"did you mean {str(Path(name) / 'model')!r}?"
         raise ModelNotFoundError(
-            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; give the "
-            "folder that save_pretrained or the trainer wrote"
+            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; {remedy}"
         )
-    beside_one = "/" in name and Path(name).parts[0] in {path.name for path in Path().iterdir() if path.is_dir()}
+    here = {path.name for path in Path().iterdir() if path.is_dir()}
+    beside_one = "/" in name and Path(name).parts[0] in {*_OURS, *here}
     if name == _SMOLLM2 and not folder.is_dir():
         raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
     looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one

@@ -109,3 +109,20 @@ def test_the_embedded_model_is_refused_before_anything_is_played(
         line = refused(capsys, "train", "--env", lottery, "--output_dir", str(tmp_path / "run"), *more)
         assert line == f"{NO_ORACLE}. {remedy}"
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["models/SmolLM2", "runs/first"])
+def test_a_folder_that_is_not_there_is_no_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """A dry run took it for a model on a hub that cannot be reached, and printed the rest of the plan."""
+    monkeypatch.chdir(tmp_path)
+    line = refused(capsys, "train", "--model", name, "--dry-run")
+    assert line == f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)"
+
+
+def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "first" / "model").mkdir(parents=True)
+    (tmp_path / "first" / "model" / "config.json").write_text("{}")
+    line = refused(capsys, "eval", "--model", str(tmp_path / "first"), "--dry-run")
+    assert line.endswith(f"so it is not a saved model; did you mean '{tmp_path}/first/model'?")
