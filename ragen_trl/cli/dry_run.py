@@ -25,6 +25,7 @@ from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_names import ModelNotFoundError, check_model
+from ragen_trl.policies.model_support import short_context
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy, picture_processor
@@ -55,7 +56,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     episodes = sample_episodes(run.env, args, tokenizer, run.model)
     rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
     rows += _environment(run.env, args.env_kwargs, args)
-    rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config))]
+    rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config, args))]
     rows += _first_prompt(tokenizer, run.env, args)
     if run.model is None:
         rows += [("warm start", _warm_start_in_words(warm))]
@@ -72,7 +73,7 @@ def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConf
     target = Path(args.output_dir)
     state = "exists and would be replaced" if target.exists() else "new"
     rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
-    rows += [("model", _model_in_words(run.model, config)), ("warm start", _warm_start_in_words(warm))]
+    rows += [("model", _model_in_words(run.model, config, args)), ("warm start", _warm_start_in_words(warm))]
     rows += _first_prompt(tokenizer, run.env, args)
     return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
 
@@ -148,12 +149,12 @@ def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
     return "; ".join(parts)
 
 
-def _model_in_words(name: str | None, config: PretrainedConfig | None) -> str:
+def _model_in_words(name: str | None, config: PretrainedConfig | None, args: StarPOConfig) -> str:
     shown = name or "embedded tiny Qwen2"
     if config is None:
         return f"{shown}: its config.json cannot be read here; save the model to a folder and give --model FOLDER"
     try:
-        return f"{shown}: {shape_of(config).parameters:,} parameters"
+        return f"{shown}: {shape_of(config).parameters:,} parameters\n{short_context(config, args)}".rstrip()
     except ModelShapeError as error:
         return f"{shown}: {error}"
 

@@ -85,6 +85,17 @@ def context_length(model: PreTrainedModel | PeftModel | PretrainedConfig) -> int
     return known if exact is None or (known is not None and known < exact[1]) else exact[1]
 
 
+def short_context(model: PreTrainedModel | PeftModel | PretrainedConfig, args: StarPOConfig) -> str:
+    """What to say where ``max_completion_length`` allows more than the model's context; empty where it does not."""
+    known, allowed = context_length(model), args.max_completion_length
+    if known is None or allowed is None or allowed <= known:
+        return ""
+    return (
+        f"max_completion_length is {allowed:,}, but the model's context ends at {known:,} tokens, and an episode with "
+        "it, as a failure; lower the first, or take a model with a longer context"
+    )
+
+
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel] | None:
     """The class of the language model that a configuration describes; ``None`` if its code comes with its weights."""
     named = getattr(transformers, (config.architectures or [""])[0], None)

@@ -25,6 +25,7 @@ from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable
+from ragen_trl.policies.model_support import short_context
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
@@ -69,6 +70,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if (warning := short_context(self.accelerator.unwrap_model(self.model), self.args)) and self.args.should_log:
+            logger.warning(warning)
         self.observers: list[Observer] = []
         self._sampler_is_checked = False
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far

@@ -126,3 +126,12 @@ def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path, capsys: py
     (tmp_path / "first" / "model" / "config.json").write_text("{}")
     line = refused(capsys, "eval", "--model", str(tmp_path / "first"), "--dry-run")
     assert line.endswith(f"so it is not a saved model; did you mean '{tmp_path}/first/model'?")
+
+
+def test_a_plan_says_that_a_trajectory_may_outgrow_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "max_completion_length is 100,000, but the model's context ends at 2,048 tokens, and an episode with it"
+    for command in ("train", "warm-start"):
+        assert main([command, "--max_completion_length", "2048", "--dry-run"]) == 0
+        assert "context ends" not in capsys.readouterr().out
+        assert main([command, "--max_completion_length", "100000", "--dry-run"]) == 0
+        assert words in capsys.readouterr().out

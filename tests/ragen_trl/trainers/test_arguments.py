@@ -238,6 +238,15 @@ def test_a_reward_models_name_in_the_place_of_the_environment(tmp_path: Path) ->
     assert "If 'OpenAssistant/reward' is a reward model: " in "".join(raised.value.__notes__)
 
 
+def test_a_trajectory_that_may_outgrow_the_model_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It was accepted without a word, and episodes ended at the end of the context."""
+    known = small_model().config.max_position_embeddings
+    small_trainer(tmp_path, max_completion_length=known)
+    assert "context" not in caplog.text
+    small_trainer(tmp_path, max_completion_length=known + 1)
+    assert f"max_completion_length is {known + 1:,}, but the model's context ends at {known:,} tokens" in caplog.text
+
+
 def test_a_compiled_model_trains_as_another(tmp_path: Path) -> None:
     """It was refused for positions that it has. The backend is the one that compiles nothing, as that takes minutes."""
     trained = []
