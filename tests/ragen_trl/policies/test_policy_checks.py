@@ -44,7 +44,8 @@ LLAMA = LlamaConfig(**SHAPE)
 
 
 def options(**changes: Any) -> StarPOConfig:
-    return StarPOConfig(output_dir="x", use_cpu=True, bf16=False, report_to="none", **{"beta": 0.0, **changes})
+    usual = {"beta": 0.0, "max_reply_length": 8, "report_to": "none"}
+    return StarPOConfig(output_dir="x", use_cpu=True, bf16=False, **{**usual, **changes})
 
 
 def saved(config: PretrainedConfig, folder: Path) -> str:
