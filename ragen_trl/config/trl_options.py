@@ -100,17 +100,30 @@ WITH_VLLM = (
 )
 
 NOTES: dict[str, str] = {
+    "per_device_train_batch_size": "trajectories; RAGEN's rollout of 128 is 32 micro-batches of 4",
+    "gradient_accumulation_steps": (
+        "unset: 32 (8 with a critic and no filter), so that a script of TRL's that leaves it out has rollouts 32 times "
+        "as large; set 1 for TRL's"
+    ),
+    "lr_scheduler_type": "RAGEN's",
     "max_completion_length": "tokens of a whole trajectory after its first prompt; max_reply_length is for one reply",
     "num_generations": "the group size; 1 is enough with a critic and in A\\*-PO",
+    "num_generations_eval": "one trajectory for each start state of an evaluation",
+    "beta": "RAGEN's; 0 in StarPOSConfig; else, without LoRA, the policy needs a path to load a reference from",
+    "delta": "RAGEN's dual clip",
     "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
     "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
     "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",
-    "entropy_coef": "a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
+    "entropy_coef": "RAGEN's; a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
     "use_adaptive_entropy": "not with a filter of groups",
     "reward_weights": "the environment's return comes first",
-    "loss_type": "'bnpo' not with a filter of groups; 'cispo' needs an epsilon_high above 1",
+    "loss_type": (
+        "'grpo' is RAGEN's mean over trajectories; 'bnpo' not with a filter of groups; 'cispo' needs an epsilon_high "
+        "above 1"
+    ),
     "fp16": "not with a filter of groups or a critic's warm-up",
+    "vllm_importance_sampling_mode": "TRL's default drops whole trajectories, nearly all if they are long",
     "vllm_tensor_parallel_size": "more than 1 only with vllm_mode='server'",
     "vllm_server_base_url": "several servers with commas between them; each row stays with its server",
     "vllm_server_timeout": "also the time that a run waits for a server that fails",
@@ -131,8 +144,11 @@ ARGUMENTS: dict[str, str] = {
     "model": "works",
     "reward_funcs": "works; added to the environment's return",
     "args": "a StarPOConfig or one of its kinds",
-    "train_dataset": "works; rows are start states (env, seed, kwargs) instead of prompts; streamed ones are refused",
-    "eval_dataset": "works; rows are start states; streamed ones are read to their end",
+    "train_dataset": (
+        "works; rows are start states (env, seed, kwargs) instead of prompts, with seeds from 10,000 on and below "
+        "1,000,000,000; streamed ones are refused"
+    ),
+    "eval_dataset": "works; rows are start states that are not trained on; streamed ones are read to their end",
     "processing_class": "works, for a tokenizer",
     "reward_processing_classes": "works",
     "callbacks": "works",

@@ -167,8 +167,11 @@ def _check(args: "StarPOConfig", dataset: Dataset) -> None:
             )
     if len(dataset) < args.groups_per_generation:
         raise StartStateError(
-            f"train_dataset has {len(dataset)} rows, but every rollout takes {args.groups_per_generation} "
-            "(generation_batch_size / num_generations); add rows or make rollouts smaller"
+            f"train_dataset has {len(dataset)} rows, but every rollout takes {args.groups_per_generation}: "
+            f"{args.generation_batch_size} trajectories (per_device_train_batch_size "
+            f"{args.per_device_train_batch_size} · steps_per_generation {args.steps_per_generation}, which is "
+            f"gradient_accumulation_steps if unset · processes) in groups of num_generations {args.num_generations}; "
+            "add rows, or lower one of the first"
         )
 
 

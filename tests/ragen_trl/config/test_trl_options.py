@@ -20,6 +20,7 @@ from ragen_trl.config.trl_options import (
     WITH_VLLM,
 )
 from ragen_trl.errors import OptionError
+from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
 from tests.support.ragen_trl.trainers import SMALL
 from tests.support.ragen_trl.trl_runs import CONSTRUCTED, ELSEWHERE, NOT_HERE, PASSED_ON, RUNS
 
@@ -47,6 +48,17 @@ def test_every_option_of_trl_is_declared_once() -> None:
     declared = [*TRAINED, *WITH_VLLM, *PASSED_ON, *REFUSED, *NO_EFFECT]
     assert sorted(declared) == sorted(THEIRS)
     assert set(NOTES) <= {*TRAINED, *WITH_VLLM, *PASSED_ON}
+
+
+def test_a_default_that_is_not_trls_is_explained() -> None:
+    """gradient_accumulation_steps is 32, which the page said nowhere: a script's 16 trajectories became 512."""
+    ours = [name for name in THEIRS if name not in REFUSED and default(StarPOConfig, name) != default(GRPOConfig, name)]
+    assert "gradient_accumulation_steps" in ours
+    assert [name for name in ours if name not in NOTES] == []
+
+
+def test_the_seeds_of_rows_are_those_that_are_taken() -> None:
+    assert f"seeds from {EVALUATION_END:,} on and below {WARM_START:,}" in ARGUMENTS["train_dataset"]
 
 
 def test_every_argument_of_trl_is_declared() -> None:

@@ -130,7 +130,7 @@ def test_a_streamed_data_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_rollout_needs_a_row_for_each_of_its_groups(tmp_path: Path) -> None:
-    with pytest.raises(StartStateError, match="train_dataset has 1 rows, but every rollout takes 2"):
+    with pytest.raises(StartStateError, match="has 1 rows, but every rollout takes 2: .*gradient_accumulation_steps"):
         dataset_rows(config(tmp_path), dataset(1))
     assert len(dataset_rows(config(tmp_path), dataset(2))[0]) == 12
 
