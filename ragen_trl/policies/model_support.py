@@ -44,8 +44,7 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
 
     Raises:
         ModelNotFoundError: As ``check_model``.
-        UnsupportedModelError: If the policy cannot be trained with these options, or TRL needs a path for its reference
-            and there is none; it says what to use instead.
+        UnsupportedModelError: If the policy cannot be trained with these options; it says what to use instead.
     """
     if isinstance(model, str):
         given = args.model_init_kwargs if isinstance(args.model_init_kwargs, dict) else {}
@@ -57,11 +56,6 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
         attention = config._attn_implementation
         adapters = list(model.peft_config.values()) if isinstance(model, PeftModel) else []
         _check_device_map(getattr(model, "hf_device_map", None))
-        if args.beta and adapter is None and not adapters and not config.name_or_path:
-            raise UnsupportedModelError(
-                f"beta is {args.beta}, so TRL loads a reference model from the policy's path, but this policy was "
-                "built in memory; save it with its tokenizer and pass the folder, or set beta=0"
-            )
     for one in adapters if adapter is None else [*adapters, adapter]:
         _check_adapter(one)
     check_modalities(config, args.observation)
@@ -70,6 +64,16 @@ def check_policy(model: str | PreTrainedModel | PeftModel, args: StarPOConfig, a
         _check_sampled(config, kind, attention)
     _check_length(config, args)
     _check_router(config.get_text_config(), args)
+
+
+def check_in_memory(model: PreTrainedModel | PeftModel, args: StarPOConfig, adapter: PeftConfig | None) -> None:
+    """Raise `UnsupportedModelError` if TRL needs a path for its reference, and the policy has none."""
+    if args.beta and adapter is None and not isinstance(model, PeftModel) and not model.config.name_or_path:
+        default = f", the default of {type(args).__name__}" if args.beta == type(args).beta else ""
+        raise UnsupportedModelError(
+            f"beta is {args.beta}{default}, so TRL loads a reference model from the policy's path, but this policy was "
+            "built in memory; save it with its tokenizer and pass the folder, or set beta=0"
+        )
 
 
 def check_supported(model: PreTrainedModel | PeftModel) -> None:

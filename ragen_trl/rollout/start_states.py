@@ -157,7 +157,8 @@ def _check(args: "StarPOConfig", dataset: Dataset) -> None:
     for name in ("env", "seed"):
         if name not in dataset.column_names:
             raise StartStateError(
-                f"train_dataset has columns {dataset.column_names} but no {name!r}; rows need env (an id) and seed"
+                f"train_dataset has columns {dataset.column_names} but no {name!r}; rows are start states, which need "
+                "env (an id) and seed, and no prompts, which the environment writes"
             )
     _check_columns(dataset, "train_dataset", _WRITTEN_BY_TRAINER)
     for name in _SAID_BY_ROWS:

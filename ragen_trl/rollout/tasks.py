@@ -46,9 +46,13 @@ class Tasks:
     """
 
     def __init__(self, env: EnvLike | Sequence[EnvLike] | None, dataset: Dataset | None, args: "StarPOConfig") -> None:
-        if (env is None) == (dataset is None):
-            given = "both" if env is not None else "neither"
-            raise EnvSpecError(f"{given} of env and train_dataset given; give one of them")
+        if env is not None and dataset is not None:
+            raise EnvSpecError(
+                "both of env and train_dataset given, but rows of a data set say what they play; leave env out, and "
+                "write its id into a column 'env', beside 'seed'"
+            )
+        if env is None and dataset is None:
+            raise EnvSpecError("neither of env and train_dataset given; give one of them")
         self._args, self._from_dataset = args, dataset is not None
         if dataset is not None:
             self.rows, self.specs = dataset_rows(args, dataset)

@@ -13,11 +13,15 @@ from typing import Any, TypeAlias
 import gymnasium
 import torch
 from datasets import Dataset, IterableDataset
+from peft import PeftConfig
 from transformers import PreTrainedModel
 from trl.trainer.utils import get_callable_name
 
+from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
 from ragen_trl.errors import UserError
+from ragen_trl.policies.gguf_file import model_folder
+from ragen_trl.policies.model_support import check_in_memory
 from ragen_trl.rollout.env_specs import EnvSpec, EnvSpecError
 
 RewardFunction: TypeAlias = str | PreTrainedModel | Callable[..., Any]
@@ -60,6 +64,48 @@ def check_arguments(env: Any, processing_class: Any, refused: Mapping[str, Any])
         reason = _no_environment(one)
         if reason:
             raise EnvSpecError(f"env is {_called(one)}, {reason}. {_ORDER}")
+
+
+def check_call(kind: type, init: Callable[..., None], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise `ArgumentError`, which names the trainer that was called, for arguments that do not fit.
+
+    Args:
+        kind: The trainer's class.
+        init: The constructor that gets the arguments at last; Python would name its class.
+        args: By position.
+        kwargs: By name.
+    """
+    try:
+        inspect.signature(init).bind(None, *args, **kwargs)
+    except TypeError as error:
+        order = f". {_ORDER}" if len(args) > 1 else ""
+        raise ArgumentError(f"{kind.__name__}: {error}{order}") from None
+
+
+def policy_for_trl(
+    model: str | PreTrainedModel, args: StarPOConfig, adapter: PeftConfig | None, processing_class: Any
+) -> str | PreTrainedModel:
+    """The policy as TRL takes it; a GGUF file becomes a folder. Asked last, since a path is what is missed least.
+
+    Args:
+        model: As the trainer got it.
+        args: The configuration.
+        adapter: As the trainer got it.
+        processing_class: As the trainer got it.
+
+    Raises:
+        ArgumentError, UnsupportedModelError: If TRL would load the tokenizer or a reference from the path of a model
+            that was built in memory.
+    """
+    if isinstance(model, str):
+        return model_folder(model)
+    if processing_class is None and not model.config.name_or_path:
+        raise ArgumentError(
+            "processing_class is not given, and a model that was built in memory has no path to load a tokenizer from; "
+            "pass processing_class=tokenizer"
+        )
+    check_in_memory(model, args, adapter)
+    return model
 
 
 def _check_namespace(env: str) -> None:

@@ -29,6 +29,7 @@ from ragen_trl.errors import UserError
 from ragen_trl.policies.frozen_copy import FrozenCopy
 from ragen_trl.rollout.interfaces import Policy, PolicyAround, Reply, Request, Start
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.arguments import check_call
 from ragen_trl.trainers.checks import check_played
 from ragen_trl.trainers.rollout import LaunchError, RolloutTrainer
 from ragen_trl.trajectory import Trajectory
@@ -157,6 +158,7 @@ class OneStepOffTrainer(RolloutTrainer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        check_call(type(self), RolloutTrainer.__init__, args, kwargs)
         super().__init__(*args, **kwargs)
         self.staleness = 0
         self._ahead: RolloutAhead | None = None

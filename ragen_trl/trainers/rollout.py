@@ -23,7 +23,6 @@ from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.config.validation import warn_of_narrowed_sampling
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.model_support import check_policy
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.vision.loading import local_policy, picture_processor
@@ -41,6 +40,7 @@ from ragen_trl.trainers.arguments import (
     check_columns,
     environment_return,
     listed_rewards,
+    policy_for_trl,
     reward_name,
     unique_reward_names,
 )
@@ -135,7 +135,6 @@ class RolloutTrainer(TRLAdapter):
         if self._tasks.ordered:
             args.shuffle_dataset = False  # TRL would mix rows of different rollouts
         super().__init__(
-            model=model_folder(model) if isinstance(model, str) else model,
             reward_funcs=functions,
             args=args,
             train_dataset=self._tasks.rows,
@@ -146,6 +145,7 @@ class RolloutTrainer(TRLAdapter):
             optimizers=optimizers,
             quantization_config=quantization_config,
             peft_config=peft_config,
+            model=policy_for_trl(model, args, peft_config, processing_class),
         )
         self.reward_func_names = unique_reward_names([reward_name(function) for function in functions])
         self._check_launch()

@@ -14,6 +14,7 @@ from trl.trainer import grpo_trainer
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.config.trl_options import REFUSED_ARGUMENTS
+from ragen_trl.policies.model_support import UnsupportedModelError
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.env_specs import EnvSpecError
 from ragen_trl.rollout.seeds import StartStateError
@@ -96,6 +97,39 @@ def test_arguments_that_do_not_exist_here_have_a_remedy(tmp_path: Path, name: st
 def test_the_remedies_lead_somewhere(root: Path) -> None:
     text = (root / "docs" / "your_own_trainer.md").read_text(encoding="utf-8")
     assert "`rollout(starts, envs, policy)`" in text
+
+
+def test_a_data_set_beside_an_environment_has_a_column_for_it(tmp_path: Path) -> None:
+    """With TRL's prompts the first error said to leave one of them out, and the next to have both."""
+    prompts = Dataset.from_dict({"prompt": ["Play."]})
+    with pytest.raises(EnvSpecError, match="leave env out, and write its id into a column 'env', beside 'seed'"):
+        small_trainer(tmp_path, train_dataset=prompts)
+    with pytest.raises(StartStateError, match="need env .* and seed, and no prompts, which the environment writes"):
+        small_trainer(tmp_path, None, train_dataset=prompts)
+
+
+def test_arguments_that_do_not_fit_name_the_trainer_that_was_called(tmp_path: Path) -> None:
+    """It was "RolloutTrainer.__init__() got multiple values for argument 'processing_class'"."""
+    args = StarPOConfig(output_dir=str(tmp_path), **SMALL)
+    rows = Dataset.from_dict({"prompt": ["a"]})
+    message = "^StarPOTrainer: multiple values for argument 'processing_class'. GRPOTrainer's order"
+    with pytest.raises(ArgumentError, match=message):
+        StarPOTrainer(small_model(), constant, args, rows, processing_class=TOKENIZER)  # type: ignore[misc]
+    with pytest.raises(ArgumentError, match="^StarPOTrainer: got an unexpected keyword argument 'reward_function'$"):
+        StarPOTrainer(model=small_model(), env=LAKE, args=args, reward_function=constant)
+
+
+def test_what_a_model_in_memory_lacks_is_asked_last(tmp_path: Path) -> None:
+    """StarPOConfig's own beta hid every other mistake; without a tokenizer the hub was asked for ''."""
+    args = StarPOConfig(output_dir=str(tmp_path), **{**SMALL, "beta": 0.001})
+    with pytest.raises(EnvSpecError, match="neither of env and train_dataset given"):
+        StarPOTrainer(small_model(), args=args)
+    with pytest.raises(StartStateError, match="a column 'seed'"):
+        StarPOTrainer(small_model(), LAKE, args, eval_dataset=Dataset.from_dict({"prompt": ["a"]}))
+    with pytest.raises(ArgumentError, match="no path to load a tokenizer from; pass processing_class=tokenizer"):
+        StarPOTrainer(small_model(), LAKE, args)
+    with pytest.raises(UnsupportedModelError, match="beta is 0.001, the default of StarPOConfig, .*set beta=0"):
+        StarPOTrainer(small_model(), LAKE, args, TOKENIZER)
 
 
 def test_asynchronous_functions_and_objects_are_awaited_and_checked(tmp_path: Path) -> None:
