@@ -22,6 +22,9 @@ from ragen_trl.config.validation import check_combinations, check_values
 from ragen_trl.errors import OptionError
 from ragen_trl.system.functions import name_of
 
+# Transformers is about to rename it, and TRL sets and calls it by the old name in every run, whatever a user does.
+warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing.* is deprecated", FutureWarning, r"transformers\.")
+
 _SAVE_STEPS = 500  # TRL's
 _ROLLOUTS, _MICRO_BATCHES = 200, 32  # RAGEN's: 200 rollouts of 128 trajectories, here in micro-batches of 4
 
@@ -155,9 +158,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
             )
         both_given = self.generation_batch_size is not None and self.steps_per_generation is not None
         try:
-            with warnings.catch_warnings():  # TRL's own default for it, whose name transformers is about to change
-                warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
-                super().__post_init__()
+            super().__post_init__()
         except ValueError as error:
             if both_given or not self._groups_are_at_fault():
                 raise
