@@ -301,7 +301,7 @@ def _fit(
         evaluated -= time.perf_counter()
         evaluate()
         evaluated += time.perf_counter()
-        say(f"training: {trainer.args.max_steps} updates")
+        say(f"training: {trainer.args.max_steps} update{'s' * (trainer.args.max_steps > 1)}")
 
     trainer.add_callback(AtStart(at_start))
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))

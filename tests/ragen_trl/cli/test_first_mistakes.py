@@ -91,6 +91,7 @@ def test_a_named_model_trains_without_random_play_and_oracle(
     assert main(["train", *named, *FEW, *options]) == 0
     said = capsys.readouterr().out
     assert f"  random: not played: {NO_RANDOM}\n  oracle: not played: {NO_ORACLE}\n" in said
+    assert "\ntraining: 1 update\n" in said
     table = [line.split() for line in said.splitlines() if line.startswith(("random ", "trained ", "oracle "))]
     assert [line[0] for line in table] == ["random", "trained", "oracle"]
     assert [line[1] for line in table] == ["random_action", "0.00", "best_action"]
