@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ragen_envs import NoOracleError
+from ragen_envs import EnvError, NoOracleError
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
@@ -144,7 +144,7 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
         return f"no {player.name} policy: {error}"
     except ApiError:
         raise  # not the environment's fault: this model can play nothing
-    except UserError as error:
+    except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
         return str(error)
     return None
 

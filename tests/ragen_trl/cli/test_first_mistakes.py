@@ -6,6 +6,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
+from ragen_envs import EnvError, best_action
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.reports import success_only, write_run
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
@@ -136,3 +137,24 @@ def test_a_plan_says_that_a_trajectory_may_outgrow_the_model(capsys: pytest.Capt
         assert "context ends" not in capsys.readouterr().out
         assert main([command, "--max_completion_length", "100000", "--dry-run"]) == 0
         assert words in capsys.readouterr().out
+
+
+class HiddenLottery(Lottery):
+    """Its oracle is a mistake of the user's, as that of a store on a server is."""
+
+
+@best_action.register
+def _(env: HiddenLottery, actions_left: int) -> str:
+    raise EnvError("only the server knows the goal")
+
+
+def test_an_oracle_that_cannot_see_the_goal_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a WebShop on a server ``eval`` played everything, and then ended without a table."""
+    spec = gymnasium.envs.registration.EnvSpec("me/Hidden-v0", HiddenLottery)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    assert main(["eval", "--env", spec.id, "--episodes", "2", "--output_dir", str(tmp_path / "eval")]) == 0
+    assert "oracle: not played: only the server knows the goal" in capsys.readouterr().out
+    results = json.loads((tmp_path / "eval" / "summary.json").read_text())["environments"]["Hidden-v0"]["results"]
+    assert results["oracle"] == {"not_played": "only the server knows the goal"}
