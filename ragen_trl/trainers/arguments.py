@@ -109,10 +109,11 @@ def policy_for_trl(
 
 
 def _check_namespace(env: str) -> None:
-    """Tell a user who gives a reward model's name in GRPOTrainer's order what is expected."""
+    """Tell a user whose environment is not imported, or is a reward model in GRPOTrainer's order, what to do."""
     try:
         gymnasium.spec(env)
     except gymnasium.error.NamespaceNotFound as error:
+        error.add_note(f"If {env!r} is an environment of yours, import its module first, or write module:{env}")
         error.add_note(f"If {env!r} is a reward model: {_ORDER}")
         raise
     except gymnasium.error.Error:

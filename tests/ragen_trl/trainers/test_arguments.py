@@ -269,7 +269,9 @@ def test_an_epoch_that_ends_within_an_update_is_refused(tmp_path: Path) -> None:
 def test_a_reward_models_name_in_the_place_of_the_environment(tmp_path: Path) -> None:
     with pytest.raises(gymnasium.error.NamespaceNotFound) as raised:
         small_trainer(tmp_path, "OpenAssistant/reward", max_steps=1)
-    assert "If 'OpenAssistant/reward' is a reward model: " in "".join(raised.value.__notes__)
+    first, second = raised.value.__notes__
+    assert first.endswith("is an environment of yours, import its module first, or write module:OpenAssistant/reward")
+    assert second.startswith("If 'OpenAssistant/reward' is a reward model: ")
 
 
 def test_a_trajectory_that_may_outgrow_the_model_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
