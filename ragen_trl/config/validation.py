@@ -56,6 +56,21 @@ def warn_of_narrowed_sampling(args: Options) -> None:
         )
 
 
+def short_trajectory(args: Options) -> str:
+    """What to say where a trajectory is shorter than a reply may be, as TRL's number for one is; empty where not.
+
+    It is no error: a recipe may have a smaller limit than published options of replies.
+    """
+    whole, reply = args.max_completion_length, args.max_reply_length
+    if args.max_turns == 1 or whole is None or whole >= reply:
+        return ""
+    return (
+        f"max_completion_length is {whole}, the tokens of a whole trajectory of up to {args.max_turns} turns after its "
+        f"first prompt, and max_reply_length, those of one reply, is {reply}: the first reply may end an episode; "
+        "raise the first, or lower the second"
+    )
+
+
 def check_segments_trainable(args: Options) -> None:
     """Raise `OptionError`, with the value and the remedy, for options that need a trajectory in one row."""
     remedy = "play with one growing context"
@@ -106,7 +121,6 @@ def check_values(args: Options) -> None:
             raise OptionError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
     if args.window_turns is not None and (not isinstance(args.window_turns, int) or args.window_turns < 1):
         raise OptionError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
-    _check_lengths(args)
     _check_stepping(args)
     if not 0 < args.filter_ratio <= 1:
         raise OptionError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
@@ -118,17 +132,6 @@ def check_values(args: Options) -> None:
         raise OptionError(
             f"chat_template_kwargs is {args.chat_template_kwargs!r}; write it as JSON, for example "
             "'{\"enable_thinking\": false}'"
-        )
-
-
-def _check_lengths(args: Options) -> None:
-    """TRL's completion is one reply; here it is all turns, so that TRL's number would end an episode in its first."""
-    whole, reply = args.max_completion_length, args.max_reply_length
-    if args.max_turns > 1 and whole is not None and whole < reply:
-        raise OptionError(
-            f"max_completion_length is {whole}, the tokens of a whole trajectory of up to {args.max_turns} turns after "
-            f"its first prompt, and max_reply_length, those of one reply, is {reply}; raise the first, or lower the "
-            "second"
         )
 
 

@@ -24,7 +24,7 @@ from ragen_trl.batching.micro_batches import count_positions, depends_on_split, 
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
-from ragen_trl.config.validation import check_segments_trainable
+from ragen_trl.config.validation import check_segments_trainable, short_trajectory
 from ragen_trl.policies.model_support import short_context
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
@@ -70,8 +70,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if (warning := short_context(self.accelerator.unwrap_model(self.model), self.args)) and self.args.should_log:
-            logger.warning(warning)
+        for found in (short_context(self.accelerator.unwrap_model(self.model), self.args), short_trajectory(self.args)):
+            if found and self.args.should_log:
+                logger.warning(found)
         self.observers: list[Observer] = []
         self._sampler_is_checked = False
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far

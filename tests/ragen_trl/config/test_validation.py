@@ -238,16 +238,6 @@ def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict
         config(**changes)
 
 
-def test_a_completion_of_trl_is_no_trajectory() -> None:
-    """A script of TRL's trained with 32 tokens for five turns: every episode ended in its first reply."""
-    message = "max_completion_length is 32, the tokens of a whole trajectory of up to 2 turns .* one reply, is 40; "
-    with pytest.raises(OptionError, match=message):
-        config(max_completion_length=32, max_reply_length=40)
-    config(max_completion_length=32, max_reply_length=32)
-    config(max_completion_length=32, max_reply_length=40, max_turns=1)  # one reply, TRL's completion
-    config(max_completion_length=None, max_reply_length=40)
-
-
 def test_the_choices_of_trls_options_are_those_of_its_code() -> None:
     """Contract: TRL looks at them late, so the lists are ours to keep."""
     code = inspect.getsource(GRPOTrainer)

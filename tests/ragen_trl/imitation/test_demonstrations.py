@@ -32,7 +32,7 @@ SEEDS = range(20_000, 20_012)
 
 
 def config(**values: Any) -> StarPOConfig:
-    quiet = {"bf16": False, "use_cpu": True, "report_to": "none", "think": False, "max_reply_length": 40}
+    quiet = {"bf16": False, "use_cpu": True, "report_to": "none", "think": False}
     lake = {"env_kwargs": {"is_slippery": False, "frozen_prob": 0.9}}
     return StarPOConfig(output_dir="unused", **{**quiet, **lake, **values})
 

@@ -44,8 +44,7 @@ LLAMA = LlamaConfig(**SHAPE)
 
 
 def options(**changes: Any) -> StarPOConfig:
-    usual = {"beta": 0.0, "max_reply_length": 8, "report_to": "none"}
-    return StarPOConfig(output_dir="x", use_cpu=True, bf16=False, **{**usual, **changes})
+    return StarPOConfig(output_dir="x", use_cpu=True, bf16=False, report_to="none", **{"beta": 0.0, **changes})
 
 
 def saved(config: PretrainedConfig, folder: Path) -> str:

@@ -283,6 +283,17 @@ def test_a_trajectory_that_may_outgrow_the_model_is_said(tmp_path: Path, caplog:
     assert f"max_completion_length is {known + 1:,}, but the model's context ends at {known:,} tokens" in caplog.text
 
 
+def test_a_completion_of_trl_is_no_trajectory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A script of TRL's trained with 32 tokens for all turns: every episode ended in its first reply."""
+    small_trainer(tmp_path, max_completion_length=32, max_reply_length=32)
+    small_trainer(tmp_path, max_completion_length=32, max_reply_length=40, max_turns=1)  # one reply, TRL's completion
+    small_trainer(tmp_path, max_completion_length=None, max_reply_length=40)
+    assert "one reply" not in caplog.text
+    small_trainer(tmp_path, max_completion_length=32, max_reply_length=40)
+    words = "max_completion_length is 32, the tokens of a whole trajectory of up to 2 turns"
+    assert words in caplog.text and "those of one reply, is 40: the first reply may end an episode" in caplog.text
+
+
 def test_a_compiled_model_trains_as_another(tmp_path: Path) -> None:
     """It was refused for positions that it has. The backend is the one that compiles nothing, as that takes minutes."""
     trained = []
