@@ -235,7 +235,8 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
 def check_oracle(run: RunArguments, args: StarPOConfig) -> None:
     """Raise `OptionError` if the embedded model would have no oracle to learn from."""
     if run.model is None and (missing := missing_baseline("oracle", run.env, args)):
-        raise OptionError(f"{missing}. The embedded model learns its first steps from it; or name another by --model")
+        remedy = "The embedded model learns its first steps from it; or give another model by --model"
+        raise OptionError(f"{missing}. {remedy}")
 
 
 def _summary(

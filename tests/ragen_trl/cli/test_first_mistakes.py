@@ -106,7 +106,7 @@ def test_a_named_model_trains_without_random_play_and_oracle(
 def test_the_embedded_model_is_refused_before_anything_is_played(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], lottery: str
 ) -> None:
-    remedy = "The embedded model learns its first steps from it; or name another by --model"
+    remedy = "The embedded model learns its first steps from it; or give another model by --model"
     for more in (["--dry-run"], []):
         line = refused(capsys, "train", "--env", lottery, "--output_dir", str(tmp_path / "run"), *more)
         assert line == f"{NO_ORACLE}. {remedy}"
