@@ -16,15 +16,18 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
-from ragen_trl.cli.processes import is_main, launched, on_processes, said_once
+from ragen_trl.cli.processes import crowded, is_main, launched, on_processes, said_once
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -143,6 +146,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
     folder = Path(args.output_dir)
     with said_once():
         check_output_folder(folder)
+    _say_if_crowded(args)
     try:
         summary = train(run, warm, args, _say)
     except Interrupted as stopped:
@@ -156,6 +160,13 @@ def _train(argv: list[str], dry_run: bool) -> int:
     print(results_table(summary))
     print(f"summary: {folder / 'summary.json'}\nreport:  {folder / 'report.html'}\nmodel:   {folder / 'model'}")
     return 0
+
+
+def _say_if_crowded(args: "StarPOConfig") -> None:
+    import torch
+
+    if args.device.type == "cpu" and (hint := crowded(launched() * torch.get_num_threads())):
+        _say(hint)
 
 
 def _warm_start(argv: list[str], dry_run: bool) -> int:
@@ -174,6 +185,7 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
         print(warm_start_plan(run, warm, args), end="")
         return 0
     check_output_folder(Path(args.output_dir), "warm_start.json")
+    _say_if_crowded(args)
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)

@@ -76,6 +76,24 @@ def check_number(asked: int) -> None:
         )
 
 
+def crowded(threads: int) -> str:
+    """What to say where other programs keep the CPUs busy, because threads of a computation wait for the last of them.
+
+    Args:
+        threads: Of this command, on all its processes.
+
+    Returns:
+        The line, or an empty one. Where a system does not count what runs, it is empty.
+    """
+    cpus, busy = os.cpu_count() or 1, os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if threads == 1 or threads <= cpus - busy + 0.5:
+        return ""
+    return (
+        f"in the last minute {busy:.1f} of {cpus} CPUs were busy, and this command computes with {threads} threads, "
+        "which wait for each other; beside other programs OMP_NUM_THREADS=1 before the command may be far faster"
+    )
+
+
 def on_processes(number: int, arguments: Sequence[str], run: Callable[[], int]) -> int:
     """Run a command as the first of ``number`` processes; the others run the same command until it has ended.
 
