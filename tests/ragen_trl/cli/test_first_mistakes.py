@@ -1,12 +1,16 @@
 """What a beginner types first, and the line that says what to do instead."""
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import pytest
+import torch
 
 from ragen_envs import EnvError, best_action
+from ragen_trl.cli import main as commands
 from ragen_trl.cli.main import main
 from tests.support.ragen_trl.reports import success_only, write_run
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
@@ -158,3 +162,23 @@ def test_an_oracle_that_cannot_see_the_goal_is_a_row(
     assert "oracle: not played: only the server knows the goal" in capsys.readouterr().out
     results = json.loads((tmp_path / "eval" / "summary.json").read_text())["environments"]["Hidden-v0"]["results"]
     assert results["oracle"] == {"not_played": "only the server knows the goal"}
+
+
+@pytest.mark.parametrize(
+    ("busy", "threads", "device", "says"),
+    [(1.9, 2, "cpu", True), (0.4, 2, "cpu", False), (1.9, 1, "cpu", False), (1.9, 2, "cuda", False)],
+)
+def test_threads_beside_other_programs_are_warned_of(
+    busy: float,
+    threads: int,
+    device: str,
+    says: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (busy, 0.0, 0.0))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    commands._say_if_crowded(SimpleNamespace(device=torch.device(device)))
+    said = capsys.readouterr().out
+    assert ("1.9 of 2 CPUs were busy, and this command computes with 2 threads" in said) == says == bool(said)

@@ -8,16 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import pytest
-import torch
 import yaml
 from transformers import Trainer
 
-from ragen_trl.cli import main as command
 from ragen_trl.cli import training_run
 from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
@@ -139,26 +136,6 @@ def test_a_star_po_from_the_command_line(
     assert summary["reference"]["episodes"] == summary["reference"]["played"] == 128
     said = capsys.readouterr()
     assert "reference: success " in said.out and ", 128 episodes, " in said.out
-
-
-@pytest.mark.parametrize(
-    ("busy", "threads", "device", "says"),
-    [(1.9, 2, "cpu", True), (0.4, 2, "cpu", False), (1.9, 1, "cpu", False), (1.9, 2, "cuda", False)],
-)
-def test_threads_beside_other_programs_are_warned_of(
-    busy: float,
-    threads: int,
-    device: str,
-    says: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(os, "getloadavg", lambda: (busy, 0.0, 0.0))
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    command._say_if_crowded(SimpleNamespace(device=torch.device(device)))
-    said = capsys.readouterr().out
-    assert ("1.9 of 2 CPUs were busy, and this command computes with 2 threads" in said) == says == bool(said)
 
 
 def test_options_that_no_command_can_use_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
