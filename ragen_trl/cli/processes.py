@@ -89,7 +89,7 @@ def crowded(threads: int) -> str:
     if threads == 1 or threads <= cpus - busy + 0.5:
         return ""
     return (
-        f"in the last minute {busy:.1f} of {cpus} CPUs were busy, and this command computes with {threads} threads, "
+        f"in the last minute {busy:.1f} threads shared {cpus} CPUs, and this command computes with {threads} threads, "
         "which wait for each other; beside other programs OMP_NUM_THREADS=1 before the command may be far faster"
     )
 

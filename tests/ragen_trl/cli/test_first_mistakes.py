@@ -181,4 +181,4 @@ def test_threads_beside_other_programs_are_warned_of(
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     commands._say_if_crowded(SimpleNamespace(device=torch.device(device)))
     said = capsys.readouterr().out
-    assert ("1.9 of 2 CPUs were busy, and this command computes with 2 threads" in said) == says == bool(said)
+    assert ("1.9 threads shared 2 CPUs, and this command computes with 2 threads" in said) == says == bool(said)
