@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from agents import carry_out as carrying
@@ -62,34 +62,33 @@ def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:
     assert result["began_with"] == carrying.carry_out(needed, tmp_path, MODEL, fake)["created"]
 
 
-def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: Path) -> None:
-    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
-    needed.folder(tmp_path).mkdir(parents=True)
+def waits_for(needed: runs.Run, folder: Path, fake: Fake, meanwhile: Callable[[], object]) -> dict[str, Any]:
+    """The result of a run that waits for another process to do ``needed``, which ends ``meanwhile``."""
+    needed.folder(folder).mkdir(parents=True)
     run = replace(run_of("train"), needs=needed)
-    with (needed.folder(tmp_path) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
+    with (needed.folder(folder) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = others.submit(carrying.carry_out, run, tmp_path, MODEL, fake)
+        waiting = others.submit(carrying.carry_out, run, folder, MODEL, fake)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.2)
         assert fake.done == []
+        meanwhile()
         fcntl.flock(lock, fcntl.LOCK_UN)
-        assert waiting.result(timeout=60)["name"] == "game/stage-seed0"
+        return waiting.result(timeout=60)
+
+
+def test_a_run_waits_for_what_it_needs_while_another_process_does_it(tmp_path: Path) -> None:
+    needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
+    assert waits_for(needed, tmp_path, fake, lambda: None)["name"] == "game/stage-seed0"
     assert fake.done == ["model", "train"]
 
 
 def test_who_waited_for_a_run_takes_its_result(tmp_path: Path) -> None:
     """Regression: it was written a second time, and runs of the first result named one that was no longer there."""
     needed, fake = replace(run_of("model"), stage="warm_start", seed=None), Fake()
-    needed.folder(tmp_path).mkdir(parents=True)
-    run = replace(run_of("train"), needs=needed)
-    with (needed.folder(tmp_path) / "lock").open("w") as lock, ThreadPoolExecutor() as others:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = others.submit(carrying.carry_out, run, tmp_path, MODEL, fake)
-        with pytest.raises(TimeoutError):
-            waiting.result(timeout=0.2)
-        carrying.result_file(needed, tmp_path).write_text(json.dumps({"created": "before"}))
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        assert waiting.result(timeout=60)["began_with"] == "before"
+    result = carrying.result_file(needed, tmp_path)
+    found = waits_for(needed, tmp_path, fake, lambda: result.write_text(json.dumps({"created": "before"})))
+    assert found["began_with"] == "before"
     assert fake.done == ["train"]
 
 
