@@ -23,10 +23,11 @@ from trl import TrlParser
 from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.options import ALGORITHMS, OptionParser
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments
+from ragen_trl.config.play import LIMITS, MANNER
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan, Task, api_name, task_limits
+from ragen_trl.evaluation.plan import EvalPlan, Task, api_name, task_limits
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options
 

@@ -101,3 +101,9 @@ class PlayOptions(ExecutionOptions, MannerOptions, TaskOptions):
 def option_names(kind: type) -> tuple[str, ...]:
     """Names of a class's options, those that it inherits first."""
     return tuple(option.name for option in fields(kind))
+
+
+LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
+"""Options of the task, beside ``env_kwargs``."""
+MANNER = option_names(MannerOptions)
+"""Options of how a model is spoken to, and what its own failures cost."""

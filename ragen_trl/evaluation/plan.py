@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments
-from ragen_trl.config.play import MannerOptions, TaskOptions, option_names
+from ragen_trl.config.play import LIMITS
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.rollout.env_specs import EnvSpec
-
-LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
-"""Options of the task, beside ``env_kwargs``."""
-MANNER = option_names(MannerOptions)
-"""Options of how a model is spoken to, and what its own failures cost."""
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ from transformers import (
 
 from ragen_envs import AgentTurns
 from ragen_trl.config.commands import ApiArguments
-from ragen_trl.config.play import TokenOptions, option_names
+from ragen_trl.config.play import MANNER, TokenOptions, option_names
 from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
-from ragen_trl.evaluation.plan import MANNER, EvalPlan, Task, api_name
+from ragen_trl.evaluation.plan import EvalPlan, Task, api_name
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices

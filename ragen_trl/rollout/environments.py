@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
-from ragen_trl.config.play import MannerOptions, TaskOptions, TokenOptions, option_names
+from ragen_trl.config.play import LIMITS, MANNER, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
 
-_LIMITS = tuple(name for name in option_names(TaskOptions) if name != "env_kwargs")
 _READ = (*option_names(TokenOptions), "think", "system_prompt", "force_reply_prefix")
 """Options that decide what a model reads and how its replies are read."""
 
@@ -128,7 +127,7 @@ def save_play_options(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfi
         specs: The environments that it was trained in. One that has an id is recorded, with its arguments.
         args: Limits and manner of play.
     """
-    options = {name: getattr(args, name) for name in (*_LIMITS, *option_names(MannerOptions))}
+    options = {name: getattr(args, name) for name in (*LIMITS, *MANNER)}
     if len(specs) == 1 and isinstance(specs[0].env, str):
         options = {"env": id_with_module(specs[0].env), "env_kwargs": dict(specs[0].kwargs) or None, **options}
     write_atomically(folder / "play.json", json.dumps(options, indent=2))
@@ -174,7 +173,7 @@ def unlike_recorded(model: str | None, specs: Sequence[EnvSpec], args: "StarPOCo
     """
     recorded = load_play_options(model)
     own = len(specs) == 1 and isinstance(specs[0].env, str) and id_with_module(specs[0].env) == recorded.get("env")
-    names = (*_READ, *(_LIMITS if own else ()))
+    names = (*_READ, *(LIMITS if own else ()))
     return "; ".join(
         f"{name} is {getattr(args, name)!r}, and was {recorded[name]!r}"
         for name in names

@@ -9,8 +9,9 @@ import pytest
 from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import NamedEnv, read_plan, read_spec
+from ragen_trl.config.play import LIMITS, MANNER
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.plan import LIMITS, MANNER, EvalPlan
+from ragen_trl.evaluation.plan import EvalPlan
 from ragen_trl.rollout.env_specs import EnvSpecError, env_specs
 from ragen_trl.rollout.environments import save_play_options
 
