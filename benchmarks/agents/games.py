@@ -212,8 +212,17 @@ GAMES: dict[str, Game] = {
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start={**WARM_START, **HALF, "demonstrations": 256},
         algorithms={"starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60}},
-        seeds=(0, 1, 2),
         minutes=(4, 5, 0.9),
+    ),
+    "frozenlake_512": Game(  # between the two: where there is something to learn, and groups to learn it from
+        env=_LAKE,
+        env_kwargs=_STILL,
+        play={**_SHORT, **_LAKE_LIMITS},
+        evaluations={"held out": (_LAKE, _STILL)},
+        warm_start={**WARM_START, **FASTER, "demonstrations": 512},
+        algorithms={"starpo_s": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"}},
+        seeds=(0, 1, 2),
+        minutes=(4, 10, 0.5),
     ),
     "bandit": Game(
         env="ragen/Bandit-v0",
