@@ -25,6 +25,9 @@ async function load(name) {
 
 const clamp = (value, length) => Math.max(0, Math.min(length - 1, value | 0));
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
+/** The sample standard deviation, by which StarPO-S's filter ranks groups; undefined for a single value. */
+const deviation = (values) => values.length < 2 ? undefined
+  : Math.sqrt(values.reduce((sum, value) => sum + (value - mean(values)) ** 2, 0) / (values.length - 1));
 const steps = () => page.runs[state.run].steps;
 
 /** The members with the highest and the lowest return, from which most is learned; one if all returns are equal. */
@@ -145,11 +148,11 @@ function groupTable() {
     const group = shown.groups[place], returns = group.map((member) => member.return);
     const cells = [...(several ? [group[0].env] : []), String(group[0].seed),
       `${group.filter((member) => member.success).length} of ${group.length}`,
-      group[0].kept ? "yes" : "no",
+      group[0].kept ? "yes" : "no", number(deviation(returns)),
       `${number(mean(returns))} (${number(Math.min(...returns))} to ${number(Math.max(...returns))})`];
     rows.push(row(place === state.group, `group-${place}`, String(place + 1), cells, () => go({ group: place })));
   }
-  const heads = ["group", ...(several ? ["environment"] : []), "seed", "success", "trained on", "return"];
+  const heads = ["group", ...(several ? ["environment"] : []), "seed", "success", "trained on", "std", "return"];
   return make("div", {}, ...table("Groups: attempts at one start state each", heads, rows), turn ?? "");
 }
 

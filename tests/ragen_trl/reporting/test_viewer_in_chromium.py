@@ -68,6 +68,14 @@ def test_it_opens_at_the_last_step_with_what_the_group_has_to_teach(browser: Any
     assert browser.complaints()[1:] == []  # asked for nothing but the page itself, and nothing was refused
 
 
+def test_a_group_shows_what_the_filter_ranks_it_by(browser: Any, report: Path) -> None:
+    shown(browser, report)
+    heads = ["group", "seed", "success", "trained on", "std", "return"]
+    assert text(browser, ".tables > :first-child thead th") == heads
+    first = text(browser, ".tables > :first-child tbody tr:first-child > *")
+    assert first == ["1", "10", "1 of 2", "yes", "0.707", "0.5 (0 to 1)"]
+
+
 def test_grids_are_squares_and_shops_break_at_their_separators(browser: Any, report: Path) -> None:
     shown(browser, report)
     squares = "[...document.querySelector('.grid').children].map((square) => square.className.replace('square ', ''))"
