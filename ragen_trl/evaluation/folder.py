@@ -132,9 +132,9 @@ class EvalFolder:
         return self._episodes[policy, env]
 
     def _file(self, policy: str, env: str) -> Path:
-        """A readable name; the digest tells names apart that differ only in characters left out of it."""
+        """A readable name, never hidden; the digest tells names apart that differ in characters left out of it."""
         digest = hashlib.sha256(json.dumps([policy, env]).encode()).hexdigest()[:8]
-        words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:] for name in (policy, env))
+        words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in (policy, env))
         return self.path / "episodes" / f"{'-on-'.join(words)}-{digest}.jsonl"
 
     def _stored_settings(self) -> dict[str, dict[str, Any]]:

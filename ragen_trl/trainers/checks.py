@@ -7,12 +7,13 @@ Left out: values that are wrong but possible; only the subclass knows what they 
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
+from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 
 
@@ -33,10 +34,28 @@ class EnvironmentsFailError(UserError, RuntimeError):
     """Every episode of a rollout failed in its environment: there is nothing to learn, and a fault to repair."""
 
 
-def check_played(trajectories: Sequence[Any], count: int) -> None:
+def check_played(trajectories: Any, count: int) -> None:
     """Raise `HookError` unless ``rollout`` returned one trajectory per start."""
+    if not isinstance(trajectories, Sequence):
+        raise HookError(f"rollout returned a {type(trajectories).__name__}; return a list with a trajectory per start")
     if len(trajectories) != count:
         raise HookError(f"rollout returned {len(trajectories)} trajectories for {count} starts; return one each")
+
+
+def check_groups(summaries: Sequence[TrajectorySummary], group_size: int) -> None:
+    """Raise `HookError` if trajectories that are compared with each other begin in different start states.
+
+    Args:
+        summaries: Of the trajectories of all processes, members of a group next to each other.
+        group_size: How many each group has.
+    """
+    for first in range(0, len(summaries), group_size):
+        seeds = {summary.seed for summary in summaries[first : first + group_size]}
+        if len(seeds) > 1:
+            raise HookError(
+                f"rollout returned trajectories of seeds {sorted(seeds)} in group {first // group_size}, which are "
+                "compared with each other; return them in the order of the starts"
+            )
 
 
 def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> None:
@@ -66,7 +85,10 @@ def checked_groups(groups: Any, count: int) -> list[int]:
     Raises:
         HookError: If these are not ascending indices of groups.
     """
-    listed = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    listed = groups.tolist() if hasattr(groups, "tolist") else groups
+    if not isinstance(listed, Iterable):
+        raise HookError(f"select_groups returned {listed!r}; return a list of indices of groups")
+    listed = list(listed)
     right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
     if not right or listed != sorted(set(listed)):
         raise HookError(

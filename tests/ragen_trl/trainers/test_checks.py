@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
-from ragen_trl.trainers.checks import HookError, check_advantages, check_loss, checked_groups, checked_rewards
+from ragen_trl.trainers.checks import (
+    HookError,
+    check_advantages,
+    check_loss,
+    check_played,
+    checked_groups,
+    checked_rewards,
+)
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 
@@ -22,6 +29,33 @@ def test_groups_that_are_not_there_or_twice_there_are_refused(groups: Any) -> No
     """[1, 1] trained one group and counted two; [-1] trained none and counted one."""
     with pytest.raises(HookError, match="select_groups returned .*; return ascending, different indices.* 0 to 2"):
         checked_groups(groups, 3)
+
+
+@pytest.mark.parametrize("groups", [None, 1])
+def test_groups_that_are_no_list_are_named(groups: Any) -> None:
+    """Regression: a TypeError that named no hook."""
+    with pytest.raises(HookError, match=f"select_groups returned {groups}; return a list"):
+        checked_groups(groups, 3)
+
+
+def test_a_rollout_is_a_list_with_a_trajectory_a_start() -> None:
+    with pytest.raises(HookError, match="rollout returned 2 trajectories for 3 starts"):
+        check_played([None, None], 3)
+    with pytest.raises(HookError, match="rollout returned a NoneType; return a list"):
+        check_played(None, 3)
+
+
+def test_only_trajectories_of_one_start_are_compared(tmp_path: Path) -> None:
+    """Regression: a rollout in another order was trained on, with its groups mixed."""
+
+    class Shuffled(StarPOTrainer):
+        def rollout(self, *args: Any) -> Any:
+            played = super().rollout(*args)
+            return [*played[1:], played[0]]
+
+    trainer = small_trainer(tmp_path, lottery(), trainer=Shuffled, max_steps=1)
+    with pytest.raises(HookError, match=r"of seeds \[\d+, \d+\] in group 0, .* in the order of the starts"):
+        trainer.train()
 
 
 def test_advantages_have_one_of_two_shapes_and_are_finite() -> None:
