@@ -24,11 +24,12 @@ from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
 from ragen_trl.astar_po.regression import in_return_ranges, regress
-from ragen_trl.astar_po.value_cache import ValueCache, value_key
+from ragen_trl.astar_po.value_cache import ValueCache, ValueKey, value_key
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.metrics import masked_means
@@ -130,10 +131,7 @@ class AStarPOTrainer(StarPOTrainer):
             args.max_reference_samples,
             args.value_std_error,
         )
-        rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
-        prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
-        columns = self._tasks.digest_of_columns(task) if self._extra else ""
-        key = value_key(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), fingerprint, columns)
+        key = self._value_key(task, fingerprint)
         size = args.per_device_train_batch_size * args.steps_per_generation
         player = ReferencePlayer(partial(self._play_reference, task), size, cache, key, processes)
         try:
@@ -144,6 +142,14 @@ class AStarPOTrainer(StarPOTrainer):
                 raise
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
             self._reference_episodes += player.num_played
+
+    def _value_key(self, task: int, fingerprint: str) -> ValueKey:
+        """What the reference's returns in an environment depend on."""
+        args, spec = self.args, self._tasks.specs[task]
+        rewards = list(zip(self.reward_func_names, self.reward_weights.tolist(), strict=True))
+        prefix = self._envs.take([spec])[0].reply_prefix if args.force_reply_prefix else ""
+        columns = self._tasks.digest_of_columns(task) if self._extra else ""
+        return value_key(args, spec, task, rewards, prefix, str(self.tokenizer.chat_template), fingerprint, columns)
 
     def _play_reference(self, task: int, requests: list[Request]) -> list[tuple[float, bool]]:
         played, parts = [], torch.zeros(4, device=self.accelerator.device)
@@ -280,14 +286,28 @@ class AStarPOTrainer(StarPOTrainer):
             "reanchored": self.reference.reanchored,
             "reference": self.reference.fingerprint(),
             "reference_episodes": self._reference_episodes,
+            "settings": self._settings_of_values(),
             "values": {task: values.as_dict() for task, values in self.values.items()},
             "window": [[column.tolist() for column in columns] for columns in self._window],
         }
         if self.accelerator.is_main_process:
             write_atomically(folder / _STATE, json.dumps(state))
 
+    def _settings_of_values(self) -> dict[str, Any]:
+        """What V* depends on beside the reference, in JSON's types."""
+        settings: dict[str, Any] = {"beta1": self.args.beta1, "return_range": self.args.return_range}
+        for task in self._tasks.starts():
+            played = json.loads(self._value_key(task, "").as_json())
+            settings |= {f"{name} of {self._tasks.names[task]}": value for name, value in played.items()}
+        return settings
+
     def load_algorithm_state(self, folder: Path) -> None:
-        """Read what `save_algorithm_state` wrote."""
+        """Read what `save_algorithm_state` wrote.
+
+        Raises:
+            OptionError: If its V* is that of other settings, such as another β₁ or another reward.
+            ReferenceWeightsError: If it is missing, or that of another reference.
+        """
         path = folder / _STATE
         if not path.is_file():
             raise ReferenceWeightsError(f"{path} does not exist; resume from a checkpoint of an A*-PO run")
@@ -298,6 +318,18 @@ class AStarPOTrainer(StarPOTrainer):
             raise ReferenceWeightsError(
                 f"{folder} belongs to a run with another reference; make the trainer with the model that the run "
                 "began with, not with one of its checkpoints"
+            )
+        now = self._settings_of_values()
+        was = state.get("settings", now)  # older checkpoints do not tell
+        changed = [
+            f"{name} was {was.get(name)!r:.60}, now {now.get(name)!r:.60}"
+            for name in sorted(was.keys() | now.keys())
+            if was.get(name) != now.get(name)
+        ]
+        if changed:
+            raise OptionError(
+                f"{folder} has V* of other settings: {'; '.join(changed)}; resume with those that the run began with, "
+                "or begin a new run"
             )
         self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
         self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}

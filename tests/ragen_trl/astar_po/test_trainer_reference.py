@@ -12,6 +12,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from ragen_trl.astar_po import reference
 from ragen_trl.astar_po.value_cache import ValueCache
+from ragen_trl.errors import OptionError
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored_keys
 from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.references import change, logits, reference_logits
@@ -272,3 +273,19 @@ def test_the_reference_is_hashed_once_and_again_after_a_refresh(
     states = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("checkpoint-*/astar_po.json"))]
     assert len(states) == 5 and len({state["reference"] for state in states}) == 2
     assert len(hashed) == 2
+
+
+def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -> None:
+    """Regression: V* of the former beta1 and the former reward was kept, and compared with returns of the new one."""
+    options = {**SAVED, "max_steps": 1}
+    astar(tmp_path / "run", **options).train()
+    for changed, words in (
+        ({"beta1": 0.05}, "beta1 was 0.5, now 0.05; resume"),
+        ({"format_penalty": -0.5}, "reward of .* was .*; resume with those that the run began with"),
+    ):
+        trainer = astar(tmp_path / "other", **{**options, **changed})
+        with pytest.raises(OptionError, match=words):
+            trainer.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
+    again = astar(tmp_path / "again", **options)
+    again.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
+    assert again.values[0].starts
