@@ -48,7 +48,7 @@ def clipped_surrogate(
         (B, T) losses, unmasked: ``aggregate`` leaves environment tokens out.
 
     Raises:
-        ValueError: If a clip range is outside the bounds given here.
+        ValueError: If a clip range is outside the bounds given here, or the advantages have another shape.
 
     Example:
         >>> ratio = torch.tensor([[1.5, 0.5, 5.0]])
@@ -56,6 +56,20 @@ def clipped_surrogate(
         >>> clipped_surrogate(ratio.log(), torch.zeros(1, 3), advantages, 0.2, 0.28, dual_clip=3.0)
         tensor([[-1.2800, -0.5000,  3.0000]])
     """
+    _check_clips(epsilon_low, epsilon_high, dual_clip)
+    if advantages.shape not in (logprobs.shape, (len(logprobs), 1)):
+        raise ValueError(
+            f"advantages has shape {tuple(advantages.shape)} and logprobs {tuple(logprobs.shape)}; give one advantage "
+            "for each token, or (B, 1) for one for each trajectory"
+        )
+    ratio = (logprobs - old_logprobs).exp()
+    loss = torch.maximum(-ratio * advantages, -ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantages)
+    if dual_clip is None:
+        return loss
+    return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
+
+
+def _check_clips(epsilon_low: float, epsilon_high: float, dual_clip: float | None) -> None:
     if not (0 <= epsilon_low < 1 and epsilon_high >= 0):
         raise ValueError(
             f"clip range is epsilon_low={epsilon_low}, epsilon_high={epsilon_high}; "
@@ -63,11 +77,6 @@ def clipped_surrogate(
         )
     if dual_clip is not None and dual_clip <= 1:
         raise ValueError(f"dual_clip is {dual_clip}; it bounds ratios above 1, so choose a number above 1, or None")
-    ratio = (logprobs - old_logprobs).exp()
-    loss = torch.maximum(-ratio * advantages, -ratio.clamp(1 - epsilon_low, 1 + epsilon_high) * advantages)
-    if dual_clip is None:
-        return loss
-    return torch.where(advantages < 0, torch.minimum(loss, -dual_clip * advantages), loss)
 
 
 def sums_of_others(row_sums: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
@@ -249,8 +258,11 @@ def aggregate(
         length: L of ``constant_length``, tokens.
 
     Raises:
-        ValueError: If the mode is unknown, ``constant_length`` has no ``length``, or another mode has one.
+        ValueError: If the shapes differ, the mode is unknown, ``constant_length`` has no ``length``, or another mode
+            has one.
     """
+    if per_token.shape != mask.shape:
+        raise ValueError(f"per_token has shape {tuple(per_token.shape)} and mask {tuple(mask.shape)}; both are (B, T)")
     if (length is not None) != (mode == "constant_length"):
         raise ValueError(f"mode is {mode!r} and length is {length}; 'constant_length' needs one, the others take none")
     used = mask.bool()

@@ -75,15 +75,16 @@ def check_failures(trajectories: Sequence[Any], failures: float, count: int) -> 
     )
 
 
-def checked_groups(groups: Any, count: int) -> list[int]:
+def checked_groups(groups: Any, count: int, most: int) -> list[int]:
     """What ``select_groups`` returned, as a list.
 
     Args:
         groups: Indices, as a list, a tensor or an array.
         count: How many groups there are.
+        most: How many an update may have: those of a rollout, for which its micro-batches have room.
 
     Raises:
-        HookError: If these are not ascending indices of groups.
+        HookError: If these are not ascending indices of groups, or too many.
     """
     listed = groups.tolist() if hasattr(groups, "tolist") else groups
     if not isinstance(listed, Iterable):
@@ -92,7 +93,12 @@ def checked_groups(groups: Any, count: int) -> list[int]:
     right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
     if not right or listed != sorted(set(listed)):
         raise HookError(
-            f"select_groups returned {listed}; return ascending, different indices of groups, 0 to {count - 1}"
+            f"select_groups returned {listed}; return ascending, different indices of groups, 0 to {count - 1}, no mask"
+        )
+    if len(listed) > most:
+        raise HookError(
+            f"select_groups returned {len(listed)} groups of {count}, and a rollout has {most}, which fill the passes "
+            "of an update; return no more than args.groups_per_update where other rollouts follow (max_refills)"
         )
     return listed
 
@@ -142,10 +148,15 @@ def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raise `HookError` unless ``policy_loss`` returned one number that depends on the model."""
+    """Raise `HookError` unless ``policy_loss`` returned one number that has a gradient."""
     if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
         found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
+    if torch.is_grad_enabled() and not loss.requires_grad:
+        raise HookError(
+            "policy_loss has no gradient, so that nothing but the entropy bonus would be learnt; calculate it from "
+            "what score returns, without detach and torch.no_grad"
+        )
 
 
 def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.Tensor]) -> NoReturn:

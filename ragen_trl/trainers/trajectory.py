@@ -154,15 +154,18 @@ class TrajectoryTrainer(OneStepOffTrainer):
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows, filter and refill, and give the kept groups their advantages."""
         rollout, _ = self._sample(rows)
-        kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
+        kept = self._selected(rollout)
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
             more, _ = self._sample(self._refill_rows(attempt), attempt)
             rollout = RolloutBatch.joined([rollout, more])
-            kept = checked_groups(self.select_groups(rollout), rollout.num_groups)
+            kept = self._selected(rollout)
         self.play_ahead()
         return self._learn_from(rollout, kept)
+
+    def _selected(self, rollout: RolloutBatch) -> list[int]:
+        return checked_groups(self.select_groups(rollout), rollout.num_groups, self.args.groups_per_generation)
 
     def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
         """The generation batch of the kept groups, with advantages and scores; processes share the rows evenly.
@@ -281,12 +284,14 @@ class TrajectoryTrainer(OneStepOffTrainer):
         # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
         of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.token_ratios(inputs) else ()))
         share = inputs["token_share"].item()
-        with self.revised_metrics(dict.fromkeys(of_tokens, share), keep=not inputs["empty"]):
+        with self.revised_metrics(dict.fromkeys(of_tokens, share), keep=not inputs["empty"]) as is_logged:
             with self.recorded_scores() as scores:
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)
             check_scored(scores)
             mask = sampled_mask(inputs)
+            if not is_logged("entropy"):  # by a loss that is not TRL's
+                self.record("train", masked_means({"entropy": scores[-1].entropies}, mask, self._total))
             without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])

@@ -33,7 +33,7 @@ of models and configurations are in ``policies/model_support.py`` and ``policies
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -344,8 +344,8 @@ class TRLAdapter(TRLEvaluation, ABC):
         self._metrics[mode][name][-1] += value
 
     @contextmanager
-    def revised_metrics(self, factors: Mapping[str, float], keep: bool) -> Iterator[None]:
-        """Change what this block logs for training.
+    def revised_metrics(self, factors: Mapping[str, float], keep: bool) -> Iterator[Callable[[str], bool]]:
+        """Change what this block logs for training; it gets a function that says whether a key was logged in it.
 
         Args:
             factors: Log key → factor by which its values are multiplied.
@@ -353,7 +353,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         """
         metrics = self._metrics["train"]
         before = {name: len(values) for name, values in metrics.items()}
-        yield
+        yield lambda name: len(metrics.get(name, ())) > before.get(name, 0)
         for name, values in metrics.items():
             first = before.get(name, 0)
             if not keep:

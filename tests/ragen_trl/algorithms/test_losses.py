@@ -195,6 +195,18 @@ def test_the_entropy_bonus_is_a_mean_over_sampled_tokens_of_the_whole_batch() ->
     assert entropy_bonus(entropies[:1], mask[:1], normaliser=3) + entropy_bonus(entropies[1:], mask[1:], 3) == 3.0
 
 
+@pytest.mark.parametrize("shape", [(3,), (1, 3, 1), (3, 3, 4), (1, 4)])
+def test_advantages_that_broadcast_further_are_refused(shape: tuple[int, ...]) -> None:
+    """Regression: (B, T)[:, None] became (B, B, T), and a loss eleven times as large."""
+    with pytest.raises(ValueError, match="advantages has shape .* and logprobs \\(3, 4\\); give one"):
+        clipped_surrogate(torch.zeros(3, 4), torch.zeros(3, 4), torch.zeros(shape), 0.2, 0.28)
+
+
+def test_losses_of_another_shape_than_the_mask_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"per_token has shape \(3, 3, 4\) and mask \(3, 4\)"):
+        aggregate(torch.zeros(3, 3, 4), torch.ones(3, 4), "token_mean")
+
+
 @pytest.mark.parametrize(
     ("mode", "length", "message"),
     [

@@ -21,21 +21,28 @@ from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 @pytest.mark.parametrize("groups", [[0, 2], (0, 2), torch.tensor([0, 2]), np.array([0, 2])])
 def test_indices_of_groups_come_in_any_container(groups: Any) -> None:
-    assert checked_groups(groups, 3) == [0, 2]
+    assert checked_groups(groups, 3, 3) == [0, 2]
 
 
 @pytest.mark.parametrize("groups", [[1, 1], [-1], [3], [2, 0], [0.0], [True], torch.tensor([True, False, True])])
 def test_groups_that_are_not_there_or_twice_there_are_refused(groups: Any) -> None:
     """[1, 1] trained one group and counted two; [-1] trained none and counted one."""
     with pytest.raises(HookError, match="select_groups returned .*; return ascending, different indices.* 0 to 2"):
-        checked_groups(groups, 3)
+        checked_groups(groups, 3, 3)
+
+
+def test_no_more_groups_than_a_rollout_has_are_trained_on() -> None:
+    """Regression: after refills 12 groups of 4 made one pass of 48 rows where 16 were asked for."""
+    assert checked_groups([0, 5], 6, 2) == [0, 5]
+    with pytest.raises(HookError, match="returned 3 groups of 6, and a rollout has 2,.* args.groups_per_update"):
+        checked_groups([0, 2, 5], 6, 2)
 
 
 @pytest.mark.parametrize("groups", [None, 1])
 def test_groups_that_are_no_list_are_named(groups: Any) -> None:
     """Regression: a TypeError that named no hook."""
     with pytest.raises(HookError, match=f"select_groups returned {groups}; return a list"):
-        checked_groups(groups, 3)
+        checked_groups(groups, 3, 3)
 
 
 def test_a_rollout_is_a_list_with_a_trajectory_a_start() -> None:
@@ -70,7 +77,11 @@ def test_advantages_have_one_of_two_shapes_and_are_finite() -> None:
 
 
 def test_a_loss_is_one_number() -> None:
-    check_loss(torch.tensor(1.0))
+    check_loss(torch.tensor(1.0, requires_grad=True))
+    with torch.no_grad():  # as in an evaluation
+        check_loss(torch.tensor(1.0))
+    with pytest.raises(HookError, match="policy_loss has no gradient, .* the entropy bonus"):
+        check_loss(torch.tensor(1.0))
     with pytest.raises(HookError, match=r"policy_loss has shape \(2,\)"):
         check_loss(torch.zeros(2))
     with pytest.raises(HookError, match="policy_loss has type float"):

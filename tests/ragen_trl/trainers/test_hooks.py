@@ -172,6 +172,18 @@ def test_your_own_loss_is_added_up_over_micro_batches(tmp_path: Path, size: int,
     assert_same_step(gradient([t for group in kept for t in group], weights), moved)
 
 
+def test_the_entropy_is_logged_whatever_the_loss_is(tmp_path: Path) -> None:
+    """Regression: with a loss of one's own it was missing in the log, the report and the alerts."""
+    options: dict[str, Any] = {**PLAIN, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
+    trls, own = (
+        small_trainer(tmp_path / kind.__name__, lottery(), trainer=kind, **options) for kind in (Recorder, PerToken)
+    )
+    for trainer in (trls, own):
+        trainer.train()
+    (entropy,) = logged(own, "entropy")
+    assert entropy == pytest.approx(logged(trls, "entropy")[0], rel=1e-5) and entropy > 0.5
+
+
 def test_an_algorithm_needs_no_more_than_its_advantages(tmp_path: Path) -> None:
     class Reinforce(TrajectoryTrainer):
         _name = "REINFORCE"
