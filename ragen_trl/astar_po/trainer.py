@@ -137,11 +137,23 @@ class AStarPOTrainer(StarPOTrainer):
         try:
             self.values[task] = estimate_values(seeds, player, accuracy, progress)
             self._reference_episodes += self.values[task].episodes  # cached ones count, too: some run played them
+            self._tell_of_cached_rewards(task)
         except NothingToLearnError as error:
             if known is None:
                 raise
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
             self._reference_episodes += player.num_played
+
+    def _tell_of_cached_rewards(self, task: int) -> None:
+        """Of what is no part of the package the cache's key has the name only: what it pays may have changed."""
+        spec, values = self._tasks.specs[task], self.values[task]
+        is_ours = isinstance(spec.env, str) and spec.env.startswith("ragen/") and not self._extra
+        if self.accelerator.is_main_process and values.played < values.episodes and not is_ours:
+            logger.warning(
+                "%d of the %d episodes behind V* of %s are from the cache, with what it paid when they were played; "
+                "set another reward_version whenever you change what an environment or a reward function pays",
+                *(values.episodes - values.played, values.episodes, spec.name),
+            )
 
     def _value_key(self, task: int, fingerprint: str) -> ValueKey:
         """What the reference's returns in an environment depend on."""

@@ -9,6 +9,7 @@ import torch
 
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference_values import NothingToLearnError, ReferenceNeverSucceedsError
+from ragen_trl.rollout.env_specs import EnvSpec
 from tests.support.ragen_trl.astar_runs import astar, cached, draws
 from tests.support.ragen_trl.trainers import TOKENIZER, logged, lottery, parameters, small_model
 
@@ -83,6 +84,20 @@ def test_a_run_that_asks_for_the_same_episodes_plays_none(filled: str, tmp_path:
     assert trainer.estimate_values()[0].played == 0
     assert trainer.reference_played == []
     assert not (tmp_path / "values.sqlite").exists()
+
+
+def test_cached_rewards_of_somebody_elses_game_are_named(
+    filled: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a class that had come to pay ten times as much was trained on the former V*, silently."""
+    trainer = astar(tmp_path, value_cache=filled)
+    trainer.estimate_values()
+    (said,) = [record.message for record in caplog.records if "cache" in record.message]
+    assert said.startswith("32 of the 32 episodes behind V* of ") and "set another reward_version" in said
+    caplog.clear()
+    trainer._tasks.specs = [EnvSpec("ragen/Bandit-v0")]  # the rewards of the package's own are those of its version
+    trainer._tell_of_cached_rewards(0)
+    assert not caplog.records
 
 
 @pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")

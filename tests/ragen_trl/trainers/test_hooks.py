@@ -173,7 +173,7 @@ def test_your_own_loss_is_added_up_over_micro_batches(tmp_path: Path, size: int,
 
 
 def test_the_entropy_is_logged_whatever_the_loss_is(tmp_path: Path) -> None:
-    """Regression: with a loss of one's own it was missing in the log, the report and the alerts."""
+    """Regression: with your own loss it was missing in the log, the report and the alerts."""
     options: dict[str, Any] = {**PLAIN, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
     trls, own = (
         small_trainer(tmp_path / kind.__name__, lottery(), trainer=kind, **options) for kind in (Recorder, PerToken)
