@@ -37,7 +37,7 @@ from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter
-from ragen_trl.reporting.report import write_report
+from ragen_trl.reporting.report import results_table, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, training_rows
@@ -46,6 +46,7 @@ from ragen_trl.system.provenance import provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
+from ragen_trl.trainers.model_card import add_results
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.training_bar import TrainingBar, show_progress
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
@@ -210,6 +211,7 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
+    add_results(folder / "model", results_table(summary))
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:

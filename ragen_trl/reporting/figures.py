@@ -93,7 +93,7 @@ PANELS = (
     Panel("Gradient norm", "before clipping; look for spikes", {"grad_norm": "gradient norm"}),
     Panel(
         "Readable replies",
-        "share of turns in training",
+        "share of the turns of an episode, mean over episodes",
         {"format_valid": "format ok", "action_valid": "actions valid too"},
         limits=_SHARE,
     ),

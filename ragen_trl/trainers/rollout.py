@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -29,7 +28,7 @@ from ragen_trl.policies.vision.loading import local_policy, picture_processor
 from ragen_trl.policies.vllm.engines import check_loadable
 from ragen_trl.policies.vllm.policy import VLLMPolicy
 from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.environments import make_chat, save_play_options, unlike_recorded
+from ragen_trl.rollout.environments import make_chat, unlike_recorded
 from ragen_trl.rollout.interfaces import Policy, Start
 from ragen_trl.rollout.tasks import EnvLike, Tasks
 from ragen_trl.trainers.arguments import (
@@ -379,20 +378,6 @@ class RolloutTrainer(TRLAdapter):
         local = len(repeated) // self.accelerator.num_processes
         first = self.accelerator.process_index * local
         return [dict(row) for row in repeated[first : first + local]]
-
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As in TRL; beside the model, ``play.json`` says how it is played with."""
-        super().save_model(output_dir, _internal_call)
-        if self.args.should_save:
-            save_play_options(Path(output_dir or self.args.output_dir), self._tasks.specs, self.args)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """As in TRL, without the link to a page of the base model on the hub if it came from a folder."""
-        super().create_model_card(*args, **kwargs)
-        path = Path(self.args.output_dir) / "README.md"
-        if self.is_world_process_zero() and path.is_file():
-            text = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
-            path.write_text(text.replace('model="None"', 'model="path/to/this/folder"'), encoding="utf-8")
 
     def _total(self, local: torch.Tensor) -> torch.Tensor:
         """A tensor added up over all processes."""

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable, short_trajectory
 from ragen_trl.policies.model_support import short_context
+from ragen_trl.rollout.environments import save_play_options
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
 from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
@@ -36,6 +38,7 @@ from ragen_trl.trainers.metrics import (
     sampler_metrics,
     shown_advantages,
 )
+from ragen_trl.trainers.model_card import copy_card, write_agent_card
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.one_step_off import OneStepOffTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
@@ -146,6 +149,22 @@ class TrajectoryTrainer(OneStepOffTrainer):
             columns["kl"] = kl_penalty(logprobs.detach(), reference, "k3")
         self.record("train", masked_means(columns, sampled_mask(inputs), self._total))
         return loss
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As in TRL; beside the model are its card and ``play.json``, which says how it is played with."""
+        super().save_model(output_dir, _internal_call)
+        folder = Path(output_dir or self.args.output_dir)
+        if self.args.should_save:
+            save_play_options(folder, self._tasks.specs, self.args)
+        if self.is_world_process_zero() and not _internal_call:
+            self.create_model_card(Path(self.args.output_dir).name)
+            copy_card(Path(self.args.output_dir), folder)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """As in TRL, with what the agent plays in place of a question to a chat model."""
+        super().create_model_card(*args, **kwargs)
+        if self.is_world_process_zero():
+            write_agent_card(Path(self.args.output_dir), self._tasks.specs, self.args)
 
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows; nothing is filtered."""

@@ -1,0 +1,86 @@
+"""The model card of a trained agent: TRL's, with what it plays in place of a question to a chat model.
+
+A question without the environment's first message means nothing to an agent, and its reply lacks the beginning that
+it was trained with. What is relied on: TRL's card has a section "Quick start" before "Training procedure".
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.environments import id_with_module
+from ragen_trl.system.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from ragen_trl.config.starpo import StarPOConfig
+
+_FILE = "README.md"
+_QUICK_START = re.compile(r"## Quick start\n.*?(?=## Training procedure\n)", re.DOTALL)
+_PROCEDURE = "## Training procedure\n"
+
+
+def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig") -> None:
+    """Change the card that TRL wrote.
+
+    Args:
+        folder: Where it is.
+        specs: The environments that the model was trained in.
+        args: Limits and manner of play.
+    """
+    path = folder / _FILE
+    card = path.read_text(encoding="utf-8").replace("[None](https://huggingface.co/None)", "a local model")
+    section = _what_it_plays(specs, args)
+    write_atomically(path, _QUICK_START.sub(lambda _: section, card))
+
+
+def copy_card(source: Path, folder: Path) -> None:
+    """Put the card of one folder beside a model; in the folder of an adapter PEFT has left a form to fill in."""
+    text = (source / _FILE).read_text(encoding="utf-8")
+    if (folder / "adapter_config.json").is_file():
+        text = text.replace("library_name: transformers", "library_name: peft", 1)
+    write_atomically(folder / _FILE, text)
+
+
+def add_results(folder: Path, table: str) -> None:
+    """Add a section with a run's results, as plain text, to a model's card."""
+    path = folder / _FILE
+    card = path.read_text(encoding="utf-8")
+    section = f"## Results on held-out start states\n\n```\n{table}\n```\n\nSuccess has a 95 % interval.\n\n"
+    write_atomically(path, card.replace(_PROCEDURE, section + _PROCEDURE, 1))
+
+
+def _what_it_plays(specs: Sequence[EnvSpec], args: "StarPOConfig") -> str:
+    limits = f"{_counted(args.max_turns, 'turn')}, {_counted(args.max_actions_per_turn, 'action')} a turn"
+    manner = "begin with a thought" if args.think else "are bare actions"
+    lines = ["## What it plays", "", *map(_environment, specs), ""]
+    lines += [
+        f"An episode has at most {limits} and {_counted(args.max_actions, 'action')} in all. Replies {manner}. The "
+        "file `play.json` beside the model says how it is spoken to; other limits or messages are prompts that it has "
+        "never seen.",
+        "",
+    ]
+    named = [_argument(spec) for spec in specs if isinstance(spec.env, str)]
+    if named:
+        model = args.hub_model_id or "path/to/this/folder"
+        lines += ["```bash", f"python -m ragen_trl eval --model {model} --env {' '.join(named)}", "```", ""]
+    return "\n".join([*lines, ""])
+
+
+def _environment(spec: EnvSpec) -> str:
+    if not isinstance(spec.env, str):
+        return f"- `{spec.name}`, not registered"
+    kwargs = f" with `{json.dumps(dict(spec.kwargs), default=str)}`" if spec.kwargs else ""
+    return f"- `{id_with_module(spec.env)}`{kwargs}"
+
+
+def _argument(spec: EnvSpec) -> str:
+    kwargs = f":{json.dumps(dict(spec.kwargs), default=str)}" if spec.kwargs else ""
+    return shlex.quote(id_with_module(str(spec.env)) + kwargs)
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"

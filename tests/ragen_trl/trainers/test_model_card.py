@@ -1,0 +1,50 @@
+"""The card beside a saved model: what it plays, how to let it play, and what it learnt."""
+
+import shlex
+from pathlib import Path
+
+from trl import GRPOTrainer
+
+from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.trainers.model_card import add_results
+from tests.support.ragen_trl.trainers import lottery, small_trainer
+
+LAKE = EnvSpec("ragen/FrozenLake-v0", {"is_slippery": False})
+
+
+def test_trls_card_has_the_sections_that_are_relied_on(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery())
+    GRPOTrainer.create_model_card(trainer, model_name="learner")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "time machine" in card.partition("\n## Quick start\n")[2].partition("\n## Training procedure\n")[0]
+
+
+def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path / "run", LAKE, filter_ratio=0.5, max_turns=3, max_actions_per_turn=1)
+    trainer.save_model(str(tmp_path / "model"))
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    assert "time machine" not in card and "huggingface.co/None" not in card
+    assert "- `ragen/FrozenLake-v0` with `{\"is_slippery\": false}`" in card
+    assert "at most 3 turns, 1 action a turn and 10 actions in all. Replies are bare actions." in card
+    (command,) = [line for line in card.splitlines() if line.startswith("python -m ragen_trl eval")]
+    assert shlex.split(command)[-2:] == ["--env", 'ragen/FrozenLake-v0:{"is_slippery": false}']
+    assert "trained with StarPO-S" in card and "## Training procedure" in card
+    assert {"play.json", "model.safetensors"} <= {path.name for path in (tmp_path / "model").iterdir()}
+
+
+def test_an_environment_without_an_id_is_named_and_has_no_command(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery())
+    trainer.create_model_card(model_name="learner")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "`, not registered" in card and "ragen_trl eval" not in card
+    assert "trained with StarPO," in card  # keeps all groups
+
+
+def test_results_are_shown_once_before_the_procedure(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, lottery())
+    trainer.create_model_card(model_name="learner")
+    add_results(tmp_path, "policy   success\ntrained  0.80")
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    results, procedure = card.index("trained  0.80"), card.index("## Training procedure")
+    assert card.index("## What it plays") < results < procedure
+    assert card.count("## Results") == 1
