@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -178,7 +179,7 @@ def _write_end(
     crossed = list(baselines.values())
     for other, (x, *lines) in curves.items():
         for line in lines if other == label else lines[:1]:
-            crossed += [y for place, y in zip(x, line, strict=True) if place >= right]
+            crossed += np.interp(np.linspace(right, max(right, x[-1]), 25), x, line).tolist()
     height = max(_HEIGHTS, key=lambda place: min(abs(place - each) for each in crossed))
     axes.annotate(
         f"ends at {100 * curves[label][1][-1]:.0f} %",
