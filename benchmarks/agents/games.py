@@ -229,9 +229,13 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start={**WARM_START, **FASTER, "demonstrations": 640},
-        algorithms={"starpo_s": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"}},
+        algorithms={
+            "starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60},
+            "starpo_s_falling_rate": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"},
+        },
         seeds=(0, 1, 2),
-        minutes=(4, 10, 0.5),
+        seeds_of={"starpo_s_falling_rate": (0, 1)},
+        minutes=(4, 10, 0.9),
     ),
     "bandit": Game(
         env="ragen/Bandit-v0",

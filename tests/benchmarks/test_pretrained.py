@@ -233,7 +233,7 @@ def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     warm = finished("frozenlake_640/warm_start", 0.3)
     text, content = page(warm, finished("frozenlake_640/starpo_s-seed1", 0.6, began_with=MORNING, **TRAINED))
-    what = "from `warm_start`: 80 updates, 8 · 8 a rollout, rate 0.0003 falling to 0"
+    what = "from `warm_start`: 60 updates, 16 · 8 a rollout, rate 0.0003 falling to 0"
     assert "| frozenlake_640 | what it is | held out |" in text and "| random play |  | 0.20 [0.15, 0.25] |" in text
     assert "| `warm_start` | 640 demonstrations | 0.30 [0.25, 0.35] |" in text
     assert f"| `starpo_s-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
