@@ -18,7 +18,9 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     claims: Sequence[Claim] = content["claims"]
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
-    lines = [f"{len(claims)} claims: {', '.join(said)}."]
+    early = sum(_is_early(claim) for claim in claims)
+    so_far = f"{early} of the verdicts are *so far*: a place that may change them is not run yet."
+    lines = [f"{len(claims)} claims: {', '.join(said)}. {so_far}"]
     lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
@@ -33,9 +35,15 @@ def claims_tables(content: Mapping[str, Any]) -> str:
 def _verdicts(claims: Sequence[Claim]) -> list[str]:
     lines = head(["finding", "published in", "refuted if", "verdict", "where"])
     for claim in claims:
-        cells = (claim["says"], claim["source"], claim["refuted"], f"**{claim['verdict']}**", _where(claim["places"]))
+        verdict = f"**{claim['verdict']}**" + ", so far" * _is_early(claim)
+        cells = (claim["says"], claim["source"], claim["refuted"], verdict, _where(claim["places"]))
         lines.append(row([*map(_escaped, cells)]))
     return lines
+
+
+def _is_early(claim: Claim) -> bool:
+    """Whether there is a verdict, and places that may change it."""
+    return claim["verdict"] != NOT_RUN and any(place["verdict"] == NOT_RUN for place in claim["places"])
 
 
 def _where(places: Sequence[Mapping[str, Any]]) -> str:
