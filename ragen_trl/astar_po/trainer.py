@@ -9,6 +9,7 @@ import json
 import logging
 import math
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,7 @@ class AStarPOTrainer(StarPOTrainer):
         settings: dict[str, Any] = {"beta1": self.args.beta1, "return_range": self.args.return_range}
         for task in self._tasks.starts():
             played = json.loads(self._value_key(task, "").as_json())
+            played |= json.loads(played.pop("reward"))
             settings |= {f"{name} of {self._tasks.names[task]}": value for name, value in played.items()}
         return settings
 
@@ -333,16 +335,21 @@ class AStarPOTrainer(StarPOTrainer):
             )
         now = self._settings_of_values()
         was = state.get("settings", now)  # older checkpoints do not tell
-        changed = [
-            f"{name} was {was.get(name)!r:.60}, now {now.get(name)!r:.60}"
-            for name in sorted(was.keys() | now.keys())
-            if was.get(name) != now.get(name)
-        ]
-        if changed:
+        if now != was:
             raise OptionError(
-                f"{folder} has V* of other settings: {'; '.join(changed)}; resume with those that the run began with, "
+                f"{folder} has V* of other settings: {_changes(was, now)}; resume with those that the run began with, "
                 "or begin a new run"
             )
         self._last_refresh, self._reference_episodes = state["last_refresh"], state["reference_episodes"]
         self.values = {int(task): ReferenceValues.from_dict(values) for task, values in state["values"].items()}
         self._window.extend(tuple(map(torch.tensor, columns)) for columns in state["window"])
+
+
+def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Every setting that differs, with both values unless they are long."""
+    said = []
+    for name in sorted(was.keys() | now.keys()):
+        before, after = repr(was.get(name)), repr(now.get(name))
+        if before != after:
+            said.append(f"{name} differs" if len(before + after) > 100 else f"{name} was {before}, now {after}")
+    return "; ".join(said)

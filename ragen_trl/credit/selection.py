@@ -15,8 +15,8 @@ def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
 
     Environments are filtered separately, because their rewards have different scales, and only groups of the one with
     the largest rewards would remain. Each environment may keep groups in proportion to its number of groups, at least
-    one. With refills, the groups of all rollouts compete for the places of one rollout. Groups of one trajectory have
-    no spread and need a critic; then all groups are kept.
+    one as long as a rollout has so many. With refills, the groups of all rollouts compete for the places of one
+    rollout. Groups of one trajectory have no spread and need a critic; then all groups are kept.
     """
     if rollout.group_size == 1:
         return list(range(rollout.num_groups))
@@ -24,10 +24,12 @@ def uncertain_groups(rollout: RolloutBatch, args: StarPOConfig) -> list[int]:
     tasks = rollout.group_tasks
     members = [[group for group, own in enumerate(tasks) if own == task] for task in dict.fromkeys(tasks)]
     places = Counter(interleave([len(groups) for groups in members], args.groups_per_update))
-    kept: list[int] = []
+    kept: list[tuple[int, int]] = []  # rank within its environment, group
     for index, groups in enumerate(members):
-        kept += [groups[place] for place in _chosen(stds[groups], max(1, places[index]), args)]
-    return sorted(kept)
+        chosen = [groups[place] for place in _chosen(stds[groups], max(1, places[index]), args)]
+        kept += enumerate(sorted(chosen, key=lambda group: -stds[group].item()))
+    # With refills there may be more environments than groups in a rollout: the best of each, as they were played.
+    return sorted(group for _, group in sorted(kept)[: args.groups_per_generation])
 
 
 def _chosen(stds: torch.Tensor, places: int, args: StarPOConfig) -> list[int]:

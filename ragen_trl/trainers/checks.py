@@ -15,6 +15,7 @@ from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
+from ragen_trl.rollout.interfaces import Start
 
 
 class HookError(UserError, ValueError):
@@ -34,12 +35,25 @@ class EnvironmentsFailError(UserError, RuntimeError):
     """Every episode of a rollout failed in its environment: there is nothing to learn, and a fault to repair."""
 
 
-def check_played(trajectories: Any, count: int) -> None:
-    """Raise `HookError` unless ``rollout`` returned one trajectory per start."""
+def check_played(trajectories: Any, starts: Sequence[Start], ordered: bool) -> None:
+    """Raise `HookError` unless ``rollout`` returned one trajectory per start.
+
+    Args:
+        trajectories: What it returned.
+        starts: What it was given.
+        ordered: Whether the start at a place says more than its seed: an environment, or columns for reward functions.
+    """
     if not isinstance(trajectories, Sequence):
         raise HookError(f"rollout returned a {type(trajectories).__name__}; return a list with a trajectory per start")
-    if len(trajectories) != count:
-        raise HookError(f"rollout returned {len(trajectories)} trajectories for {count} starts; return one each")
+    if len(trajectories) != len(starts):
+        raise HookError(f"rollout returned {len(trajectories)} trajectories for {len(starts)} starts; return one each")
+    for place, (trajectory, start) in enumerate(zip(trajectories, starts, strict=True)):
+        found, asked = (trajectory.seed, trajectory.outcome_seed), (start.seed, start.outcome_seed)
+        if ordered and found not in (asked, (start.seed, None)):
+            raise HookError(
+                f"rollout returned at place {place} a trajectory of seed and outcome seed {found}, where the start has "
+                f"{asked}; return them in the order of the starts"
+            )
 
 
 def check_groups(summaries: Sequence[TrajectorySummary], group_size: int) -> None:

@@ -232,8 +232,9 @@ class OneStepOffTrainer(RolloutTrainer):
         if self.use_vllm:
             self.send_weights()  # or TRL would, which rounds the base of a LoRA
         played = ahead.result()
-        self._check_asked(ahead, self._starts(rows, mode, attempt))
-        check_played(played, len(rows))
+        starts = self._starts(rows, mode, attempt)
+        self._check_asked(ahead, starts)
+        check_played(played, starts, self._places_differ)
         return played, ahead.seconds
 
     def _check_asked(self, ahead: RolloutAhead, starts: list[Start]) -> None:

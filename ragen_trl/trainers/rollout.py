@@ -354,8 +354,13 @@ class RolloutTrainer(TRLAdapter):
         with self.unwrapped_model() as model:
             starts = self._starts(rows, mode, attempt)
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        check_played(played, len(rows))
+        check_played(played, starts, self._places_differ)
         return played, time.perf_counter() - started
+
+    @property
+    def _places_differ(self) -> bool:
+        """Whether rows of a rollout differ in more than their start states."""
+        return len(self._tasks.specs) > 1 or bool(self._extra)
 
     def _environments(self, rows: list[dict[str, Any]]) -> list[AgentTurns]:
         return self._envs.take([self._tasks.spec(self._tasks.index(row)) for row in rows])

@@ -281,7 +281,7 @@ def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -
     astar(tmp_path / "run", **options).train()
     for changed, words in (
         ({"beta1": 0.05}, "beta1 was 0.5, now 0.05; resume"),
-        ({"format_penalty": -0.5}, "reward of .* was .*; resume with those that the run began with"),
+        ({"format_penalty": -0.5}, "settings: format_penalty of .* was -0.1, now -0.5; resume with those"),
     ):
         trainer = astar(tmp_path / "other", **{**options, **changed})
         with pytest.raises(OptionError, match=words):

@@ -66,6 +66,13 @@ def test_every_environment_keeps_a_group() -> None:
     assert uncertain_groups(rollout, config(4, filter_ratio=0.25)) == [2, 3]
 
 
+def test_no_more_groups_are_kept_than_a_rollout_has() -> None:
+    """Two rollouts of two groups, three environments: the best of the first two that were played."""
+    rollout = groups_of([1.0, 0.5, 200.0, 300.0], "abcc")
+    assert uncertain_groups(rollout, config(2, filter_ratio=0.5, max_refills=1)) == [0, 1]
+    assert uncertain_groups(rollout, config(3, max_refills=1)) == [0, 1, 3]
+
+
 def test_an_environment_without_spread_keeps_none() -> None:
     rollout = groups_of([1.0, 0.0, 2.0, 0.0], "abab")
     assert uncertain_groups(rollout, config(4, filter_ratio=0.5)) == [2]

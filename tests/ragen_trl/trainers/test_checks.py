@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trainers.checks import (
     HookError,
     check_advantages,
@@ -46,10 +47,26 @@ def test_groups_that_are_no_list_are_named(groups: Any) -> None:
 
 
 def test_a_rollout_is_a_list_with_a_trajectory_a_start() -> None:
+    starts = [Start.drawn(seed, [seed]) for seed in (4, 4, 5)]
     with pytest.raises(HookError, match="rollout returned 2 trajectories for 3 starts"):
-        check_played([None, None], 3)
+        check_played([None, None], starts, ordered=False)
     with pytest.raises(HookError, match="rollout returned a NoneType; return a list"):
-        check_played(None, 3)
+        check_played(None, starts, ordered=False)
+
+
+@pytest.mark.parametrize("change", [{"env": [lottery(1.0), lottery(9.0)]}, {"reward_funcs": [lambda **_: [0.0] * 16]}])
+def test_the_order_counts_where_a_place_has_an_environment_or_columns(change: dict[str, Any], tmp_path: Path) -> None:
+    """Regression: returns of one environment were logged, and filtered, as those of the other."""
+
+    class Reversed(StarPOTrainer):
+        def rollout(self, *args: Any) -> Any:
+            return super().rollout(*args)[::-1]
+
+    trainer = small_trainer(tmp_path, change.pop("env", lottery()), trainer=Reversed, max_steps=1, **change)
+    with pytest.raises(HookError, match="at place 0 a trajectory .*, where the start has .*; return them in the order"):
+        trainer.train()
+    trainer = small_trainer(tmp_path, lottery(), trainer=Reversed, max_steps=1)
+    trainer.train()
 
 
 def test_only_trajectories_of_one_start_are_compared(tmp_path: Path) -> None:
