@@ -69,7 +69,8 @@ class FrontierTrainer(StarPOTrainer):
         """Hook: indices of the groups to train on."""
         rates = rollout.rewards[:, 1].reshape(-1, rollout.group_size).mean(dim=1)  # (groups,)
         self.running_success += 0.1 * (rates.mean().item() - self.running_success)
-        return [group for group, rate in enumerate(rates.tolist()) if self.LOWEST <= rate <= self.HIGHEST]
+        good = [group for group, rate in enumerate(rates.tolist()) if self.LOWEST <= rate <= self.HIGHEST]
+        return good[: self.args.groups_per_generation]  # there may be more after refills
 
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """Hook: one advantage for each trajectory."""

@@ -33,6 +33,7 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.checks import check_played
 from ragen_trl.trainers.metrics import masked_means
 from ragen_trl.trainers.self_check import measure_gap
 from ragen_trl.trainers.starpo import StarPOTrainer
@@ -185,6 +186,7 @@ class AStarPOTrainer(StarPOTrainer):
         specs = [self._tasks.specs[task]] * len(requests)
         policy = self.policy(self.temperature, model)
         played = self.rollout(starts, self._envs.take(specs), policy)
+        check_played(played, starts, strict=False)
         failed = [row for row, episode in enumerate(played) if episode.limit in FAILURES]
         if failed and not self.use_vllm:  # once more with the same seeds: the environment may work again
             again = self.rollout([starts[row] for row in failed], self._envs.take(specs[: len(failed)]), policy)

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
-from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
 from ragen_trl.rollout.interfaces import Start
 
@@ -35,40 +34,27 @@ class EnvironmentsFailError(UserError, RuntimeError):
     """Every episode of a rollout failed in its environment: there is nothing to learn, and a fault to repair."""
 
 
-def check_played(trajectories: Any, starts: Sequence[Start], ordered: bool) -> None:
-    """Raise `HookError` unless ``rollout`` returned one trajectory per start.
+def check_played(trajectories: Any, starts: Sequence[Start], strict: bool) -> None:
+    """Raise `HookError` unless ``rollout`` returned one trajectory per start, in their order.
+
+    Members of a group, and A*-PO's V*, are told by their places. Which of a group is which does not matter.
 
     Args:
         trajectories: What it returned.
         starts: What it was given.
-        ordered: Whether the start at a place says more than its seed: an environment, or columns for reward functions.
+        strict: Whether a place says more than its start state, an environment or columns for reward functions. Then
+            outcome seeds are compared, too, where the hook has not left them out.
     """
     if not isinstance(trajectories, Sequence):
         raise HookError(f"rollout returned a {type(trajectories).__name__}; return a list with a trajectory per start")
     if len(trajectories) != len(starts):
         raise HookError(f"rollout returned {len(trajectories)} trajectories for {len(starts)} starts; return one each")
     for place, (trajectory, start) in enumerate(zip(trajectories, starts, strict=True)):
-        found, asked = (trajectory.seed, trajectory.outcome_seed), (start.seed, start.outcome_seed)
-        if ordered and found not in (asked, (start.seed, None)):
+        outcome = trajectory.outcome_seed if strict and trajectory.outcome_seed is not None else start.outcome_seed
+        if (trajectory.seed, outcome) != (start.seed, start.outcome_seed):
             raise HookError(
-                f"rollout returned at place {place} a trajectory of seed and outcome seed {found}, where the start has "
-                f"{asked}; return them in the order of the starts"
-            )
-
-
-def check_groups(summaries: Sequence[TrajectorySummary], group_size: int) -> None:
-    """Raise `HookError` if trajectories that are compared with each other begin in different start states.
-
-    Args:
-        summaries: Of the trajectories of all processes, members of a group next to each other.
-        group_size: How many each group has.
-    """
-    for first in range(0, len(summaries), group_size):
-        seeds = {summary.seed for summary in summaries[first : first + group_size]}
-        if len(seeds) > 1:
-            raise HookError(
-                f"rollout returned trajectories of seeds {sorted(seeds)} in group {first // group_size}, which are "
-                "compared with each other; return them in the order of the starts"
+                f"rollout returned at place {place} a trajectory of seed {trajectory.seed} and outcome seed {outcome}, "
+                f"where the start has {start.seed} and {start.outcome_seed}; return them in the order of the starts"
             )
 
 
@@ -166,7 +152,7 @@ def check_loss(loss: Any) -> None:
     if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
         found = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else f"type {type(loss).__name__}"
         raise HookError(f"policy_loss has {found}; return a tensor with one number, the sum over this micro-batch")
-    if torch.is_grad_enabled() and not loss.requires_grad:
+    if not loss.requires_grad and loss.item() != 0:  # 0 is that of a micro-batch with nothing to learn
         raise HookError(
             "policy_loss has no gradient, so that nothing but the entropy bonus would be learnt; calculate it from "
             "what score returns, without detach and torch.no_grad"

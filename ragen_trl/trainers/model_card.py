@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FILE = "README.md"
 _QUICK_START = re.compile(r"## Quick start\n.*?(?=## Training procedure\n)", re.DOTALL)
+_GENERATED = re.compile(r"generated_from_trainer|base_model:adapter:|library_name: peft")
 _PROCEDURE = "## Training procedure\n"
 
 
@@ -37,6 +38,12 @@ def write_agent_card(folder: Path, specs: Sequence[EnvSpec], args: "StarPOConfig
     write_atomically(path, _QUICK_START.sub(lambda _: section, card))
 
 
+def is_generated(folder: Path) -> bool:
+    """Whether a folder has no card, or one that a program wrote; a user's own words are left alone."""
+    path = folder / _FILE
+    return not path.is_file() or bool(_GENERATED.search(path.read_text(encoding="utf-8")))
+
+
 def copy_card(source: Path, folder: Path) -> None:
     """Put the card of one folder beside a model; in the folder of an adapter PEFT has left a form to fill in."""
     text = (source / _FILE).read_text(encoding="utf-8")
@@ -48,7 +55,9 @@ def copy_card(source: Path, folder: Path) -> None:
 def add_results(folder: Path, table: str) -> None:
     """Add a section with a run's results, as plain text, to a model's card."""
     path = folder / _FILE
-    card = path.read_text(encoding="utf-8")
+    card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if _PROCEDURE not in card:  # a user's own
+        return
     section = f"## Results on held-out start states\n\n```\n{table}\n```\n\nSuccess has a 95 % interval.\n\n"
     write_atomically(path, card.replace(_PROCEDURE, section + _PROCEDURE, 1))
 

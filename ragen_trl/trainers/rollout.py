@@ -43,7 +43,7 @@ from ragen_trl.trainers.arguments import (
     reward_name,
     unique_reward_names,
 )
-from ragen_trl.trainers.checks import check_failures, check_groups, check_played, checked_rewards
+from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
 from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, precision_of, tolerance_for
@@ -332,8 +332,6 @@ class RolloutTrainer(TRLAdapter):
         if mode == "train" or not self.record_evaluated(sums):
             self.record(mode, measured)
         everyone = gather_object([TrajectorySummary.of(*of) for of in zip(played, names, tasks, strict=True)])
-        group_size = self.num_generations if mode == "train" else 1
-        check_groups(everyone, group_size)
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
         rollout = RolloutBatch(
@@ -343,7 +341,7 @@ class RolloutTrainer(TRLAdapter):
             rewards=rewards,
             weights=self.reward_weights.to(rewards.device),
             summaries=everyone,
-            group_size=group_size,
+            group_size=self.num_generations if mode == "train" else 1,
             pad_id=self.tokenizer.pad_token_id,
         )
         return rollout, batch

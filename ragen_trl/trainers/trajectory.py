@@ -38,7 +38,7 @@ from ragen_trl.trainers.metrics import (
     sampler_metrics,
     shown_advantages,
 )
-from ragen_trl.trainers.model_card import copy_card, write_agent_card
+from ragen_trl.trainers.model_card import copy_card, is_generated, write_agent_card
 from ragen_trl.trainers.observers import Observer, observe
 from ragen_trl.trainers.one_step_off import OneStepOffTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
@@ -156,9 +156,10 @@ class TrajectoryTrainer(OneStepOffTrainer):
         folder = Path(output_dir or self.args.output_dir)
         if self.args.should_save:
             save_play_options(folder, self._tasks.specs, self.args)
-        if self.is_world_process_zero() and not _internal_call:
-            self.create_model_card(Path(self.args.output_dir).name)
-            copy_card(Path(self.args.output_dir), folder)
+        run = Path(self.args.output_dir)
+        if self.is_world_process_zero() and not _internal_call and is_generated(run) and is_generated(folder):
+            self.create_model_card(run.name)
+            copy_card(run, folder)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """As in TRL, with what the agent plays in place of a question to a chat model."""

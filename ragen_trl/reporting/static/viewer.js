@@ -25,9 +25,12 @@ async function load(name) {
 
 const clamp = (value, length) => Math.max(0, Math.min(length - 1, value | 0));
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-/** The sample standard deviation, by which StarPO-S's filter ranks groups; undefined for a single value. */
-const deviation = (values) => values.length < 2 ? undefined
-  : Math.sqrt(values.reduce((sum, value) => sum + (value - mean(values)) ** 2, 0) / (values.length - 1));
+/** The sample standard deviation, by which StarPO-S's filter ranks groups, 0 if it is rounding; undefined for one value. */
+function deviation(values) {
+  if (values.length < 2) return undefined;
+  const std = Math.sqrt(values.reduce((sum, value) => sum + (value - mean(values)) ** 2, 0) / (values.length - 1));
+  return std > 1e-6 * Math.max(1, ...values.map(Math.abs)) ? std : 0;
+}
 const steps = () => page.runs[state.run].steps;
 
 /** The members with the highest and the lowest return, from which most is learned; one if all returns are equal. */

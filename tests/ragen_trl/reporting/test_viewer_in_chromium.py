@@ -76,6 +76,15 @@ def test_a_group_shows_what_the_filter_ranks_it_by(browser: Any, report: Path) -
     assert first == ["1", "10", "1 of 2", "yes", "0.707", "0.5 (0 to 1)"]
 
 
+def test_a_spread_that_is_rounding_is_none(browser: Any, tmp_path: Path) -> None:
+    alike = content("FrozenLake-v0", LAKE, ["up"] * 8, 1)
+    alike["group_size"] = 8
+    for member, trajectory in enumerate(alike["trajectories"]):
+        trajectory.update({"group": 0, "member": member, "return": -0.1})  # 1.5e-17 by the formula
+    shown(browser, write_report([recorded_run(tmp_path / "run", 1, alike)], tmp_path / "report.html"))
+    assert text(browser, ".tables > :first-child tbody td")[3:] == ["0", "−0.1 (−0.1 to −0.1)"]
+
+
 def test_grids_are_squares_and_shops_break_at_their_separators(browser: Any, report: Path) -> None:
     shown(browser, report)
     squares = "[...document.querySelector('.grid').children].map((square) => square.className.replace('square ', ''))"

@@ -32,6 +32,20 @@ def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
     assert {"play.json", "model.safetensors"} <= {path.name for path in (tmp_path / "model").iterdir()}
 
 
+def test_a_card_of_the_user_stays(tmp_path: Path) -> None:
+    """Regression: save_model replaced it."""
+    trainer = small_trainer(tmp_path / "run", lottery())
+    for folder in (tmp_path / "run", tmp_path / "mine"):
+        folder.mkdir(exist_ok=True)
+        (folder / "README.md").write_text("my own words")
+        trainer.save_model(str(folder))
+        add_results(folder, "trained  0.80")
+        assert (folder / "README.md").read_text() == "my own words"
+    (tmp_path / "run" / "README.md").unlink()
+    trainer.save_model(str(tmp_path / "mine"))
+    assert (tmp_path / "mine" / "README.md").read_text() == "my own words"
+
+
 def test_an_environment_without_an_id_is_named_and_has_no_command(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery())
     trainer.create_model_card(model_name="learner")
