@@ -179,7 +179,8 @@ def _write_end(
     crossed = list(baselines.values())
     for other, (x, *lines) in curves.items():
         for line in lines if other == label else lines[:1]:
-            crossed += np.interp(np.linspace(right, max(right, x[-1]), 25), x, line).tolist()
+            if x[-1] >= right:
+                crossed += np.interp(np.linspace(right, x[-1], 25), x, line).tolist()
     height = max(_HEIGHTS, key=lambda place: min(abs(place - each) for each in crossed))
     axes.annotate(
         f"ends at {100 * curves[label][1][-1]:.0f} %",

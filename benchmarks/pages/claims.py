@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from findings.matched import AXES
-from findings.verdicts import NOT_RUN, VERDICTS
+from findings.verdicts import IN_PART, NOT_RUN, VERDICTS
 
 from pages.markdown import commit, head, row, text
 
@@ -19,8 +19,8 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
     early = sum(_is_early(claim) for claim in claims)
-    so_far = f"{early} of the verdicts are *so far*: a place that may change them is not run yet."
-    lines = [f"{len(claims)} claims: {', '.join(said)}. {so_far}"]
+    so_far = f" {early} of the verdicts are *so far*: a place that may change them is not run yet." * bool(early)
+    lines = [f"{len(claims)} claims: {', '.join(said)}.{so_far}"]
     lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
         of_paper = [claim for claim in claims if claim["paper"] == paper and not claim["headline"]]
@@ -43,7 +43,8 @@ def _verdicts(claims: Sequence[Claim]) -> list[str]:
 
 def _is_early(claim: Claim) -> bool:
     """Whether there is a verdict, and places that may change it."""
-    return claim["verdict"] != NOT_RUN and any(place["verdict"] == NOT_RUN for place in claim["places"])
+    can_change = claim["verdict"] not in (NOT_RUN, IN_PART)
+    return can_change and any(place["verdict"] == NOT_RUN for place in claim["places"])
 
 
 def _where(places: Sequence[Mapping[str, Any]]) -> str:

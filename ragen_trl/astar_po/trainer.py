@@ -149,7 +149,8 @@ class AStarPOTrainer(StarPOTrainer):
     def _tell_of_cached_rewards(self, task: int) -> None:
         """Of what is no part of the package the cache's key has the name only: what it pays may have changed."""
         spec, values = self._tasks.specs[task], self.values[task]
-        is_ours = isinstance(spec.env, str) and spec.env.startswith("ragen/") and not self._extra
+        named = spec.env.removeprefix("ragen_envs:") if isinstance(spec.env, str) else ""
+        is_ours = named.startswith("ragen/") and not self._extra
         if self.accelerator.is_main_process and values.played < values.episodes and not is_ours:
             logger.warning(
                 "%d of the %d episodes behind V* of %s are from the cache, with what it paid when they were played; "

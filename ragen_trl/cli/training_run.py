@@ -211,7 +211,8 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
     write_atomically(folder / "history.json", json.dumps(history, default=float))
     write_atomically(folder / "summary.json", json.dumps(summary, indent=2, default=str))
     write_report([folder], folder / "report.html")
-    add_results(folder / "model", results_table(summary))
+    others = summary["eval_env_kwargs"] if summary["eval_env_kwargs"] != summary["env_kwargs"] else None
+    add_results(folder / "model", results_table(summary), json.dumps(others) if others else "")
 
 
 def check(run: RunArguments, args: StarPOConfig) -> None:

@@ -135,7 +135,7 @@ class EvalFolder:
         """A readable name, never hidden; the digest tells names apart that differ in characters left out of it."""
         digest = hashlib.sha256(json.dumps([policy, env]).encode()).hexdigest()[:8]
         words = (re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-")[-60:].lstrip(".-") for name in (policy, env))
-        return self.path / "episodes" / f"{'-on-'.join(words)}-{digest}.jsonl"
+        return self.path / "episodes" / f"{'-on-'.join(word or 'model' for word in words)}-{digest}.jsonl"
 
     def _stored_settings(self) -> dict[str, dict[str, Any]]:
         path = self.path / _SETTINGS

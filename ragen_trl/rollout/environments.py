@@ -139,7 +139,10 @@ def id_with_module(env: str) -> str:
     Gymnasium imports what stands before the colon. It is the module of the class; it, or the package that it is in, has
     to register the id. Ids of this package, of Gymnasium and of a script stay as they are.
     """
-    entry = None if ":" in env else gymnasium.spec(env).entry_point
+    try:
+        entry = None if ":" in env else gymnasium.spec(env).entry_point
+    except gymnasium.error.Error:  # an id without a version: Gymnasium makes it, and has no specification of it
+        return env
     module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
     known = ("", "gymnasium", "ragen_envs", "__main__", "functools")  # of a partial, functools
     return env if module.partition(".")[0] in known else f"{module}:{env}"

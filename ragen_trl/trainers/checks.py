@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from trl.trainer.utils import get_callable_name, is_async_callable
 
@@ -89,7 +90,7 @@ def checked_groups(groups: Any, count: int, most: int) -> list[int]:
     listed = groups.tolist() if hasattr(groups, "tolist") else groups
     if not isinstance(listed, Iterable):
         raise HookError(f"select_groups returned {listed!r}; return a list of indices of groups")
-    listed = list(listed)
+    listed = [group.item() if isinstance(group, np.integer) else group for group in listed]
     right = all(isinstance(group, int) and not isinstance(group, bool) and 0 <= group < count for group in listed)
     if not right or listed != sorted(set(listed)):
         raise HookError(

@@ -52,13 +52,20 @@ def copy_card(source: Path, folder: Path) -> None:
     write_atomically(folder / _FILE, text)
 
 
-def add_results(folder: Path, table: str) -> None:
-    """Add a section with a run's results, as plain text, to a model's card."""
+def add_results(folder: Path, table: str, played: str = "") -> None:
+    """Add a section with a run's results to a model's card.
+
+    Args:
+        folder: The model's.
+        table: Plain text.
+        played: Arguments of the environment there, if they are others than in training.
+    """
     path = folder / _FILE
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _PROCEDURE not in card:  # a user's own
         return
-    section = f"## Results on held-out start states\n\n```\n{table}\n```\n\nSuccess has a 95 % interval.\n\n"
+    where = f" Played with `{played}`." if played else ""
+    section = f"## Results on held-out start states\n\n```\n{table}\n```\n\nSuccess has a 95 % interval.{where}\n\n"
     write_atomically(path, card.replace(_PROCEDURE, section + _PROCEDURE, 1))
 
 

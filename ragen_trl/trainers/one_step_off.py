@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.utils import gather_object
@@ -128,8 +128,7 @@ class RolloutAhead:
         self.wait()
         if self.error is not None:
             raise self.error
-        assert self.played is not None
-        return self.played
+        return cast(list[Trajectory], self.played)  # what a hook returned: checked where it is used
 
     def _run(self, play: Callable[[], list[Trajectory]], device: int | None) -> None:
         began = time.perf_counter()

@@ -48,7 +48,7 @@ class StarPOTrainer(TrajectoryTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self._name == StarPOTrainer._name and self.args.filter_ratio < 1:
+        if type(self) is StarPOTrainer and self.args.filter_ratio < 1 and self.args.filter_strategy == "top_k":
             self._name = "StarPO-S"  # in the model card
         self.critic = self._make_critic() if self.args.advantage in CRITIC_ADVANTAGES else None
 

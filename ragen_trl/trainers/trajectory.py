@@ -310,8 +310,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
             check_loss(loss)
             check_scored(scores)
             mask = sampled_mask(inputs)
+            entropy = masked_means({"entropy": scores[-1].entropies}, mask, self._total)  # all processes take part
             if not is_logged("entropy"):  # by a loss that is not TRL's
-                self.record("train", masked_means({"entropy": scores[-1].entropies}, mask, self._total))
+                self.record("train", entropy)
             without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])

@@ -258,7 +258,7 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     results = {"q": question(a=ending(0.7, 0.7, 0.7), b=ending(0.4, 0.4, 0.4))}
     page = claims_page(PLAIN, results)
     counts = "1 agree, 0 agree in part, 0 disagree in part, 0 disagree, 0 cannot be told, 1 not run yet"
-    assert page.startswith(f"2 claims: {counts}. 0 of the verdicts are *so far*")
+    assert page.startswith(f"2 claims: {counts}.\n")
     assert "| **agrees** | agrees: game (GRPO) |" in page and "| no question asks it yet |" in page
     assert "| `it` | game | GRPO | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
     assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page

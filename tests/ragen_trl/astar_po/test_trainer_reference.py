@@ -281,11 +281,17 @@ def test_other_settings_of_v_are_refused_when_a_run_is_resumed(tmp_path: Path) -
     astar(tmp_path / "run", **options).train()
     for changed, words in (
         ({"beta1": 0.05}, "beta1 was 0.5, now 0.05; resume"),
+        ({"return_range": 2.0}, "return_range was None, now 2.0; resume"),
         ({"format_penalty": -0.5}, "settings: format_penalty of .* was -0.1, now -0.5; resume with those"),
     ):
         trainer = astar(tmp_path / "other", **{**options, **changed})
         with pytest.raises(OptionError, match=words):
             trainer.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
+    checkpoint = tmp_path / "run" / "checkpoint-1"
     again = astar(tmp_path / "again", **options)
-    again.load_algorithm_state(tmp_path / "run" / "checkpoint-1")
+    again.load_algorithm_state(checkpoint)
     assert again.values[0].starts
+    state = json.loads((checkpoint / "astar_po.json").read_text())
+    del state["settings"]
+    (checkpoint / "astar_po.json").write_text(json.dumps(state))
+    astar(tmp_path / "old", **{**options, "beta1": 0.05}).load_algorithm_state(checkpoint)  # it does not tell

@@ -95,9 +95,13 @@ def test_cached_rewards_of_somebody_elses_game_are_named(
     (said,) = [record.message for record in caplog.records if "cache" in record.message]
     assert said.startswith("32 of the 32 episodes behind V* of ") and "set another reward_version" in said
     caplog.clear()
-    trainer._tasks.specs = [EnvSpec("ragen/Bandit-v0")]  # the rewards of the package's own are those of its version
+    for env in ("ragen/Bandit-v0", "ragen_envs:ragen/Bandit-v0"):  # the package's own pay what its version says
+        trainer._tasks.specs = [EnvSpec(env)]
+        trainer._tell_of_cached_rewards(0)
+        assert not caplog.records
+    trainer._extra = [lambda **_: []]
     trainer._tell_of_cached_rewards(0)
-    assert not caplog.records
+    assert caplog.records
 
 
 @pytest.mark.filterwarnings("ignore::ragen_trl.config.validation.OffPolicySamplingWarning")

@@ -37,7 +37,7 @@ def test_the_type_of_a_task_is_kept(tmp_path: Path) -> None:
     assert EvalFolder(tmp_path, SETTINGS).finished("a", "House")[4, 0].record == record
 
 
-@pytest.mark.parametrize("policy", ["../a/runs/warm", "./x", "a" + "/.b" * 40])
+@pytest.mark.parametrize("policy", ["../a/runs/warm", "./x", "a" + "/.b" * 40, ".", "模型"])
 def test_no_file_of_episodes_is_hidden(policy: str, tmp_path: Path) -> None:
     """Regression: a model given as "../runs/warm" had its episodes in a file that "*.jsonl" does not match."""
     EvalFolder(tmp_path, {**SETTINGS, "policies": {policy: {"model": "f00"}}}).add(policy, "Lake", [stored(0)])

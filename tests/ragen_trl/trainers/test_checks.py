@@ -21,7 +21,7 @@ from ragen_trl.trainers.checks import (
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
 
-@pytest.mark.parametrize("groups", [[0, 2], (0, 2), torch.tensor([0, 2]), np.array([0, 2])])
+@pytest.mark.parametrize("groups", [[0, 2], (0, 2), torch.tensor([0, 2]), np.array([0, 2]), list(np.array([0, 2]))])
 def test_indices_of_groups_come_in_any_container(groups: Any) -> None:
     assert checked_groups(groups, 3, 3) == [0, 2]
 
@@ -38,6 +38,16 @@ def test_no_more_groups_than_a_rollout_has_are_trained_on() -> None:
     assert checked_groups([0, 5], 6, 2) == [0, 5]
     with pytest.raises(HookError, match="returned 3 groups of 6, and a rollout has 2,.* args.groups_per_update"):
         checked_groups([0, 2, 5], 6, 2)
+
+
+def test_a_hook_that_keeps_all_groups_of_refills_is_told_so(tmp_path: Path) -> None:
+    class Greedy(StarPOTrainer):
+        def select_groups(self, rollout: Any) -> Any:
+            return list(range(rollout.num_groups)) if rollout.num_groups > 2 else []
+
+    trainer = small_trainer(tmp_path, trainer=Greedy, per_device_train_batch_size=8, max_refills=1, max_steps=1)
+    with pytest.raises(HookError, match="returned 4 groups of 4, and a rollout has 2"):
+        trainer.train()
 
 
 @pytest.mark.parametrize("groups", [None, 1])

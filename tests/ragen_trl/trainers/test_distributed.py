@@ -77,6 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
         "options": {"num_generations": 4, "max_completion_length": 600, "rollout_batch_size": 3},
     },
     "one step off": {**STRADDLING, "options": {"one_step_off_policy": True, "max_steps": 2}},
+    "own loss": {**STRADDLING, "algorithm": "own loss"},  # regression: the other process waited for ever
     "environments": {"algorithm": "StarPO-S", "envs": ["lake", "draws"], "rows": 24, "options": {"filter_ratio": 0.5}},
     "evaluation": {  # 10 rows in batches of 4: on two processes the last batches repeat six of them
         **STRADDLING,

@@ -3,8 +3,10 @@
 import shlex
 from pathlib import Path
 
+from peft import LoraConfig
 from trl import GRPOTrainer
 
+from ragen_trl import StarPOTrainer
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.trainers.model_card import add_results
 from tests.support.ragen_trl.trainers import lottery, small_trainer
@@ -32,6 +34,24 @@ def test_a_saved_model_says_how_it_is_played_with(tmp_path: Path) -> None:
     assert {"play.json", "model.safetensors"} <= {path.name for path in (tmp_path / "model").iterdir()}
 
 
+def test_an_adapter_has_the_card_instead_of_a_form(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path / "run", LAKE, peft_config=LoraConfig(target_modules="all-linear"))
+    trainer.save_model(str(tmp_path / "adapter"), _internal_call=True)
+    assert "More Information Needed" in (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+    trainer.save_model(str(tmp_path / "adapter"))
+    card = (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert "More Information Needed" not in card and "## What it plays" in card and "library_name: peft" in card
+
+
+def test_other_algorithms_are_not_called_starpo_s(tmp_path: Path) -> None:
+    class Mine(StarPOTrainer):
+        pass
+
+    mass = {"filter_strategy": "top_p", "filter_ratio": 0.9}
+    assert small_trainer(tmp_path, lottery(), **mass)._name == "StarPO"
+    assert small_trainer(tmp_path, lottery(), trainer=Mine, filter_ratio=0.5)._name == "StarPO"
+
+
 def test_a_card_of_the_user_stays(tmp_path: Path) -> None:
     """Regression: save_model replaced it."""
     trainer = small_trainer(tmp_path / "run", lottery())
@@ -57,8 +77,8 @@ def test_an_environment_without_an_id_is_named_and_has_no_command(tmp_path: Path
 def test_results_are_shown_once_before_the_procedure(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery())
     trainer.create_model_card(model_name="learner")
-    add_results(tmp_path, "policy   success\ntrained  0.80")
+    add_results(tmp_path, "policy   success\ntrained  0.80", '{"size": 5}')
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     results, procedure = card.index("trained  0.80"), card.index("## Training procedure")
     assert card.index("## What it plays") < results < procedure
-    assert card.count("## Results") == 1
+    assert card.count("## Results") == 1 and 'Played with `{"size": 5}`.' in card

@@ -14,10 +14,23 @@ from tests.support.ragen_trl.equivalence import Alone, Awake
 from tests.support.ragen_trl.trainers import LAKE, LastRollout, lottery, parameters, small_trainer
 from tests.support.ragen_trl.vllm_two_ranks import served
 
+
+class OwnLoss(Awake):
+    """Logs the entropy by itself, on the first process alone, as the pages say that a row of the log is its own."""
+
+    def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+        logprobs, entropies = self.score(model, inputs)
+        if self.is_world_process_zero():
+            self.record("train", {"entropy": entropies.mean().item()})
+        mask = inputs["completion_mask"] * inputs["tool_mask"]
+        return -(logprobs * mask * inputs["advantages"][:, None]).sum() / inputs["step_tokens"]
+
+
 ALGORITHMS: dict[str, tuple[Any, Any]] = {
     "StarPO": (StarPOConfig, Awake),
     "StarPO-S": (StarPOSConfig, Awake),
     "StarPO in parts": (StarPOConfig, Alone),
+    "own loss": (StarPOConfig, OwnLoss),
     "A*-PO": (AStarPOConfig, AStarPOTrainer),
 }
 # Episodes of one turn, also without a win; of one to three, or to nine, by chance; of two, with penalties.
