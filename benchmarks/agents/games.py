@@ -211,7 +211,7 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start={**WARM_START, **HALF, "demonstrations": 256},
-        algorithms={"starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60}},
+        algorithms={},
         minutes=(4, 5, 0.9),
     ),
     "frozenlake_512": Game(
@@ -223,7 +223,7 @@ GAMES: dict[str, Game] = {
         algorithms={},
         minutes=(4, 10, 0.5),
     ),
-    "frozenlake_640": Game(  # which leaves more to learn than 768 do, and plays well enough for groups that differ
+    "frozenlake_640": Game(  # a little above random play: is that enough to begin with?
         env=_LAKE,
         env_kwargs=_STILL,
         play={**_SHORT, **_LAKE_LIMITS},
@@ -233,7 +233,6 @@ GAMES: dict[str, Game] = {
             "starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60},
             "starpo_s_falling_rate": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"},
         },
-        seeds=(0, 1, 2),
         seeds_of={"starpo_s_falling_rate": (0, 1)},
         minutes=(4, 10, 0.9),
     ),

@@ -66,7 +66,7 @@ def test_seeds_are_three_for_bandits_and_lakes() -> None:
     seeds = {name: len(game.seeds) for name, game in GAMES.items()}
     of_three = {name for name, count in seeds.items() if count == 3}
     bandits = ("bandit", "bandit_other_pairs", "bandit_thoughts")
-    lakes = {name for name in seeds if name.startswith("frozenlake")} - {"frozenlake_256", "frozenlake_512"}
+    lakes = {name for name in seeds if name.startswith("frozenlake")} - {f"frozenlake_{count}" for count in (256, 512, 640)}
     assert of_three == {*bandits, *lakes}
     assert {name for name, count in seeds.items() if count == 1} >= {"toyshop", "countdown", "sokoban"}
 
@@ -231,20 +231,18 @@ def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
-    warm = finished("frozenlake_640/warm_start", 0.3)
-    text, content = page(warm, finished("frozenlake_640/starpo_s-seed1", 0.6, began_with=MORNING, **TRAINED))
-    what = "from `warm_start`: 60 updates, 16 · 8 a rollout, rate 0.0003 falling to 0"
+    stage = "starpo_s_falling_rate"
+    name = f"frozenlake_640/{stage}-seed1"
+    text, content = page(finished("frozenlake_640/warm_start", 0.3), finished(name, 0.6, began_with=MORNING, **TRAINED))
+    what = "from `warm_start`: 80 updates, 8 · 8 a rollout, rate 0.0003 falling to 0"
     assert "| frozenlake_640 | what it is | held out |" in text and "| random play |  | 0.20 [0.15, 0.25] |" in text
     assert "| `warm_start` | 640 demonstrations | 0.30 [0.25, 0.35] |" in text
-    assert f"| `starpo_s-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
-    row = (
-        "| frozenlake_640/starpo_s-seed1 | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |"
-    )
-    assert row in text
+    assert f"| `{stage}-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
+    assert f"| {name} | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |" in text
     assert "> <answer>Right</answer>" in text
     left = text.partition("Not finished")[2].partition("\n")[0]
-    assert "`frozenlake_640/starpo_s-seed0`" in left and "`frozenlake_640/starpo_s-seed1`" not in left
-    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake_640/warm_start", "frozenlake_640/starpo_s-seed1"}
+    assert f"`frozenlake_640/{stage}-seed0`" in left and f"`{name}`" not in left
+    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake_640/warm_start", name}
     assert "n = 256" in text and "sokoban |" not in text
 
 
