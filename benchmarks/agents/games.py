@@ -177,12 +177,15 @@ _ALL = {"starpo_s": FASTER, "astar_po": FASTER}
 _MORE_STARTS = {**HALF, "gradient_accumulation_steps": 16, "max_steps": 120, "lr_scheduler_type": "linear"}
 _SETTLING = {"lr_scheduler_type": "linear", "filter_ratio": 0.5, "entropy_coef": 0.003}
 
+
+def _still_lake(**options: Any) -> Game:
+    """RAGEN-2's lake without thoughts, to begin with one warm start or another."""
+    evaluations = {"held out": (_LAKE, _STILL)}
+    return Game(env=_LAKE, env_kwargs=_STILL, play={**_SHORT, **_LAKE_LIMITS}, evaluations=evaluations, **options)
+
+
 GAMES: dict[str, Game] = {
-    "frozenlake": Game(
-        env=_LAKE,
-        env_kwargs=_STILL,
-        play={**_SHORT, **_LAKE_LIMITS},
-        evaluations={"held out": (_LAKE, _STILL)},
+    "frozenlake": _still_lake(
         warm_start=WARM_START,
         training={"max_steps": 100},
         algorithms={
@@ -205,29 +208,17 @@ GAMES: dict[str, Game] = {
             "starpo_s_all_weights": (0,),
         },
     ),
-    "frozenlake_256": Game(  # whose warm start teaches the form of an answer and less of the lake
-        env=_LAKE,
-        env_kwargs=_STILL,
-        play={**_SHORT, **_LAKE_LIMITS},
-        evaluations={"held out": (_LAKE, _STILL)},
+    "frozenlake_256": _still_lake(  # whose warm start teaches the form of an answer and less of the lake
         warm_start={**WARM_START, **HALF, "demonstrations": 256},
         algorithms={},
         minutes=(4, 5, 0.9),
     ),
-    "frozenlake_512": Game(
-        env=_LAKE,
-        env_kwargs=_STILL,
-        play={**_SHORT, **_LAKE_LIMITS},
-        evaluations={"held out": (_LAKE, _STILL)},
+    "frozenlake_512": _still_lake(
         warm_start={**WARM_START, **FASTER, "demonstrations": 512},
         algorithms={},
         minutes=(4, 10, 0.5),
     ),
-    "frozenlake_640": Game(  # a little above random play: is that enough to begin with?
-        env=_LAKE,
-        env_kwargs=_STILL,
-        play={**_SHORT, **_LAKE_LIMITS},
-        evaluations={"held out": (_LAKE, _STILL)},
+    "frozenlake_640": _still_lake(  # a little above random play: is that enough to begin with?
         warm_start={**WARM_START, **FASTER, "demonstrations": 640},
         algorithms={
             "starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60},

@@ -90,7 +90,9 @@ def test_a_trajectory_without_an_outcome_seed_is_told_by_its_start_state(tmp_pat
         def rollout(self, *args: Any) -> Any:
             return [replace(trajectory, outcome_seed=None) for trajectory in super().rollout(*args)]
 
-    small_trainer(tmp_path, [lottery(1.0), lottery(9.0)], trainer=Bare, max_steps=1).train()
+    trainer = small_trainer(tmp_path, [lottery(1.0), lottery(9.0)], trainer=Bare, max_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
 
 
 def test_advantages_have_one_of_two_shapes_and_are_finite() -> None:
