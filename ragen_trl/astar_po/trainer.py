@@ -243,8 +243,10 @@ class AStarPOTrainer(StarPOTrainer):
     # Refreshes, start states and checkpoints
 
     def before_training(self) -> None:
-        """Stage 1, unless a checkpoint had its values."""
-        if not self.values:
+        """Stage 1, unless a checkpoint had V* of all start states; a run made longer can have further ones."""
+        known = {(task, seed) for task, values in self.values.items() for seed in values.starts}
+        if any((task, seed) not in known for task, seeds in self._tasks.starts().items() for seed in seeds):
+            self._reference_episodes -= sum(values.episodes for values in self.values.values())  # they are asked again
             self.estimate_values()
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:

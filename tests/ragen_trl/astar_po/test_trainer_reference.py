@@ -154,6 +154,21 @@ def test_a_resumed_run_accumulates_as_an_unbroken_one(tmp_path: Path) -> None:
         assert resumed.reference_played == []  # V* is in the checkpoint
 
 
+def test_a_run_made_longer_learns_v_star_of_its_further_start_states(tmp_path: Path) -> None:
+    """What was played of the first ones is in the cache of the run's folder; their V* stays."""
+    short = astar(tmp_path / "run", **SAVED, max_steps=2, num_train_seeds=None)
+    short.train()
+    longer = astar(tmp_path / "run", **SAVED, max_steps=3, num_train_seeds=None)
+    longer.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    first, values = short.values[0], longer.values[0]
+    assert len(values.starts) > len(first.starts) > 0
+    assert {seed: values.of(seed).value for seed in first.starts} == pytest.approx(
+        {seed: start.value for seed, start in first.starts.items()}
+    )
+    assert values.played == values.episodes - first.episodes > 0
+    assert logged(longer, "astar/reference_episodes") == [first.episodes] * 2 + [values.episodes]
+
+
 class Lucky(Spy):
     """From an update on the policy wins always, as far as its rewards tell; the reference never does so."""
 
