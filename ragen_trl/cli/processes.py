@@ -13,7 +13,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from ragen_trl.errors import OptionError
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
-    from ragen_trl.evaluation.evaluator import EvaluationResult
+    from ragen_trl.evaluation.evaluator import EpisodeRecord
     from ragen_trl.rollout.interfaces import Policy
 
 Made = TypeVar("Made")
@@ -170,8 +169,8 @@ def on_main(make: Callable[[], Made]) -> Made:
     return found[0]  # type: ignore[no-any-return]
 
 
-def evaluate_together(policy: "Policy | str", env: str, args: "StarPOConfig", episodes: int) -> "EvaluationResult":
-    """`evaluate`, with the start states divided among the processes; all of them get the same result.
+def play_together(policy: "Policy | str", env: str, args: "StarPOConfig", episodes: int) -> "list[EpisodeRecord]":
+    """The episodes of `evaluate`, divided among the processes; all of them get all records, in order of start seeds.
 
     Args:
         policy: The same in all processes.
@@ -181,22 +180,13 @@ def evaluate_together(policy: "Policy | str", env: str, args: "StarPOConfig", ep
     """
     from accelerate.utils import gather_object
 
-    from ragen_trl.evaluation.evaluator import (
-        BATCH_SIZE,
-        EpisodeRecord,
-        evaluate,
-        held_out_starts,
-        judged,
-        play_in_batches,
-    )
+    from ragen_trl.evaluation.evaluator import BATCH_SIZE, EpisodeRecord, held_out_starts, play_in_batches
     from ragen_trl.system.progress import progress_bar
 
-    if launched() == 1:
-        return evaluate(policy, env, args, episodes, progress=True)
-    began, starts, played = time.perf_counter(), held_out_starts(episodes), []
+    starts, played = held_out_starts(episodes), []
     with progress_bar(len(starts), "evaluate", "episode") as bar:
         for batch in play_in_batches(policy, env, args, starts, BATCH_SIZE, rank(), launched()):
             played += [EpisodeRecord.of(trajectory) for trajectory in batch]
             bar.update(min(BATCH_SIZE * launched(), len(starts) - int(bar.n)))
-    everyone = sorted(gather_object(played), key=lambda record: record.seed)
-    return on_main(lambda: judged(everyone, time.perf_counter() - began))
+    everyone = gather_object(played) if launched() > 1 else played
+    return sorted(everyone, key=lambda record: record.seed)

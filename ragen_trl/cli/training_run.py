@@ -22,7 +22,7 @@ from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
 from ragen_trl.cli.environments import check_env, missing_baseline
 from ragen_trl.cli.launch import launch_of
-from ragen_trl.cli.processes import check_number, evaluate_together, launched, on_main, said_once
+from ragen_trl.cli.processes import check_number, launched, on_main, play_together, said_once
 from ragen_trl.cli.run_state import RunState
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments
@@ -30,7 +30,8 @@ from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.evaluator import EvaluationResult
+from ragen_trl.evaluation.evaluator import EvaluationResult, compared, judged
+from ragen_trl.evaluation.folder import StoredEpisode, read_episodes, write_episodes
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.gguf_file import model_folder
@@ -42,7 +43,7 @@ from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
 from ragen_trl.rollout.seeds import evaluation_rows, training_rows
 from ragen_trl.system.atomic import write_atomically
-from ragen_trl.system.provenance import provenance
+from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.arguments import RewardFunction
 from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
@@ -159,7 +160,7 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
 
     def result(name: str, policy: Policy | str) -> EvaluationResult:
         found = EvaluationResult(
-            **state.value(name, lambda: evaluate_together(policy, run.env, held_out, run.eval_episodes).as_dict())
+            **state.value(name, lambda: _play(folder, name, policy, run, held_out).as_dict())
         )
         say(f"{name:>8}: {found.in_words()}")
         return found
@@ -183,6 +184,33 @@ def train(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, say: Say
         summary["monitor"] = monitor.summary()
     on_main(lambda: _write(folder, trainer.state.log_history, summary))
     return summary
+
+
+def _play(
+    folder: Path, name: str, policy: Policy | str, run: RunArguments, held_out: StarPOConfig
+) -> EvaluationResult:
+    """Evaluate a policy and keep its episodes, in the form of ``eval``'s."""
+    began = time.perf_counter()
+    played = play_together(policy, run.env, held_out, run.eval_episodes)
+    seconds, version = time.perf_counter() - began, package_version()
+    episodes = [StoredEpisode(0, seconds / len(played), record, version) for record in played]
+    on_main(lambda: write_episodes(_episodes(folder, name), name, run.env, episodes))
+    return judged(played, seconds)
+
+
+def _episodes(folder: Path, name: str) -> Path:
+    return folder / "episodes" / f"{name}.jsonl"
+
+
+def _described(folder: Path, name: str, result: EvaluationResult | str) -> dict[str, Any]:
+    """A result as the summary has it, with how much more often the policy succeeded than those before it."""
+    if isinstance(result, str):
+        return {"not_played": result}
+    others = {"before": ("random",), "trained": ("random", "before")}.get(name, ())
+    records = {each: [row.record for row in read_episodes(_episodes(folder, each))] for each in (name, *others)}
+    pairs = {other: compared(records[name], records[other]) for other in others}
+    found = {other: pair for other, pair in pairs.items() if pair is not None}  # not of runs that kept no episodes
+    return result.as_dict() | ({"differences": found} if found else {})
 
 
 def _baselines(
@@ -267,9 +295,7 @@ def _summary(
         "num_processes": launched(),
         "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
         "config": _config(args) | (asdict(warm) if run.model is None else {}),
-        "results": {
-            name: played[name].as_dict() if name in played else {"not_played": found} for name, found in results.items()
-        },
+        "results": {name: _described(Path(args.output_dir), name, found) for name, found in results.items()},
         "seconds": state.seconds(history, sum(found.seconds for found in played.values())),
         "trajectories": _trajectories(args, trainer.state.global_step, history),
         **reference,

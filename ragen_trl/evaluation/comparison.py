@@ -17,7 +17,14 @@ from typing import Any
 from ragen_envs import EnvError, NoOracleError
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.evaluator import EpisodeRecord, EvaluationError, held_out_starts, judged, play_in_batches
+from ragen_trl.evaluation.evaluator import (
+    EpisodeRecord,
+    EvaluationError,
+    compared,
+    held_out_starts,
+    judged,
+    play_in_batches,
+)
 from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode, check_folder
 from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.plan import EvalPlan, Task
@@ -70,6 +77,7 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
         }
         folder = EvalFolder(plan.folder, settings, plan.run.overwrite)
         results = _play_all(plan, players, folder, say)
+        _compare(plan, players, folder, results)
     finally:
         if remote is not None:
             say(f"API: {remote.api.counts.in_words()}")
@@ -115,6 +123,21 @@ def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say
                     say(f"{label}: {line}" if not line.startswith(" ") else line)
             player.close()
     return results
+
+
+def _compare(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, results: Results) -> None:
+    """Add ``differences`` to the results of models: how much more often than random play and the first model."""
+
+    def records(name: str, task: Task) -> list[EpisodeRecord]:
+        return [row.record for row in _wanted(plan, folder.played(name, task.name))]
+
+    models = [player.name for player in players if not isinstance(player, Baseline)]
+    for task in plan.tasks:
+        for name in models:
+            pairs = {other: compared(records(name, task), records(other, task)) for other in ("random", models[0])}
+            found = {other: pair for other, pair in pairs.items() if pair is not None and other != name}
+            if "not_played" not in results[name, task.name]:
+                results[name, task.name]["differences"] = found
 
 
 def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> str | None:

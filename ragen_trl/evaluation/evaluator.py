@@ -19,7 +19,13 @@ import numpy as np
 from ragen_envs import episode_seeds, restates
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
-from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance, with_interval
+from ragen_trl.evaluation.intervals import (
+    mean_interval,
+    paired_difference,
+    rate_interval,
+    ratio_variance,
+    with_interval,
+)
 from ragen_trl.evaluation.pass_at_k import pass_at_k, reported_ks
 from ragen_trl.evaluation.picture_controls import WrongPictures
 from ragen_trl.policies.scripted import baseline_policy, in_single_actions
@@ -153,6 +159,20 @@ def judged(played: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
             f"all of {len(played)} episodes failed without the policy, {count} of them with: {reason}"
         )
     return replace(_over(whole, seconds), left_out=len(played) - len(whole))
+
+
+def compared(ours: Sequence[EpisodeRecord], theirs: Sequence[EpisodeRecord]) -> dict[str, float] | None:
+    """`paired_difference` of the success in these episodes, without those in which an environment or an API failed."""
+    return paired_difference(_outcomes(ours), _outcomes(theirs))
+
+
+def _outcomes(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
+    """Start seed → the success of its episodes."""
+    found: defaultdict[int, list[float]] = defaultdict(list)
+    for record in records:
+        if record.limit not in FAILED:
+            found[record.seed].append(record.measures["success"])
+    return found
 
 
 def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:

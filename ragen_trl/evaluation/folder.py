@@ -12,7 +12,7 @@ the same time.
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,21 @@ class StoredEpisode:
         return cls(sample, seconds, EpisodeRecord(seed, row.pop("limit"), row, row.pop("error"), *named), version)
 
 
+def write_episodes(path: Path, policy: str, env: str, episodes: Iterable[StoredEpisode]) -> None:
+    """Write a file of episodes, whole or not at all."""
+    write_atomically(path, "\n".join(episode.as_line(policy, env) for episode in episodes) + "\n")
+
+
+def read_episodes(path: Path) -> list[StoredEpisode]:
+    """What `write_episodes` wrote; nothing if there is no such file.
+
+    Raises:
+        ValueError: If it cannot be read; or ``KeyError`` or ``TypeError``.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [StoredEpisode.from_line(line) for line in lines]
+
+
 @dataclass
 class EvalFolder:
     """Finished episodes on disk.
@@ -117,15 +132,13 @@ class EvalFolder:
         """Store a block of episodes, as a whole or not at all."""
         rows = self._rows(policy, env)
         rows.update({episode.key: episode for episode in episodes})
-        lines = [rows[key].as_line(policy, env) for key in sorted(rows)]
-        write_atomically(self._file(policy, env), "\n".join(lines) + "\n")
+        write_episodes(self._file(policy, env), policy, env, [rows[key] for key in sorted(rows)])
 
     def _rows(self, policy: str, env: str) -> dict[tuple[int, int], StoredEpisode]:
         if (policy, env) not in self._episodes:
             path = self._file(policy, env)
             try:
-                lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-                found = [StoredEpisode.from_line(line) for line in lines]
+                found = read_episodes(path)
             except (ValueError, KeyError, TypeError) as error:
                 raise EvaluationExistsError(f"{path} cannot be read ({error!r}); delete it to play again") from None
             self._episodes[policy, env] = {episode.key: episode for episode in found}

@@ -6,7 +6,7 @@ Both are made from the ``environments`` of ``summary.json``. Left out: any verdi
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragen_trl.evaluation.intervals import lies_above, with_interval
+from ragen_trl.evaluation.intervals import signed_with_interval, with_interval
 from ragen_trl.system.terminal import BOLD, DIM, GREEN, PLAIN
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -45,6 +45,17 @@ def rows(results: Results) -> list[list[str]]:
             ]
         )
     return cells
+
+
+def difference_rows(results: Results) -> list[list[str]]:
+    """What each model's success is above that of random play and of the first model, titles first; or no rows."""
+    found = {policy: each["differences"] for policy, each in results.items() if each.get("differences")}
+    others = list(dict.fromkeys(other for differences in found.values() for other in differences))
+    cells = [
+        [policy, *(signed_with_interval(each[other]) if other in each else "–" for other in others)]
+        for policy, each in found.items()
+    ]
+    return [["success above that of", *others], *cells] if others else []
 
 
 def fault_rows(results: Results) -> list[list[str]]:
@@ -87,11 +98,11 @@ def markdown(summary: Mapping[str, Any]) -> str:
         limits = ", ".join(f"{option} {value}" for option, value in environment["options"].items())
         made = f"`{environment['env']}` with {environment['env_kwargs'] or 'its defaults'}; {limits}."
         parts += [f"## {name}", made, _markdown_table([header(environment["results"]), *rows(environment["results"])])]
-        for more in (task_type_rows(environment["results"]), fault_rows(environment["results"])):
-            parts += [_markdown_table(more)] if more else []
+        parts += [_markdown_table(table) for table in _further(environment["results"])]
     parts.append(
         f"Held-out start states: {summary['episodes']}; episodes from each: {summary['samples_per_start']}. "
-        "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action."
+        "Normalised: 0 is the random policy, 1 the oracle; both see the state after every action. "
+        "Success above that of another policy is paired by start state."
     )
     parts.append(f"`{summary['command']}`, commit `{summary['commit']}`, {summary['created']}.")
     return "\n\n".join(parts) + "\n"
@@ -106,8 +117,13 @@ def terminal(environments: Mapping[str, Mapping[str, Any]], colour: bool = False
         results = environment["results"]
         better = [policy for policy in results if _beats_random(results, policy)]
         parts.append(f"{name}\n{aligned([header(results), *rows(results)], colour, better)}")
-        parts += [aligned(more, colour) for more in (task_type_rows(results), fault_rows(results)) if more]
+        parts += [aligned(table, colour) for table in _further(results)]
     return "\n\n".join(parts)
+
+
+def _further(results: Results) -> list[list[list[str]]]:
+    """The tables after that of the rates, as far as there is something in them."""
+    return [table for table in (difference_rows(results), task_type_rows(results), fault_rows(results)) if table]
 
 
 def aligned(table: Sequence[Sequence[str]], colour: bool = False, better: Sequence[str] = ()) -> str:
@@ -136,11 +152,9 @@ def _markdown_table(table: Sequence[Sequence[str]]) -> str:
 
 
 def _beats_random(results: Results, policy: str) -> bool:
-    """Whether a model's interval lies wholly above the random policy's."""
-    found, random = results[policy], results.get("random", {})
-    if policy in ("random", "oracle") or "success_low" not in found or "success_high" not in random:
-        return False
-    return lies_above(found, random)
+    """Whether a model succeeds more often than the random policy, by the interval of the difference."""
+    above = results[policy].get("differences", {}).get("random")
+    return above is not None and above["low"] > 0
 
 
 def _ks(results: Results) -> list[str]:

@@ -1,13 +1,14 @@
 """Results as text: the rows of the tables, and the sentence at the top of the report.
 
-The verdict depends only on the intervals. If two intervals overlap there may still be a real difference; the sentence
-then says that none was shown, not that there is none.
+The verdict depends only on intervals: that of the difference, paired by start state, or those of both rates of a run
+that kept no episodes. If it contains 0, or they overlap, there may still be a real difference; the sentence then says
+that none was shown, not that there is none.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from ragen_trl.evaluation.intervals import lies_above, with_interval
+from ragen_trl.evaluation.intervals import lies_above, signed_with_interval, with_interval
 from ragen_trl.reporting.run_folder import POLICIES, Run, played, policy_label
 
 COLUMNS = ("policy", "success [95 %]", "return", "format ok", "turns", "n")
@@ -54,13 +55,18 @@ def sentence(run: Run, label: str) -> str:
         f"{label + ': s' if label else 'S'}uccess on {_states(run)}: {with_interval(before, 2)} {start}, "
         f"{with_interval(trained, 2)} after training{_listed(rates)}. "
     )
-    if lies_above(trained, before):
+    sign = _sign(results, "before")
+    if "before" in trained.get("differences", {}):
+        difference = signed_with_interval(trained["differences"]["before"], 2)
+        said = {1: "Success rose", -1: "Success fell", 0: "No improvement shown"}[sign]
+        text += f"{said}: the difference is {difference}, paired by start state."
+    elif sign > 0:
         text += "The interval after training lies above the one before."
-    elif lies_above(before, trained):
+    elif sign < 0:
         text += "Success fell: the interval after training lies below the one before."
     else:
         text += "The intervals overlap: no improvement shown."
-    if "random" in results and not lies_above(trained, results["random"]):
+    if "random" in results and _sign(results, "random") <= 0:
         text += " The trained policy is not shown to be better than the random one."
     return text
 
@@ -71,23 +77,30 @@ def pooled_sentence(runs: Sequence[Run], label: str = "") -> str:
     policies = [policy for policy in POLICIES if all(policy in result for result in results)]
     ranges = {policy: _with_range([result[policy]["success"] for result in results], 2) for policy in policies}
     start = "after the warm start" if runs[0].summary.get("warm_started") is True else "before"
-    better = sum(lies_above(result["trained"], result["before"]) for result in results)
-    worse = sum(lies_above(result["before"], result["trained"]) for result in results)
+    signs = [_sign(result, "before") for result in results]
+    better, worse = signs.count(1), signs.count(-1)
     rates = [f"{name} {ranges[name]}" for name in ("random", "oracle") if name in ranges]
     text = (
         f"{label + ': s' if label else 'S'}uccess over {seeds_in_words(runs)}, {_states(runs[0])} each: "
         f"{ranges['before']} {start}, {ranges['trained']} after training, mean and range over runs{_listed(rates)}. "
-        f"The interval after training lies above the one before in {better} of {len(runs)} runs"
+        f"Training is shown to raise success in {better} of {len(runs)} runs"
     )
-    text += f" and below it in {worse}." if worse else "."
-    if not better:
-        text += " No improvement shown."
+    text += f" and to lower it in {worse}." if worse else "."
     if "random" not in ranges:
         return text
-    beats_random = sum(lies_above(result["trained"], result["random"]) for result in results)
+    beats_random = sum(_sign(result, "random") > 0 for result in results)
     if beats_random < len(runs):
-        text += f" It lies above the random policy's in {beats_random} of {len(runs)}."
+        text += f" The trained policy is shown to be better than the random one in {beats_random} of {len(runs)}."
     return text
+
+
+def _sign(results: dict[str, dict[str, Any]], other: str) -> int:
+    """1 if the trained policy is shown to succeed more often than another, -1 if less often, else 0."""
+    trained, compared = results["trained"], results[other]
+    difference = trained.get("differences", {}).get(other)
+    if difference is None:
+        return int(lies_above(trained, compared)) - int(lies_above(compared, trained))
+    return int(difference["low"] > 0) - int(difference["high"] < 0)
 
 
 def _listed(rates: Sequence[str]) -> str:

@@ -62,6 +62,20 @@ def test_a_run_leaves_model_summary_history_and_report(finished: Path) -> None:
     assert "trained" in results_table(summary)
 
 
+def test_a_run_keeps_the_episodes_of_its_evaluations_and_compares_by_start_state(finished: Path) -> None:
+    results = json.loads((finished / "summary.json").read_text())["results"]
+    for name, result in results.items():
+        rows = [json.loads(line) for line in (finished / "episodes" / f"{name}.jsonl").read_text().splitlines()]
+        assert [row["seed"] for row in rows] == list(range(8))
+        assert sum(row["success"] for row in rows) / 8 == result["success"]
+        assert {row["policy"] for row in rows} == {name}
+    assert list(results["trained"]["differences"]) == ["random", "before"]
+    for other, difference in results["trained"]["differences"].items():
+        assert difference["value"] == pytest.approx(results["trained"]["success"] - results[other]["success"])
+        assert difference["low"] < difference["value"] < difference["high"] and difference["starts"] == 8
+    assert "paired by start state" in (finished / "report.html").read_text()
+
+
 def test_other_settings_are_not_mixed_into_an_unfinished_run(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,11 +20,11 @@ from ragen_trl import StarPOConfig
 from ragen_trl.cli import options, processes
 from ragen_trl.cli.main import main
 from ragen_trl.cli.options import parse
-from ragen_trl.cli.processes import evaluate_together, is_main, launched
+from ragen_trl.cli.processes import is_main, launched, play_together
 from ragen_trl.cli.training_run import train
 from ragen_trl.config.commands import RunArguments
 from ragen_trl.errors import OptionError
-from ragen_trl.evaluation.evaluator import EvaluationResult
+from ragen_trl.evaluation.evaluator import EpisodeRecord
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, _sft_config
 from ragen_trl.policies.scripted import ScriptedPolicy
 from tests.support.project import ROOT
@@ -186,20 +186,19 @@ def test_processes_with_one_server_play_equally_often(
     monkeypatch.setattr("accelerate.utils.gather_object", gather)
     monkeypatch.setattr(processes, "launched", lambda: 2)
     monkeypatch.setattr(processes, "rank", lambda: here.rank)
-    monkeypatch.setattr(processes, "on_main", lambda make: make())
     args = StarPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, max_turns=1, env_workers=0)
     first = OfOneServer(barrier)
     policies = [first, first.elsewhere()]
 
-    def run(process: int) -> EvaluationResult:
+    def run(process: int) -> list[EpisodeRecord]:
         here.rank = process
-        return evaluate_together(policies[process], "ragen/Bandit-v0", args, episodes)
+        return play_together(policies[process], "ragen/Bandit-v0", args, episodes)
 
     with ThreadPoolExecutor(2) as threads:
         left, right = threads.map(run, range(2))
     assert [policy.batches for policy in policies] == batches
-    assert left.n == right.n == episodes
-    assert left.success == right.success
+    assert [record.seed for record in left] == [record.seed for record in right] == list(range(episodes))
+    assert left == right
 
 
 @pytest.mark.parametrize("name", ["num_processes", "num-processes"])

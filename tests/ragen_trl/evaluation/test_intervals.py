@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ragen_envs import wilson_interval, wilson_score
-from ragen_trl.evaluation.intervals import mean_interval, rate_interval, ratio_variance
+from ragen_trl.evaluation.intervals import mean_interval, paired_difference, rate_interval, ratio_variance
 from ragen_trl.evaluation.pass_at_k import pass_at_k
 
 
@@ -75,3 +75,41 @@ def test_pass_at_k_is_covered_as_often_as_promised() -> None:
         return mean_interval([pass_at_k(8, int(count), 4) for count in counts], 8)
 
     assert 0.92 < coverage(truth, draw) < 0.98
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shared"), [(0.5, 0.3, 0.8), (0.6, 0.59, 0.98), (0.95, 0.9, 0.8), (1.0, 0.9, 0)]
+)
+def test_paired_differences_are_covered_as_often_as_promised(ours: float, theirs: float, shared: float) -> None:
+    """Some start states decide both outcomes by the same chance; rates near 1 and policies that hardly differ, too."""
+    random = np.random.default_rng(3)
+
+    def draw() -> tuple[float, float]:
+        chance, other = random.random((2, 64))
+        same = random.random(64) < shared
+        first = {seed: [float(value < ours)] for seed, value in enumerate(chance)}
+        second = {seed: [float(value < theirs)] for seed, value in enumerate(np.where(same, chance, other))}
+        found = paired_difference(first, second)
+        assert found is not None
+        return found["low"], found["high"]
+
+    assert coverage(ours - theirs, draw) > 0.92
+
+
+def test_a_paired_difference_by_hand() -> None:
+    """Start 0 has two episodes; 3 and 4 are played by one policy only. Differences 0.5, 1, 0."""
+    found = paired_difference({0: [1, 0], 1: [1], 2: [0], 3: [1]}, {0: [0], 1: [0], 2: [0], 4: [1]})
+    assert found is not None and (found["value"], found["starts"]) == (0.5, 3)
+    variance = (0.5**2 + 1 + 1) / 5 - (1.5 / 5) ** 2
+    assert found["high"] == pytest.approx(min(1.0, 0.5 + 1.96 * math.sqrt(variance / 5)))
+    assert found["low"] == pytest.approx(0.5 - 1.96 * math.sqrt(variance / 5))
+    assert paired_difference({0: [1]}, {1: [1]}) is None
+
+
+def test_pairing_shortens_the_interval_where_start_states_decide() -> None:
+    """Half of the states are solved by both: the two rates alone say +0.25 with intervals that overlap."""
+    theirs = {seed: [float(seed < 16)] for seed in range(32)}
+    ours = {seed: [float(seed < 24)] for seed in range(32)}
+    found = paired_difference(ours, theirs)
+    assert found is not None and found["low"] > 0.08
+    assert rate_interval([1] * 24 + [0] * 8, [1] * 32)[0] < rate_interval([1] * 16 + [0] * 16, [1] * 32)[1]

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from ragen_trl.evaluation.tables import fault_rows, header, markdown, overview, rows, task_type_rows, terminal
+from ragen_trl.evaluation.tables import (
+    difference_rows,
+    fault_rows,
+    header,
+    markdown,
+    overview,
+    rows,
+    task_type_rows,
+    terminal,
+)
 
 
 def result(success: float, low: float, high: float, **values: Any) -> dict[str, Any]:
@@ -11,13 +20,23 @@ def result(success: float, low: float, high: float, **values: Any) -> dict[str, 
     return {"success": success, "success_low": low, "success_high": high, **numbers, **rest, **values}
 
 
+def above(value: float) -> dict[str, float]:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1, "starts": 128}
+
+
 PASSES = {k: {"value": v, "low": v - 0.1, "high": v + 0.1, "starts": 32} for k, v in (("1", 0.5), ("2", 0.75))}
 LAKE = {
     "random": result(0.2, 0.1, 0.3, normalised=0.0),
-    "runs/a|b": result(0.5, 0.4, 0.6, normalised=0.375, pass_at_k=PASSES, left_out=3),
+    "runs/a|b": result(
+        *(0.5, 0.4, 0.6), normalised=0.375, pass_at_k=PASSES, left_out=3, differences={"random": above(0.3)}
+    ),
     "oracle": {"not_played": "no oracle policy: nobody wrote one, alas, and this reason is longer than any cell"},
 }
-ROOM = {"random": result(0.1, 0.0, 0.2), "runs/a|b": result(0.15, 0.05, 0.25), "oracle": result(1.0, 0.9, 1.0)}
+ROOM = {
+    "random": result(0.1, 0.0, 0.2),
+    "runs/a|b": result(0.15, 0.05, 0.25, differences={"random": above(0.05)}),
+    "oracle": result(1.0, 0.9, 1.0),
+}
 ENVIRONMENTS = {
     name: {"env": f"ragen/{name}", "env_kwargs": {"size": 4}, "options": {"max_turns": 3}, "results": results}
     for name, results in (("Lake", LAKE), ("Room", ROOM))
@@ -73,6 +92,18 @@ def test_types_of_tasks_have_a_table_where_there_are_some() -> None:
     assert "success in" in terminal({"House": environment})
 
 
+def test_models_are_compared_with_random_play_and_the_first_model() -> None:
+    first = result(0.5, 0.4, 0.6, differences={"random": above(0.3)})
+    second = result(0.6, 0.5, 0.7, differences={"random": above(0.4), "first": above(0.1)})
+    alone = {"random": LAKE["random"], "first": result(0.5, 0.4, 0.6, differences={})}  # nobody played what it did
+    assert difference_rows({"random": LAKE["random"], "first": first, "second": second}) == [
+        ["success above that of", "random", "first"],
+        ["first", "+0.300 [+0.200, +0.400]", "–"],
+        ["second", "+0.400 [+0.300, +0.500]", "+0.100 [+0.000, +0.200]"],
+    ]
+    assert difference_rows(alone) == []
+
+
 def test_the_overview_has_a_column_an_environment() -> None:
     assert overview(ENVIRONMENTS) == [
         ["success [95 %]", "Lake", "Room"],
@@ -86,7 +117,7 @@ def test_markdown_tables_are_whole() -> None:
     about = {"command": "python -m ragen_trl eval", "commit": "abc", "created": "today"}
     page = markdown({**about, "episodes": 32, "samples_per_start": 4, "environments": ENVIRONMENTS})
     tables = [block.splitlines() for block in page.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 3
+    assert len(tables) == 5  # the overview, and two an environment
     for table in tables:
         assert len({line.replace("\\|", "").count("|") for line in table}) == 1
     assert r"| runs/a\|b | 0.500 [0.400, 0.600] |" in page

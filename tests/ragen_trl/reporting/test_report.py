@@ -67,14 +67,34 @@ def test_the_sentence_says_what_the_intervals_allow(trained: tuple[float, float,
     assert sentence(run, "") == START + verdict.format("after training; random 0.23, oracle 1.00.")
 
 
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ({"before": 0.04, "random": 0.12}, "Success rose: the difference is +0.04 [+0.01, +0.07]"),
+        ({"before": 0.02, "random": 0.10}, "No improvement shown: the difference is +0.02 [-0.01, +0.05]"),
+        ({"before": -0.04, "random": 0.02}, "Success fell: the difference is -0.04 [-0.07, -0.01]"),
+    ],
+)
+def test_a_difference_by_start_state_decides_where_it_is_known(differences: dict[str, float], verdict: str) -> None:
+    """The rates alone overlap, 0.31 [0.27, 0.35] before and 0.35 [0.31, 0.39] after training."""
+    pairs = {
+        name: {"value": value, "low": value - 0.03, "high": value + 0.03, "starts": 512}
+        for name, value in differences.items()
+    }
+    trained = {**result(0.35, 0.31, 0.392, 0.5), "differences": pairs}
+    text = sentence(Run(Path("run"), changed(results={"trained": trained}), []), "")
+    assert f"; random 0.23, oracle 1.00. {verdict}, paired by start state." in text
+    assert text.endswith("better than the random one.") == (differences["random"] < 0.03)
+
+
 def test_several_seeds_give_a_range_and_no_pooled_interval(tmp_path: Path) -> None:
     trained = [(0.8, 0.76, 0.83), (0.6, 0.56, 0.64), (0.34, 0.3, 0.38)]
     html = page(seeds(tmp_path, trained, history=success_only(20)), tmp_path)
     text = words(html)
     assert (
         "Success over 3 seeds (1, 2, 3), 512 held-out start states each: 0.31 after the warm start, 0.58 (0.34–0.80) "
-        "after training, mean and range over runs; random 0.23, oracle 1.00. The interval after training lies above "
-        "the one before in 2 of 3 runs."
+        "after training, mean and range over runs; random 0.23, oracle 1.00. Training is shown to raise success in "
+        "2 of 3 runs."
     ) in text
     assert "Mean (min–max) over 3 seeds (1, 2, 3)" in text
     assert "trained 0.58 (0.34–0.80) 0.70 1.00 0.0 3 × 512" in text
