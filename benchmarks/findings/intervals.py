@@ -22,6 +22,8 @@ from functools import cache
 from statistics import NormalDist, fmean, stdev
 from typing import TypeVar
 
+from ragen_trl.evaluation.intervals import difference_arm
+
 Value = TypeVar("Value")
 _Z = NormalDist().inv_cdf(0.975)
 
@@ -143,10 +145,7 @@ def above_one(rates: Sequence[float], episodes: int, one: float, played: int) ->
 
 
 def start_state_arm(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> float:
-    """The same where every episode is recorded: 1.96 standard errors over start states, paired by seed and start state.
-
-    Where all differences are 0 they have no spread, and yet a start state may exist where the two differ. So two start
-    states are added, one where they do not differ and half a one for each way in which they may (Agresti and Min 2005).
+    """The same where every episode is recorded: `difference_arm`, paired by seed and start state.
 
     Args:
         ours: A row a seed, 1 or 0 for each start state; the start states are the same in all rows.
@@ -156,12 +155,8 @@ def start_state_arm(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int
         >>> round(start_state_arm([[1, 1, 0, 1]], [[0, 1, 0, 1]]), 3)  # differences 1, 0, 0, 0: 1.96 · √(2 - 1/6) / 6
         0.442
     """
-    seeds, states = len(ours), len(ours[0])
-    differences = [
-        math.fsum(ours[seed][state] - theirs[seed][state] for seed in range(seeds)) / seeds for state in range(states)
-    ]
-    squares = math.fsum(value**2 for value in differences) + 1
-    return _Z * math.sqrt(squares - math.fsum(differences) ** 2 / (states + 2)) / (states + 2)
+    by_state = zip(zip(*ours, strict=True), zip(*theirs, strict=True), strict=True)
+    return difference_arm([fmean(first) - fmean(second) for first, second in by_state])
 
 
 def relative_interval(games: Sequence[Sequence[tuple[float, float]]], episodes: Sequence[int]) -> Interval:

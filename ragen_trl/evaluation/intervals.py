@@ -16,10 +16,12 @@ states agree (0 of 64 successes would read [0, 0]), and it needs a random seed.
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import Any
 
 from ragen_envs import wilson_score
+
+_Z = NormalDist().inv_cdf(0.975)
 
 
 def ratio_variance(totals: Sequence[float], sizes: Sequence[int]) -> float:
@@ -96,7 +98,7 @@ def difference_arm(differences: Sequence[float]) -> float:
     """
     count = len(differences) + 2
     squares = math.fsum(value**2 for value in differences) + 1
-    return 1.96 * math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
+    return _Z * math.sqrt(squares - math.fsum(differences) ** 2 / count) / count
 
 
 def paired_difference(
