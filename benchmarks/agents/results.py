@@ -12,6 +12,7 @@ from agents.games import EPISODES, GAMES, Game
 from agents.runs import Run, Step
 from ragen_envs import Bandit, NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
+from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.provenance import provenance
 
 _KEPT = (
@@ -35,8 +36,8 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
             another machine.
 
     Returns:
-        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; ``by_difficulty`` the sampled ones of the
-        model, and ``by_arms`` those of bandits; with training also ``curve`` (success on the way), ``training`` (what
+        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; of the sampled ones of the model
+        ``outcomes``, ``by_difficulty``, and ``by_arms`` of bandits; with training also ``curve`` (success on the way), ``training`` (what
         an update logged, and times) and ``examples`` (trajectories before and after).
     """
     folder = run.folder(root)
@@ -57,6 +58,7 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
         if step.command == "eval":
             content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
             if step.name == "sampled":
+                content["outcomes"] = outcomes(step, folder / step.name)
                 content["by_difficulty"] = by_difficulty(step, folder / step.name)
                 content["by_arms"] = by_arms(step, folder / step.name)
         elif step.command == "warm-start":
@@ -74,6 +76,15 @@ def _evaluations(step: Step, summary: Mapping[str, Any]) -> dict[str, Any]:
         (player,) = rows.keys() - {"random", "oracle"}
         policies = {"random": rows["random"], "model": rows[player], "oracle": rows["oracle"]}
         found[name] = {policy: {key: row[key] for key in _KEPT if key in row} for policy, row in policies.items()}
+    return found
+
+
+def outcomes(step: Step, folder: Path) -> dict[str, str]:
+    """Of each evaluation the model's episodes by start seed, from 0 on: ``1`` a success, ``0``, or ``-`` for none."""
+    found = {}
+    for name, _, episodes in _played(step, folder):
+        played = {row["seed"]: f"{row['success']:.0f}" for row in episodes if row["limit"] not in FAILED}
+        found[name] = "".join(played.get(seed, "-") for seed in range(max(played, default=-1) + 1))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from agents.games import TRAINING
 
 from pages.markdown import commit, head, row, success, text
-from ragen_trl.evaluation.intervals import rate_interval
+from ragen_trl.evaluation.intervals import paired_difference, rate_interval, signed_with_interval
 
 _LENGTH = "collapse/thought_tokens"
 _OF_THOUGHTS = {
@@ -122,37 +122,55 @@ def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | 
 
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
-    columns = ("run", "began at", "at the end", "intervals", "best on the way", "readable replies")
+    columns = ("run", "began at", "at the end", "difference", "best on the way", "readable replies")
     lines = head([*columns, "updates", "trajectories", "seconds an update", "minutes of updates"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
         after, curve = found["model"], run["curve"]
         began = _began(content, run, name)
-        cells = [success(began) if began else "", success(after), _apart(began, after) if began else ""]
+        cells = ["", success(after), ""]
+        if began is not None:
+            before = began["evaluations"]["sampled"][name]["model"]
+            cells = [success(before), success(after), _difference(began, run, name)]
         best = f"{max(point['success'] for point in curve):.2f}"
         ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
         times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
         lines.append(row([run["name"], *cells, best, *ends, *times]))
-    return lines if trained else ["No training run is finished."]
+    note = (
+        "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
+        "the table says whether the intervals of both rates are apart."
+    )
+    return [*lines, "", note] if trained else ["No training run is finished."]
 
 
-def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, float] | None:
-    """What the model that a training run began with makes of an evaluation; ``None`` where that is not known."""
+def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """The run that made the model which a training run began with, if that has played an evaluation."""
     if "began_with" in run:
         starts = [each for each in _runs(content, run["game"]) if each["created"] == run["began_with"]]
     else:
         starts = _runs(content, run["game"], "downloaded")
-    return next((found["model"] for each in starts if (found := _found(each, "sampled", name))), None)
+    return next((each for each in starts if _found(each, "sampled", name)), None)
 
 
-def _apart(before: Mapping[str, float], after: Mapping[str, float]) -> str:
+def _difference(began: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
+    """Paired by start state; of runs whose episodes are not kept, whether the intervals of both rates overlap."""
+    ours, theirs = (_outcomes(each, name) for each in (run, began))
+    if (found := paired_difference(ours, theirs)) is not None:
+        return signed_with_interval(found, 2)
+    after, before = (each["evaluations"]["sampled"][name]["model"] for each in (run, began))
     if after["success_low"] > before["success_high"]:
         return f"above, by {after['success'] - before['success']:.2f}"
     if after["success_high"] < before["success_low"]:
         return f"below, by {before['success'] - after['success']:.2f}"
     return "overlap"
+
+
+def _outcomes(run: Mapping[str, Any], name: str) -> dict[int, list[float]]:
+    """Start seed → the outcome of its episode."""
+    told = run.get("outcomes", {}).get(name, "")
+    return {seed: [float(outcome)] for seed, outcome in enumerate(told) if outcome != "-"}
 
 
 def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:

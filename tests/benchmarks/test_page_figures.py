@@ -11,7 +11,7 @@ from agents.shops import SHOPS
 
 from tests.support.project import ROOT
 
-RATE = re.compile(r"\d\.\d\d \[\d\.\d\d, \d\.\d\d\]")
+RATE = re.compile(r"[+-]?\d\.\d\d \[[+-]?\d\.\d\d, [+-]?\d\.\d\d\]")
 
 
 def prose(page: str) -> str:

@@ -247,6 +247,23 @@ def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     assert "n = 256" in text and "sokoban |" not in text
 
 
+def test_a_difference_is_paired_where_the_episodes_are_kept(tmp_path: Path) -> None:
+    """64 start states that both solve, 64 that training adds, 128 that neither does."""
+    step = runs.Step("sampled", "eval", {"env": ["ragen/FrozenLake-v0:{}"]}, evaluations=("held out",))
+    told = []
+    for count in (64, 128):
+        rows = [{"seed": seed, "success": float(seed < count), "limit": ""} for seed in range(256)]
+        rows[5]["limit"] = "crash"
+        stored(tmp_path, "model", "FrozenLake-v0", rows)
+        (tmp_path / "summary.json").write_text(json.dumps({"environments": {"FrozenLake-v0": {}}}))
+        told.append(results.outcomes(step, tmp_path))
+    assert told[0]["held out"] == "1" * 5 + "-" + "1" * 58 + "0" * 192
+    name = "frozenlake_640/starpo_s_falling_rate-seed1"
+    began = finished("frozenlake_640/warm_start", 0.25, outcomes=told[0])
+    text, _ = page(began, finished(name, 0.5, began_with=MORNING, **TRAINED, outcomes=told[1]))
+    assert f"| {name} | 0.25 [0.20, 0.30] | 0.50 [0.45, 0.55] | +0.25 [+0.20, +0.30] | 0.70 |" in text
+
+
 def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() -> None:
     updates = [{"step": step, "entropy": 2.0, "collapse/thought_tokens": 60.0 - step} for step in range(1, 21)]
     text, _ = page(finished("bandit_thoughts/starpo_s-seed0", 0.6, **{**TRAINED, "updates": updates}))
