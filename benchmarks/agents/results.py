@@ -37,8 +37,8 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
 
     Returns:
         ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; of the sampled ones of the model
-        ``outcomes``, ``by_difficulty``, and ``by_arms`` of bandits; with training also ``curve`` (success on the way), ``training`` (what
-        an update logged, and times) and ``examples`` (trajectories before and after).
+        ``outcomes``, ``by_difficulty``, and ``by_arms`` of bandits; with training also ``curve`` (success on the way),
+        ``training`` (what an update logged, and times) and ``examples`` (trajectories before and after).
     """
     folder = run.folder(root)
     found = provenance()
