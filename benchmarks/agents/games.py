@@ -220,11 +220,8 @@ GAMES: dict[str, Game] = {
     ),
     "frozenlake_640": _still_lake(  # a little above random play: is that enough to begin with?
         warm_start={**WARM_START, **FASTER, "demonstrations": 640},
-        algorithms={
-            "starpo_s": {**_MORE_STARTS, **FASTER, "max_steps": 60},
-            "starpo_s_falling_rate": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"},
-        },
-        seeds_of={"starpo_s_falling_rate": (0, 1)},
+        algorithms={"starpo_s_falling_rate": {**FASTER, "max_steps": 80, "lr_scheduler_type": "linear"}},
+        seeds=(0, 1),
         minutes=(4, 10, 0.9),
     ),
     "bandit": Game(
