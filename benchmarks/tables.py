@@ -4,8 +4,9 @@
     python benchmarks/tables.py --check    # exit status 1 if that would change something, or a result is missing
 
 A table is between ``<!-- table: benchmarks/results/NAME.json -->`` and ``<!-- end of table -->``, in README.md or
-in any page under docs/. ``pages/`` has the functions that write them. The table of TRL's options is made of the
-declaration in the package instead: ``<!-- table: ragen_trl/config/trl_options.py -->``.
+in any page under docs/; ``NAME.json#games`` is another table of the same result. ``pages/`` has the functions that
+write them. The table of TRL's options is made of the declaration in the package instead:
+``<!-- table: ragen_trl/config/trl_options.py -->``.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from typing import Any
 
 from pages import claims, environments, gpu, models, options, pictures, pretrained, rollouts, store, updates
 from pages.learning import curve_tables, question_table
+from pages.transcripts import transcripts
 from pages.warning_signs import signs_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +45,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "pictures": pictures.pictures_table,
     "text_worlds": environments.worlds_table,
     "pretrained": pretrained.pretrained_tables,
+    "pretrained#games": pretrained.games_table,
+    "pretrained#transcripts": transcripts,
     "model_sizes": models.sizes_table,
     "several_gpus": models.launches_table,
     "architectures": models.models_table,
@@ -59,7 +63,9 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
 UNANSWERED: frozenset[str] = frozenset({"astar_po_settings", "gpu", "step_credit", "variance_filter"})
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
-MARKED = re.compile(r"(<!-- table: ((?:\w+/)+(\w+)\.\w+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+MARKED = re.compile(
+    r"(<!-- table: ((?:\w+/)+(\w+)\.\w+)(#\w+)? -->\n).*?(<!-- end of table -->)", re.DOTALL
+)
 
 
 def main() -> int:
@@ -73,7 +79,7 @@ def main() -> int:
         return 1
     for page in marked_pages(ROOT):
         text = page.read_text(encoding="utf-8")
-        fresh = MARKED.sub(lambda mark: f"{mark[1]}{table(ROOT / mark[2], mark[3])}{mark[4]}", text)
+        fresh = MARKED.sub(lambda mark: f"{mark[1]}{table(ROOT / mark[2], mark[3], mark[4] or '')}{mark[5]}", text)
         if fresh != text:
             stale.append(str(page.relative_to(ROOT)))
             if not options.check:
@@ -97,13 +103,13 @@ def missing_results(root: Path) -> list[str]:
     return sorted(path for path in shown if not (root / path).exists())
 
 
-def table(path: Path, name: str) -> str:
-    """The Markdown of a result file, or of a declaration."""
+def table(path: Path, name: str, part: str = "") -> str:
+    """The Markdown of a result file, of a ``#part`` of what it tells, or of a declaration."""
     if name in DECLARED:
         return DECLARED[name]()
     if not path.exists():
         return "No result yet.\n"
-    return TABLES.get(name, question_table)(json.loads(path.read_text(encoding="utf-8")))
+    return TABLES.get(f"{name}{part}", question_table)(json.loads(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def outcome(result: dict[str, Any]) -> str:
     """A finished run in a few words."""
     if "memory" in result:
         return f"peak {result['memory']['peak_mib']:,.0f} MiB"
-    found = next(iter(result["evaluations"]["sampled"].values()))["model"]
+    found = next(iter(next(iter(result["evaluations"].values())).values()))["model"]
     return f"success {found['success']:.2f} [{found['success_low']:.2f}, {found['success_high']:.2f}], n = {found['n']}"
 
 

@@ -29,6 +29,7 @@ class Game:
         algorithms: Options by algorithm, over all others; an algorithm that is not here is not run.
         seeds: Of the training runs.
         seeds_of: Of those of an algorithm that has others.
+        played_greedily: Algorithms whose models are also played greedily, in runs of their own.
         trained_in: The game whose models play here; nothing is trained then.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
     """
@@ -42,6 +43,7 @@ class Game:
     algorithms: Mapping[str, Options] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
     seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    played_greedily: tuple[str, ...] = ()
     trained_in: str = ""
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
@@ -188,6 +190,7 @@ GAMES: dict[str, Game] = {
     "frozenlake": _still_lake(
         warm_start=WARM_START,
         training={"max_steps": 100},
+        played_greedily=("astar_po",),
         algorithms={
             "starpo_s": _MORE_STARTS,
             "starpo_s_half_as_long": {**_MORE_STARTS, "max_steps": 60},
@@ -231,6 +234,7 @@ GAMES: dict[str, Game] = {
         evaluations=_BANDITS,
         warm_start=_EITHER_ARM,
         training=_BANDIT_TRAINING,
+        played_greedily=("starpo_s", "astar_po"),
         algorithms={
             "starpo_s": {**HALF, **_LARGE_GROUPS, "filter_ratio": 1.0},
             "astar_po": {**FASTER, "max_steps": 60},
@@ -280,6 +284,7 @@ GAMES: dict[str, Game] = {
         play={**_THOUGHTS, **_LAKE_LIMITS},
         evaluations={"held out": (_LAKE, _STILL)},
         warm_start={**WARM_START, **FASTER},
+        played_greedily=("starpo_s",),
         algorithms={"starpo_s": {**FASTER, "max_steps": 40}},
         seeds=(0, 1, 2),
         minutes=(6, 15, 1.3),
@@ -290,6 +295,7 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_TEN, "max_completion_length": 1536},
         evaluations={"held out": ("ragen/Sokoban-v0", {})},
         warm_start={**WARM_START, **HALF},
+        played_greedily=("starpo_s", "astar_po"),
         algorithms={"starpo_s": FASTER, "astar_po": {**FASTER, "max_steps": 40}},
         minutes=(5, 20, 1.0),
     ),
@@ -311,6 +317,7 @@ GAMES: dict[str, Game] = {
         play={**_SHORT, **_ONCE, "max_reply_length": 48},
         evaluations={"held out": ("ragen/Countdown-v0", {})},
         warm_start={**WARM_START, **FASTER, "noise": 0.0},
+        played_greedily=("starpo_s", "astar_po"),
         algorithms=_ALL,
         minutes=(1, 6, 0.4),
     ),

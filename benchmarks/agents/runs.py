@@ -133,6 +133,7 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
     """The runs of games: of each the warm start, StarPO-S and the model as it was downloaded; then other algorithms."""
     name = name_of(model)
     runs: list[Run] = []
+    greedy: list[Run] = []
     for game_name, game in games.items():
         if game.trained_in:
             runs += _played_elsewhere(game_name, game, games[game.trained_in], name)
@@ -140,6 +141,8 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
         warm = warm_start_run(game_name, game, name)
         downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.minutes[0], name)
         runs += [warm, *_trained(game_name, game, "starpo_s", warm), downloaded]
+        for algorithm in game.played_greedily:
+            greedy += [_greedy(game, run) for run in _trained(game_name, game, algorithm, warm)]
     others = [
         run
         for game_name, game in games.items()
@@ -147,7 +150,14 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
         if algorithm != "starpo_s" and not game.trained_in
         for run in _trained(game_name, game, algorithm, warm_start_run(game_name, game, name))
     ]
-    return [*runs, *others]
+    return [*runs, *others, *greedy]
+
+
+def _greedy(game: Game, trained: Run) -> Run:
+    """A trained model, played greedily."""
+    step = _evaluation(game, f"{NEEDED}/train/model", temperature=0.0)
+    stage = f"{trained.stage}_greedy"
+    return replace(trained, stage=stage, steps=(step,), minutes=game.minutes[0], needs=trained)
 
 
 def warm_start_run(game_name: str, game: Game, model: str) -> Run:

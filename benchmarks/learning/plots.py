@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib
@@ -132,7 +134,13 @@ def _title(task: Mapping[str, Any]) -> str:
     )
 
 
-def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Mapping[str, float], path: Path) -> None:
+def draw_curves(
+    title: str,
+    variants: Mapping[str, Sequence[Run]],
+    baselines: Mapping[str, float],
+    path: Path,
+    points: Mapping[str, Sequence[tuple[float, Mapping[str, float]]]] = MappingProxyType({}),
+) -> None:
     """Write a PNG.
 
     Args:
@@ -140,6 +148,8 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
         variants: Label → runs, at least one each.
         baselines: Success of ``random`` and ``oracle``.
         path: Where to.
+        points: By label, evaluations with intervals that are no part of a line: trajectories, and ``success`` with
+            its bounds. The last ones are then what is written.
     """
     columns = min(_COLUMNS, len(variants))
     rows = -(-len(variants) // columns)
@@ -149,7 +159,8 @@ def draw_curves(title: str, variants: Mapping[str, Sequence[Run]], baselines: Ma
         panels = list(grid.flat)
         for panel, label in zip(panels, variants, strict=False):
             _draw_panel(panel, label, curves)
-            _write_end(panel, label, curves, baselines)
+            _draw_points(panel, points.get(label, ()))
+            _write_end(panel, label, curves, baselines, points.get(label, ()))
             _draw_baselines(panel, baselines, named=panel is panels[0])
         for panel in panels[len(variants) :]:
             panel.remove()
@@ -171,19 +182,32 @@ def _draw_panel(axes: Axes, label: str, curves: Mapping[str, tuple[list[float], 
     axes.set_ylim(-0.02, 1.04)
 
 
+def _draw_points(axes: Axes, points: Sequence[tuple[float, Mapping[str, float]]]) -> None:
+    for x, found in points:
+        reach = [[found["success"] - found["success_low"]], [found["success_high"] - found["success"]]]
+        style = {"fmt": "o", "ms": 3.5, "color": _COLOUR, "lw": 1.1, "clip_on": False, "zorder": 5}
+        axes.errorbar([x / 1000], [found["success"]], yerr=reach, **style)
+
+
 def _write_end(
-    axes: Axes, label: str, curves: Mapping[str, tuple[list[float], ...]], baselines: Mapping[str, float]
+    axes: Axes,
+    label: str,
+    curves: Mapping[str, tuple[list[float], ...]],
+    baselines: Mapping[str, float],
+    points: Sequence[tuple[float, Mapping[str, float]]] = (),
 ) -> None:
     """The final mean as a number at the right, at the height with most room above and below."""
     right = 0.5 * max(x[-1] for x, *_ in curves.values())
-    crossed = list(baselines.values())
+    last = [found for x, found in points if x > 0]
+    crossed = [*baselines.values(), *(found[bound] for found in last for bound in ("success_low", "success_high"))]
     for other, (x, *lines) in curves.items():
         for line in lines if other == label else lines[:1]:
             if x[-1] >= right:
                 crossed += np.interp(np.linspace(right, x[-1], 25), x, line).tolist()
     height = max(_HEIGHTS, key=lambda place: min(abs(place - each) for each in crossed))
+    end = fmean(found["success"] for found in last) if last else curves[label][1][-1]
     axes.annotate(
-        f"ends at {100 * curves[label][1][-1]:.0f} %",
+        f"ends at {100 * end:.0f} %",
         (0.98, height),
         xycoords=("axes fraction", "data"),
         fontsize=9,

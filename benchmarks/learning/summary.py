@@ -105,7 +105,8 @@ def mean_curve(runs: Sequence[Run], points: int = 200) -> tuple[list[float], ...
         Trajectories, mean, smallest and largest success, each ``points`` long, over the range that all runs have.
     """
     curves = [_points(run) for run in runs]
-    x = np.linspace(0, min(trajectories[-1] for trajectories, _ in curves), points)
+    first, last = (choose(found[end] for found, _ in curves) for choose, end in ((max, 0), (min, -1)))
+    x = np.linspace(first, last, points)
     y = np.array([np.interp(x, trajectories, success) for trajectories, success in curves])  # (seeds, points)
     return x.tolist(), y.mean(axis=0).tolist(), y.min(axis=0).tolist(), y.max(axis=0).tolist()
 

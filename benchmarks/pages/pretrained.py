@@ -1,8 +1,9 @@
-"""The tables of a pretrained model's runs: success before and after, costs, memory, what is unfinished, examples.
+"""The tables of a pretrained model's runs: success before and after, costs, memory, what is unfinished.
 
 Runs that are not finished are named, and no figure of theirs is shown.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -15,25 +16,24 @@ from ragen_trl.evaluation.intervals import paired_difference, rate_interval, sig
 _LENGTH = "collapse/thought_tokens"
 _OF_THOUGHTS = {
     _LENGTH: "tokens",
-    "collapse/distinct_2": "distinct-2",
+    "collapse/thought_distinct_2": "distinct-2",
     "collapse/thought_names": "name an action",
     "collapse/thought_followed": "and do it",
-    "collapse/identical_replies": "identical replies",
+    "collapse/identical_replies": "identical replies (with the answer)",
     "collapse/mi": "MI with the prompt, nats a token",
     "entropy": "entropy",
 }
 _UPDATES = 5
-_MOST_TURNS = 3  # of an example
 _FEWEST_BANDITS = 8  # whose names say something of names in general
 
 
 def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
-    lines = [*_pictures(content, games), *_success(content, games), "", *_training(content), ""]
+    lines = [*_success(content, games), *_pictures(content, games), *_training(content), ""]
     lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
     lines += [*_thoughts(content), *_memory(content)]
-    lines += [*_unfinished(content), "", *_examples(content, games)]
+    lines += [*_unfinished(content), ""]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
@@ -58,23 +58,79 @@ def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     return [f"![Learning curves: {game}](../../benchmarks/results/{name}_{game}.png)\n" for game in drawn]
 
 
+def games_table(content: Mapping[str, Any]) -> str:
+    """A row a game: random play, the model after its warm start and after training, and the oracle."""
+    titles = ["game", "random play", "warm start", "greedy", "StarPO-S", "greedy", "A\\*-PO", "greedy", "oracle"]
+    lines = head(titles)
+    for game in content["games"]:
+        runs = [run for run in _runs(content, game) if run["stage"] != "downloaded"]
+        if not any(run["seed"] is not None for run in runs):
+            continue
+        name = _evaluations(content, game)[0]
+        stages = [run["stage"] for run in runs if run["stage"].startswith("starpo_s") and _found(run, "sampled", name)]
+        chosen = max(dict.fromkeys(stages), key=stages.count, default="")  # of several settings that with most seeds
+        first = next(found for run in runs if (found := _found(run, "sampled", name)))
+        began = {run.get("began_with") for run in runs if run["stage"] == chosen}
+        # Of a warm start that was made again the one that they began with.
+        runs.sort(key=lambda run: run["created"] not in began)
+        cells = [
+            _rates(runs, stage, kind, name)
+            for stage, kind in (
+                *(("warm_start", "sampled"), ("warm_start", "greedy")),
+                *((chosen, "sampled"), (f"{chosen}_greedy", "greedy")),
+                *(("astar_po", "sampled"), ("astar_po_greedy", "greedy")),
+            )
+        ]
+        lines.append(row([game, success(first["random"]), *cells, success(first["oracle"])]))
+    return text(lines)
+
+
+def _rates(runs: Sequence[Mapping[str, Any]], stage: str, kind: str, name: str) -> str:
+    """The rate of a stage with its interval, or those of several seeds without."""
+    found = [each["model"] for run in runs if run["stage"] == stage and (each := _found(run, kind, name))]
+    found = found[:1] if stage == "warm_start" else found
+    return success(found[0]) if len(found) == 1 else ", ".join(f"{each['success']:.2f}" for each in found)
+
+
 def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
-    """A table a game: a row a run, with what it is and its success in each evaluation, between the baselines."""
+    """A row a run, with what it is and its success in each evaluation, between the baselines.
+
+    Games that are played and evaluated alike, which differ in how they are learnt, share a table.
+    """
     lines: list[str] = []
-    for game in games:
-        names = _evaluations(content, game)
-        runs = sorted(_runs(content, game), key=lambda run: run["stage"] != "downloaded")
+    for alike in _alike(content, games):
+        names = _evaluations(content, alike[0])
+        runs = [run for game in alike for run in _runs(content, game)]
+        runs = [run for run in runs if run["game"] == alike[0] or run["stage"] != "downloaded"]
+        place = {run["name"]: at for at, run in enumerate(runs)}
+        runs.sort(key=lambda run: (run["stage"] != "downloaded", place.get(_trained_name(run), len(runs))))
         first = [next(found for run in runs if (found := _found(run, "sampled", name))) for name in names]
-        lines += head([game, "what it is", *names])
+        lines += head([alike[0], "what it is", *names])
         lines.append(row(["random play", "", *(success(found["random"]) for found in first)]))
         for run in runs:
             for kind in run["evaluations"]:
                 cells = [success(found["model"]) if (found := _found(run, kind, name)) else "" for name in names]
                 greedy = kind == "greedy"
                 what = "the same model" if greedy else _what(content, run)
-                lines.append(row([f"`{_short(run)}`{', greedy' * greedy}", what, *cells]))
+                named = _trained_name(run).removeprefix(f"{alike[0]}/")
+                lines.append(row([f"`{named}`{', greedy' * greedy}", what, *cells]))
         lines += [row(["oracle", "", *(success(found["oracle"]) for found in first)]), ""]
     return lines or ["No run of a game is finished.", ""]
+
+
+def _trained_name(run: Mapping[str, Any]) -> str:
+    """The name of a run; of one that plays another run's model greedily that one's."""
+    return str(run["name"]).replace("_greedy-seed", "-seed")
+
+
+def _alike(content: Mapping[str, Any], games: Sequence[str]) -> list[list[str]]:
+    """Games in groups of those with the same environment, limits and evaluations."""
+    groups: dict[str, list[str]] = {}
+    for game in games:
+        about = content["games"][game]
+        key = [about["env"], about["env_kwargs"], about["play"], _evaluations(content, game)]
+        groups.setdefault(json.dumps(key), []).append(game)
+    return list(groups.values())
 
 
 def _what(content: Mapping[str, Any], run: Mapping[str, Any]) -> str:
@@ -122,7 +178,7 @@ def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | 
 
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
-    columns = ("run", "began at", "at the end", "difference", "best on the way", "readable replies")
+    columns = ("run", "began at", "at the end", "difference", "readable replies", "warned of")
     lines = head([*columns, "updates", "trajectories", "seconds an update", "minutes of updates"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
@@ -133,11 +189,12 @@ def _training(content: Mapping[str, Any]) -> list[str]:
         if began is not None:
             before = began["evaluations"]["sampled"][name]["model"]
             cells = [success(before), success(after), _difference(began, run, name)]
-        best = f"{max(point['success'] for point in curve):.2f}"
-        ends = [f"{after['format_valid']:.2f}", curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
+        signs = run["training"].get("monitor", {}).get("signs", ())
+        warned = ", ".join(f"`{sign['name']}` ({sign['step']})" for sign in signs)
+        ends = [f"{after['format_valid']:.2f}", warned, curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
         times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
-        lines.append(row([run["name"], *cells, best, *ends, *times]))
+        lines.append(row([run["name"], *cells, *ends, *times]))
     note = (
         "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
         "the table says whether the intervals of both rates are apart."
@@ -194,14 +251,15 @@ def _faults(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
 
 
 def _by_difficulty(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
-    """Success by the difficulty of the start state (``ragen_envs.difficulty``): a table a game, a row a run."""
+    """Success by the difficulty of the start state (``ragen_envs.difficulty``), in tables as those of `_success`."""
     lines: list[str] = []
-    for game in games:
-        runs = {run["name"].partition("/")[2]: run.get("by_difficulty", {}) for run in _runs(content, game)}
-        found = {name: next(iter(each.values())) for name, each in runs.items() if each}
+    for alike in _alike(content, games):
+        runs = [run for game in alike for run in _runs(content, game) if run["stage"] != "downloaded"]
+        names = {_short(run) if run["game"] == alike[0] else run["name"]: run.get("by_difficulty") for run in runs}
+        found = {name: next(iter(each.values())) for name, each in names.items() if each}
         if found:
             counts = {hard: n for each in found.values() for hard, (_, n) in each.items()}
-            lines += head([f"{game}: success by difficulty", *(f"{hard} (n = {n})" for hard, n in counts.items())])
+            lines += head([f"{alike[0]}: success by difficulty", *(f"{hard} (n = {n})" for hard, n in counts.items())])
             for name, each in found.items():
                 lines.append(row([name, *(f"{each[hard][0]:.2f}" if hard in each else "" for hard in counts)]))
             lines.append("")
@@ -243,13 +301,14 @@ def _thoughts(content: Mapping[str, Any]) -> list[str]:
     lines = head(["thoughts, first to last updates", *_OF_THOUGHTS.values()])
     for run in thinking:
         lines.append(row([run["name"], *(_change(run["updates"], name) for name in _OF_THOUGHTS)]))
-    return [*lines, "", f"Means over the first and the last {_UPDATES} updates.", ""]
+    note = f"Means over the first and the last {_UPDATES} updates; of MI the first and the last one."
+    return [*lines, "", note, ""]
 
 
 def _change(updates: Sequence[Mapping[str, float]], name: str) -> str:
-    ends = (updates[:_UPDATES], updates[-_UPDATES:])
-    values = [[update[name] for update in end if name in update] for end in ends]
-    return " → ".join(f"{fmean(found):.2f}" if found else "–" for found in values)
+    values = [update[name] for update in updates if name in update]
+    count = _UPDATES if len(values) >= 2 * _UPDATES else 1
+    return f"{fmean(values[:count]):.2f} → {fmean(values[-count:]):.2f}" if values else "–"
 
 
 def _memory(content: Mapping[str, Any]) -> list[str]:
@@ -280,28 +339,3 @@ def _unfinished(content: Mapping[str, Any]) -> list[str]:
     hours = sum(names.values()) / 60
     listed = ", ".join(f"`{name}`" for name in names)
     return [f"Not finished, about {hours:.0f} hours on two cores: {listed}."]
-
-
-def _examples(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
-    """The first trajectory of the first and of the last recorded rollout of one run a game."""
-    lines: list[str] = []
-    for game in games:
-        run = next((each for each in _runs(content, game) if each["evaluations"] and each.get("examples")), None)
-        if run is None:
-            continue
-        for when, label in (("before", "of the first rollout"), ("after", "of the last rollout")):
-            shown = run["examples"][when][0]
-            end = "success" if shown["success"] else "no success"
-            lines += [f"`{run['name']}`, the first trajectory {label} (update {shown['step']}): {end}.", "", "```text"]
-            lines += [*_as_text(shown["turns"]), "```", ""]
-    return lines
-
-
-def _as_text(turns: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Observations and replies, the reply after an arrow; how many turns are left out."""
-    lines: list[str] = []
-    for turn in turns[:_MOST_TURNS]:
-        lines += [*turn["observation"].splitlines(), *(f"> {line}" for line in turn["reply"].splitlines()), ""]
-    if len(turns) > _MOST_TURNS:
-        lines += [f"({len(turns) - _MOST_TURNS} more turns)", ""]
-    return [line.replace("```", "'''") for line in lines[:-1]]

@@ -6,6 +6,7 @@ from typing import Any
 
 from pages.markdown import commit, head, row, text
 from pages.pretrained import pretrained_tables
+from pages.transcripts import transcripts
 
 
 def parity_table(content: dict[str, Any]) -> str:
@@ -40,7 +41,7 @@ def shopping_tables(content: dict[str, Any]) -> str:
     wanted = {"catalog": "synthetic", "rules": "fixed", "split": "test_by_product", "policy": "scripted"}
     (rule,) = (found for found in rows if all(found[name] == value for name, value in wanted.items()))
     note = f"The scripted rule on the generated products, score / success in percent: {_score(rule)}, n = {rule['n']}."
-    return f"{pretrained_tables(content)}\n{note}\n"
+    return f"{pretrained_tables(content)}\n{note}\n\n{transcripts(content)}"
 
 
 def observations_table(content: dict[str, Any]) -> str:

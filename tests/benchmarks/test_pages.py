@@ -40,8 +40,8 @@ def test_a_result_names_the_command_that_made_it(name: str) -> None:
 def test_a_page_asks_says_how_shows_and_reads(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Question", "Setup", "Result", "Reading"]
-    shown = [mark[3] for mark in tables.MARKED.finditer(text)]
-    assert shown == ([] if page.stem in tables.UNANSWERED else [page.stem])
+    shown = {mark[3] for mark in tables.MARKED.finditer(text)}
+    assert shown == (set() if page.stem in tables.UNANSWERED else {page.stem})
     asked = "-m ragen_envs baselines" if page.stem == "baselines" else f"benchmarks/{page.stem}.py"
     assert f"`python {asked}" in text.replace("\n", " ")
 

@@ -1,7 +1,6 @@
 """The runs of a pretrained model: their settings, what is kept of them, and the page."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from agents import command, results, runs
 from agents.games import BF16, GAMES
 from agents.names import DEMONSTRATED, OTHER_PAIRS
-from pages import pretrained as pretrained_page
 from pages.pretrained import pretrained_tables
 
 from ragen_envs.bandit.env import NAME_SETS
@@ -21,10 +19,9 @@ from ragen_trl.cli.options import parse
 from ragen_trl.cli.training_run import check
 from ragen_trl.config.commands import ModelArguments, RunArguments
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
+from tests.support.pretrained_runs import BY_NAME, MODEL, finished, stored
 
-MODEL = "models/SmolLM2-135M-Instruct"
 EVERY = [*runs.all_runs(MODEL), *runs.paper_runs(MODEL)]
-BY_NAME = {run.name: run for run in runs.all_runs(MODEL)}
 
 
 @pytest.fixture(scope="module")
@@ -100,20 +97,6 @@ def test_what_bandits_played_is_told_by_arms(tmp_path: Path) -> None:
     assert [sum(each) for each in zip(*found.values(), strict=True)] == [20, 30, 40]
 
 
-def stored(folder: Path, policy: str, env: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Episodes as an evaluation stores them."""
-    (folder / "episodes").mkdir(exist_ok=True)
-    lines = [json.dumps({"policy": policy, "env": env, **row}) for row in rows]
-    (folder / "episodes" / f"{policy}-on-{env}.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def test_success_at_many_bandits_has_an_interval_over_bandits() -> None:
-    # Each is always right or always wrong; of the wrong ones one never names an arm.
-    played = {f"low {at}, high {at}": [4 * (at % 2), 4 * (at > 0), 4] for at in range(8)}
-    text, _ = page(finished("bandit_other_pairs/warm_start", 0.5, by_arms={"64 other pairs": played}))
-    assert "| bandit_other_pairs/warm_start | 64 other pairs | 0.50 [0.22, 0.78] | 0.57 [0.25, 0.84] | 4 of 8 |" in text
-
-
 def test_paper_runs_have_the_papers_scale() -> None:
     trained = [run for run in runs.paper_runs("Qwen/Qwen2.5-0.5B-Instruct") if run.seed is not None]
     assert {run.game for run in trained} == {"bandit", "frozenlake_slippery", "sokoban"}
@@ -149,19 +132,6 @@ def test_two_models_with_folders_of_one_name_are_two(tmp_path: Path) -> None:
     assert runs.name_of(MODEL) == "SmolLM2-135M-Instruct" and runs.name_of("owner/name") == "owner/name"
 
 
-def test_a_table_has_a_column_for_every_difficulty_and_an_interval_only_of_replies_that_count() -> None:
-    """Regression: shares stood below other difficulties where a run had not all of them; no reply divided by zero."""
-    both = {"game": "frozenlake", "stage": "any", "by_arms": {"held out": {f"a{n}": [0, 0, 4] for n in range(8)}}}
-    shares = {"first": {"1": [0.5, 4], "2": [0.25, 4]}, "second": {"2": [0.75, 4], "3": [1.0, 2]}}
-    runs_of = {f"frozenlake/{name}": {"by_difficulty": {"held out": each}} for name, each in shares.items()}
-    content = {"runs": {name: {"name": name, **both, **each} for name, each in runs_of.items()}}
-    lines = [line.replace(" ", "") for line in pretrained_page._by_difficulty(content, ["frozenlake"])]
-    assert lines[0] == "|frozenlake:successbydifficulty|1(n=4)|2(n=4)|3(n=2)|"
-    assert lines[2:4] == ["|first|0.50|0.25||", "|second||0.75|1.00|"]
-    (line,) = [line for line in pretrained_page._by_arms(content) if "frozenlake/first" in line]
-    assert "| – | 0 of 8 |" in line
-
-
 def test_the_list_counts_what_the_json_holds_as_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs_there = ["--list", "--only", "countdown", "--folder", str(tmp_path), "--output", str(tmp_path)]
     assert pretrained.main(runs_there) == 0
@@ -193,148 +163,6 @@ def test_a_curve_counts_the_trajectories_of_a_reference() -> None:
         {"step": 2, "success": 0.4, "trajectories": 32, "reference_trajectories": 12},
         {"step": 4, "success": 0.6, "trajectories": 52, "reference_trajectories": 12},
     ]
-
-
-def rate(success: float) -> dict[str, Any]:
-    low, high = max(0.0, success - 0.05), min(1.0, success + 0.05)
-    return {"n": 256, "success": success, "success_low": low, "success_high": high, "format_valid": 0.9}
-
-
-MORNING, NOON = "2026-11-22T08:00:00+00:00", "2026-11-22T12:00:00+00:00"
-
-
-def finished(name: str, success: float, created: str = MORNING, **more: Any) -> dict[str, Any]:
-    run = BY_NAME[name]
-    found = {"random": rate(0.2), "model": rate(success), "oracle": rate(1.0)}
-    known = {"name": name, "game": run.game, "stage": run.stage, "seed": run.seed, "digest": run.digest}
-    known |= {"commit": "abcdef0123456", "created": created, "settings": run.settings}
-    return {**known, "evaluations": {"sampled": {"held out": found}}, **more}
-
-
-TRAINED: dict[str, Any] = {
-    "curve": [
-        {"step": 0, "success": 0.2, "trajectories": 0, "reference_trajectories": 0},
-        {"step": 60, "success": 0.7, "trajectories": 3840, "reference_trajectories": 0},
-    ],
-    "training": {"seconds": {"training": 1800.0}},
-    "examples": {
-        when: [{"success": True, "step": step, "turns": [{"observation": "P_G", "reply": "<answer>Right</answer>"}]}]
-        for when, step in (("before", 1), ("after", 60))
-    },
-}
-
-
-def page(*found: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    every = list(BY_NAME.values())
-    content = results.collect(every, results.known(every, found), "command", "SmolLM2-135M-Instruct")
-    content = json.loads(json.dumps(content))
-    return pretrained_tables(content), content
-
-
-def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
-    stage = "starpo_s_falling_rate"
-    name = f"frozenlake_640/{stage}-seed1"
-    text, content = page(finished("frozenlake_640/warm_start", 0.3), finished(name, 0.6, began_with=MORNING, **TRAINED))
-    what = "from `warm_start`: 80 updates, 8 · 8 a rollout, rate 0.0003 falling to 0"
-    assert "| frozenlake_640 | what it is | held out |" in text and "| random play |  | 0.20 [0.15, 0.25] |" in text
-    assert "| `warm_start` | 640 demonstrations | 0.30 [0.25, 0.35] |" in text
-    assert f"| `{stage}-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
-    assert f"| {name} | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.70 | 0.90 | 60 |" in text
-    assert "> <answer>Right</answer>" in text
-    left = text.partition("Not finished")[2].partition("\n")[0]
-    assert f"`frozenlake_640/{stage}-seed0`" in left and f"`{name}`" not in left
-    assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake_640/warm_start", name}
-    assert "n = 256" in text and "sokoban |" not in text
-
-
-def test_a_difference_is_paired_where_the_episodes_are_kept(tmp_path: Path) -> None:
-    """64 start states that both solve, 64 that training adds, 128 that neither does."""
-    step = runs.Step("sampled", "eval", {"env": ["ragen/FrozenLake-v0:{}"]}, evaluations=("held out",))
-    told = []
-    for count in (64, 128):
-        rows = [{"seed": seed, "success": float(seed < count), "limit": ""} for seed in range(256)]
-        rows[5]["limit"] = "crash"
-        stored(tmp_path, "model", "FrozenLake-v0", rows)
-        (tmp_path / "summary.json").write_text(json.dumps({"environments": {"FrozenLake-v0": {}}}))
-        told.append(results.outcomes(step, tmp_path))
-    assert told[0]["held out"] == "1" * 5 + "-" + "1" * 58 + "0" * 192
-    name = "frozenlake_640/starpo_s_falling_rate-seed1"
-    began = finished("frozenlake_640/warm_start", 0.25, outcomes=told[0])
-    text, _ = page(began, finished(name, 0.5, began_with=MORNING, **TRAINED, outcomes=told[1]))
-    assert f"| {name} | 0.25 [0.20, 0.30] | 0.50 [0.45, 0.55] | +0.25 [+0.20, +0.30] | 0.70 |" in text
-
-
-def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() -> None:
-    updates = [{"step": step, "entropy": 2.0, "collapse/thought_tokens": 60.0 - step} for step in range(1, 21)]
-    text, _ = page(finished("bandit_thoughts/starpo_s-seed0", 0.6, **{**TRAINED, "updates": updates}))
-    assert "| bandit_thoughts/starpo_s-seed0 | 57.00 → 42.00 | – → – |" in text
-    assert "2.00 → 2.00 |" in text
-
-
-def test_a_page_without_a_finished_run_has_no_figures() -> None:
-    text, content = page()
-    assert "No run of a game is finished." in text and "No training run is finished." in text
-    assert content["runs"] == {}
-
-
-def test_a_result_with_other_settings_is_no_result() -> None:
-    old = {**finished("frozenlake/warm_start", 0.3), "digest": "0" * 16}
-    text, content = page(old)
-    assert content["runs"] == {} and "frozenlake/warm_start" in content["unfinished"] and "0.30" not in text
-
-
-def test_a_run_is_compared_with_the_warm_start_that_it_began_with() -> None:
-    again, first = (finished("frozenlake/warm_start", *made) for made in ((0.4, NOON), (0.3, MORNING)))
-    began = {0: MORNING, 1: NOON}
-    trained = [
-        finished(f"frozenlake/starpo_s_half_as_long-seed{seed}", 0.6, "2026-11-23", began_with=with_, **TRAINED)
-        for seed, with_ in began.items()
-    ]
-    text, content = page(again, first, *trained)
-    assert list(content["runs"])[:2] == ["frozenlake/warm_start", "frozenlake/warm_start (2)"]
-    for seed, (start, at) in enumerate({"": "0.30 [0.25, 0.35]", " (2)": "0.40 [0.35, 0.45]"}.items()):
-        assert f"| `warm_start{start}` | 768 demonstrations | {at} |" in text
-        assert f"| `starpo_s_half_as_long-seed{seed}` | from `warm_start{start}`: 60 updates" in text
-        assert f"| frozenlake/starpo_s_half_as_long-seed{seed} | {at} | 0.60 [0.55, 0.65] | above" in text
-
-
-def test_a_row_says_what_a_run_was() -> None:
-    """Regression: columns were named otherwise than runs, and the page said nothing of what differed between them."""
-    played = finished("bandit_other_pairs/starpo_s-seed1", 0.5, "2026-11-23", began_with=NOON)
-    trained = finished("bandit/starpo_s-seed1", 0.9, NOON, began_with=MORNING, **TRAINED)
-    half = {**TRAINED, "training": {"bf16": True}}
-    lake = finished("frozenlake/starpo_s_falling_rate-seed0", 0.7, "2026-11-24", **half)
-    text, _ = page(finished("bandit/warm_start", 0.4), trained, played, lake, finished("frozenlake/downloaded", 0.01))
-    assert "| `warm_start` | 512 demonstrations, LoRA, bfloat16 |" in text
-    assert "100 updates, 16 · 32 a rollout, rate 5e-05 falling to 0, all groups, entropy bonus 0.01, bfloat16 |" in text
-    assert "| `starpo_s-seed1` | `bandit/starpo_s-seed1`, played here | 0.50" in text
-    assert "rate 0.0003 falling to 0, 0.5 of the groups, entropy bonus 0.003, bfloat16 | 0.70" in text
-    assert "| `downloaded` | as downloaded | 0.01" in text
-
-
-def test_of_a_run_that_was_made_again_the_last_one_counts() -> None:
-    text, _ = page(*(finished("sokoban/starpo_s-seed0", *made) for made in ((0.4, NOON), (0.3, MORNING))))
-    assert "0.40 [0.35, 0.45]" in text and "0.30 [0.25, 0.35]" not in text
-
-
-def test_a_result_has_the_name_that_its_settings_have_now() -> None:
-    old = {**finished("frozenlake/warm_start", 0.3), "name": "lake/former", "game": "lake", "stage": "former"}
-    text, content = page(old)
-    (run,) = content["runs"].values()
-    assert (run["name"], run["game"], run["stage"]) == ("frozenlake/warm_start", "frozenlake", "warm_start")
-    assert "0.30" in text
-
-
-def test_the_peaks_of_lora_and_of_all_weights_are_compared() -> None:
-    peaks = {"lora": (1500.0, 500.0), "all_weights": (3000.0, 500.0)}
-    found = [
-        {**finished(f"memory/{kind}", 0.0), "evaluations": {}, "training": {},
-         "memory": {"peak_mib": peak, "libraries_mib": libraries}}
-        for kind, (peak, libraries) in peaks.items()
-    ]  # fmt: skip
-    text, _ = page(*found)
-    assert "| LoRA | 1,500 | 500 |" in text
-    assert "LoRA takes 0.50 of what all weights take, 0.40 without the libraries." in text
 
 
 def test_a_missing_model_is_named_with_its_remedy(
@@ -390,19 +218,3 @@ def test_the_sizes_are_those_of_the_models() -> None:
     held = found["Qwen2.5-0.5B-Instruct"]["gib"]
     assert held["held"] == pytest.approx(494_032_768 * 12 / 2**30)  # weights and two moments in float32
     assert held["peak"] == pytest.approx(held["held"] + max(held["rollout"], held["update"]))
-
-
-def test_success_is_told_by_difficulty(tmp_path: Path) -> None:
-    env = 'ragen/FrozenLake-v0:{"is_slippery": false, "frozen_prob": 0.9}'
-    step = runs.Step("sampled", "eval", {"env": [env, "ragen/Bandit-v0:{}"]}, evaluations=("held out", "Bandit"))
-    (tmp_path / "summary.json").write_text(json.dumps({"environments": {"Lake": {}, "Bandit-v0": {}}}))
-    for policy, success in (("model", 1.0), ("random", 0.0), ("oracle", 0.0)):
-        played = [{"seed": seed, "success": success * (seed % 2)} for seed in range(8)]
-        stored(tmp_path, policy, "Lake", played)
-        stored(tmp_path, policy, "Bandit-v0", played)
-    found = results.by_difficulty(step, tmp_path)
-    assert list(found) == ["held out"]  # all bandits are equally hard
-    assert sum(n for _, n in found["held out"].values()) == 8
-    assert sum(share * n for share, n in found["held out"].values()) == 4
-    text, _ = page(finished("frozenlake/warm_start", 0.3, by_difficulty=found))
-    assert "| frozenlake: success by difficulty | " in text
