@@ -36,7 +36,7 @@ FENCE = re.compile(
     r"^(?P<indent>[ ]*)```(?P<language>\w+)[^\n]*\n(?P<code>.*?)^(?P=indent)```[ ]*$",
     re.MULTILINE | re.DOTALL,
 )
-TABLE = re.compile(r"<!--\s*table:\s*(\S+)\s*-->")
+TABLE = re.compile(r"<!--\s*table:\s*([^\s#]+)(?:#\w+)?\s*-->")
 
 # A file and a function in it, as the pages point to code; folders before it where a file's name is ambiguous.
 POINTER = re.compile(r"`(?P<file>[\w/]+\.py): (?P<name>\w+)`")
