@@ -67,7 +67,7 @@ test-bridges: $(BRIDGES:%=$(BRIDGES_VENV)/%/.installed) ## Run the tests with Op
 	    $(BRIDGES_VENV)/$$found/bin/python -m pytest tests/ragen_envs/bridges/test_$$name*.py \
 	    tests/ragen_envs/bridges/test_training.py || exit 1; done
 
-test-vllm: $(VLLM_VENV)/.installed ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
+test-vllm: $(VLLM_VENV)/.installed smollm2 ## Run the tests that play with a real vLLM on the CPU, in an environment of its own
 	@VLLM_CPU_KVCACHE_SPACE=1 RAGEN_TEST_VLLM=1 $(VLLM_VENV)/bin/python -m pytest tests/vllm
 
 lint: $(STAMP) ## Run ruff and mypy

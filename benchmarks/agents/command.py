@@ -5,6 +5,7 @@ A script has its games and a name, after which its results are called. What a ru
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,8 +71,7 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         name = f"{name}_{name_of(options.model).replace('/', '_')}"
     written = known(runs, earlier(output / f"{name}.json"))
     if options.list:
-        print(listed(script, wanted, folder, options, written))
-        return 0
+        return say(listed(script, wanted, folder, options, written))
     if not options.collect and (missing := missing_model(model)):
         return fail(missing)
     if not options.only:  # what was asked for by name is done whatever the JSON holds
@@ -153,6 +153,16 @@ def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | Non
             print(error, file=sys.stderr)
             failed.append(run.name)
     return failed
+
+
+def say(text: str) -> int:
+    """Print, and return the exit status: that of a reader which has closed the output, as `head` does, is 141."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0
 
 
 def outcome(result: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
 from ragen_trl.cli.memory_plan import memory_in_words, played_at_a_time, shown_tokens
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.commands import ModelArguments, RunArguments
+from ragen_trl.config.commands import RunArguments, WarmStartArguments
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
@@ -66,12 +66,13 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) 
     return _page("train", rows)
 
 
-def warm_start_plan(run: ModelArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
+def warm_start_plan(run: WarmStartArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
     """The plan of ``warm-start``; arguments and errors are those of `training_plan`."""
     check_observation(args)
     tokenizer, config = read_model(run.model, run.env)
     target = Path(args.output_dir)
-    state = "exists and would be replaced" if target.exists() else "new"
+    there = (target / "warm_start.json").exists()
+    state = "holds a warm start, which only --overwrite true replaces" if there and not run.overwrite else "new"
     rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
     rows += [("model", _model_in_words(run.model, config, args)), ("warm start", _warm_start_in_words(warm))]
     rows += _first_prompt(tokenizer, run.env, args)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_trl.config import validation
-from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, MannerOptions, PlayOptions, TaskOptions, option_names
 from ragen_trl.config.presets import PRESETS
@@ -27,7 +27,7 @@ _WARM_START = ("imitation/fine_tuning", "WarmStartConfig")
 # have, the first one counts.
 _SOURCES: dict[str, tuple[type | tuple[str, str], ...]] = {
     "train": (RunArguments, _WARM_START, *_TRAINING, ("config/astar_po", "AStarPOConfig")),
-    "warm-start": (ModelArguments, _WARM_START, *_TRAINING),
+    "warm-start": (WarmStartArguments, _WARM_START, *_TRAINING),
     "eval": (EvaluationArguments, ApiArguments, *_TRAINING),
 }
 _OF_TRAINING = {"PlayOptions", "CriticOptions", "StarPOConfig"}
@@ -108,7 +108,7 @@ _PAGES = {
             ("what is trained", ["env", "model", "seed"]),
             ("what it learns from", []),
             ("how it plays", _PLAY),
-            ("where it goes", ["output_dir"]),
+            ("where it goes", ["output_dir", "overwrite"]),
         ),
         "",
         ("seed", "output_dir"),

@@ -23,7 +23,7 @@ import yaml
 from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.processes import crowded, is_main, launched, on_processes, said_once
-from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def _run(command: str, options: list[str], commands: Mapping[str, Callable[..., 
         return 141
     except KeyboardInterrupt:
         if is_main():
-            print(f"\nStopped. What is finished is kept. {REPEAT}", file=sys.stderr)
+            kept = "Nothing is kept" if command in _AT_ONCE else "What is finished is kept"
+            print(f"\nStopped. {kept}. {REPEAT}", file=sys.stderr)
         return 130
     except Exception as error:
         message = _users_mistake(error)
@@ -118,7 +119,7 @@ def _help(command: str, everything: bool) -> int:
     from ragen_trl.config.astar_po import AStarPOConfig
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
 
-    own = {"train": [RunArguments, WarmStartConfig], "warm-start": [ModelArguments, WarmStartConfig]}
+    own = {"train": [RunArguments, WarmStartConfig], "warm-start": [WarmStartArguments, WarmStartConfig]}
     OptionParser(command, [*own.get(command, [EvaluationArguments, ApiArguments]), AStarPOConfig]).print_help()
     return 0
 
@@ -173,18 +174,23 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from ragen_trl.cli.dry_run import warm_start_plan
-    from ragen_trl.cli.options import check_output_folder
+    from ragen_trl.cli.options import check_output_folder, holds_warm_start, options_as_yaml
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.model_names import check_model
     from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
+    from ragen_trl.system.atomic import write_atomically
 
-    (run, warm, args), _ = _parse("warm-start", argv, ModelArguments, WarmStartConfig)
+    (run, warm, args), chosen = _parse("warm-start", argv, WarmStartArguments, WarmStartConfig)
     args.output_dir = args.output_dir or f"runs/warm-start-seed{args.seed}"
     if dry_run:
         print(warm_start_plan(run, warm, args), end="")
         return 0
-    check_output_folder(Path(args.output_dir), "warm_start.json")
+    folder = Path(args.output_dir)
+    check_output_folder(folder, "warm_start.json")
+    if not run.overwrite and holds_warm_start(folder, chosen):
+        print(f"{folder} holds this warm start already; nothing to do")
+        return 0
     _say_if_crowded(args)
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
@@ -194,7 +200,9 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
         source = model_folder(run.model, _say)
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype="float32")  # as in training; many are saved in bf16
-    print(f"saved to {warm_start(model, tokenizer, run.env, args, warm, args.output_dir)}")
+    warm_start(model, tokenizer, run.env, args, warm, folder)
+    write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
+    print(f"saved to {folder}")
     return 0
 
 
@@ -247,6 +255,8 @@ def _no_training(folder: Path) -> str:
 
 
 # Commands that have options of their own and no plan.
+# Commands whose output appears complete or not at all.
+_AT_ONCE = ("convert", "smollm2", "warm-start")
 _PLAIN: dict[str, Callable[[list[str]], int]] = {
     "report": _report,
     "convert": run_convert,

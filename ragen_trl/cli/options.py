@@ -239,20 +239,42 @@ def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
     return {name: value for name, value in preset_options(chosen.preset, chosen.env).items() if name not in left}
 
 
-def options_as_yaml(options: Mapping[str, Any], folder: Path) -> str:
+def options_as_yaml(options: Mapping[str, Any], folder: Path, command: str = "train") -> str:
     """The text of a ``--config`` file that repeats a run.
 
     Args:
         options: As `parse` returns them.
         folder: The run folder.
+        command: Which command it was.
     """
     kept = {name: value for name, value in options.items() if name not in ("overwrite", "output_dir")}
     head = (
-        f"# python -m ragen_trl train --config {folder / 'config.yaml'}\n"
+        f"# python -m ragen_trl {command} --config {folder / 'config.yaml'}\n"
         "# An unfinished run goes on; to repeat a finished one, add --output_dir and another folder.\n"
     )
     content = json.loads(json.dumps({**kept, "output_dir": str(folder)}, default=str))
     return head + yaml.safe_dump(content, sort_keys=True, allow_unicode=True)
+
+
+def holds_warm_start(folder: Path, options: Mapping[str, Any]) -> bool:
+    """Whether a folder holds the warm start of these options, as its ``config.yaml`` tells them.
+
+    Raises:
+        OptionError: If it holds one of other options, which nobody meant to lose.
+    """
+    if not (folder / "warm_start.json").exists():
+        return False
+    advice = "pass --overwrite true to replace it, or choose another --output_dir"
+    config = folder / "config.yaml"
+    if not config.exists():
+        raise OptionError(f"{folder} holds a warm start that does not tell its options; {advice}")
+    was, now = read_yaml(config), yaml.safe_load(options_as_yaml(options, folder))
+    differ = sorted(name for name in {*was, *now} - {"output_dir"} if was.get(name) != now.get(name))
+    if differ:
+        told = ([repr(each[name]) if name in each else "unset" for each in (was, now)] for name in differ)
+        changed = "; ".join(f"{name} was {old}, now {new}" for name, (old, new) in zip(differ, told, strict=True))
+        raise OptionError(f"{folder} holds a warm start with other options ({changed}); {advice}")
+    return True
 
 
 def _check_ranges(options: Mapping[str, Any]) -> None:

@@ -22,6 +22,13 @@ class ModelArguments:
 
 
 @dataclass
+class WarmStartArguments(ModelArguments):
+    """Whose first steps are learnt from demonstrations, and where."""
+
+    overwrite: bool = option(False, "Replace an earlier warm start in the output folder.")
+
+
+@dataclass
 class RunArguments(ModelArguments):
     """What a run does; how it trains is in the training configuration."""
 

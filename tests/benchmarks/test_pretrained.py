@@ -1,6 +1,8 @@
 """The runs of a pretrained model: their settings, what is kept of them, and the page."""
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,3 +220,12 @@ def test_the_sizes_are_those_of_the_models() -> None:
     held = found["Qwen2.5-0.5B-Instruct"]["gib"]
     assert held["held"] == pytest.approx(494_032_768 * 12 / 2**30)  # weights and two moments in float32
     assert held["peak"] == pytest.approx(held["held"] + max(held["rollout"], held["update"]))
+
+
+def test_a_list_whose_reader_has_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: `--list | head` ended in a traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert command.say("a run\n" * 20_000) == 141

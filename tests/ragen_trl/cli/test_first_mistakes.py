@@ -104,7 +104,7 @@ def test_a_named_model_trains_without_random_play_and_oracle(
     assert list(results) == ["random", "oracle", "before", "trained"]
     assert results["oracle"] == {"not_played": NO_ORACLE} and results["trained"]["n"] == 4
     page = (run / "report.html").read_text()
-    assert NO_ORACLE in page and "after training. The" in page
+    assert NO_ORACLE in page and "after training. " in page and "paired by start state." in page
 
 
 def test_the_embedded_model_is_refused_before_anything_is_played(

@@ -387,11 +387,3 @@ def test_a_file_in_the_place_of_the_run_folder(tmp_path: Path, capsys: pytest.Ca
         assert "error: " in capsys.readouterr().err
     assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path / "file")]) == 2
     assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_warm_start_replaces_no_folder_but_one_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It deleted whatever --output_dir named once."""
-    (tmp_path / "letters.txt").write_text("mine")
-    assert main(["warm-start", "--demonstrations", "16", "--output_dir", str(tmp_path)]) == 2
-    assert "holds no warm_start.json, so it is not replaced" in capsys.readouterr().err
-    assert (tmp_path / "letters.txt").read_text() == "mine"

@@ -13,7 +13,7 @@ import yaml
 from ragen_trl.cli.help import help_page, options_of
 from ragen_trl.cli.options import OptionParser, options_as_yaml, parse, read_yaml
 from ragen_trl.config.astar_po import AStarPOConfig
-from ragen_trl.config.commands import ApiArguments, EvaluationArguments, ModelArguments, RunArguments
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import PlayOptions
 from ragen_trl.config.starpo import StarPOConfig
@@ -23,7 +23,7 @@ from ragen_trl.imitation.fine_tuning import WarmStartConfig
 CLASSES = {
     kind.__name__: kind
     for kind in (
-        *(ModelArguments, RunArguments, WarmStartConfig, AStarPOConfig),
+        *(WarmStartArguments, RunArguments, WarmStartConfig, AStarPOConfig),
         *(PlayOptions, CriticOptions, StarPOConfig),
         *(EvaluationArguments, ApiArguments),
     )
