@@ -36,9 +36,10 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
             another machine.
 
     Returns:
-        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; of the sampled ones of the model
-        ``outcomes``, ``by_difficulty``, and ``by_arms`` of bandits; with training also ``curve`` (success on the way),
-        ``training`` (what an update logged, and times) and ``examples`` (trajectories before and after).
+        ``evaluations`` by kind (``sampled``, ``greedy``), name and policy; of the model's episodes ``outcomes`` (and
+        ``greedy_outcomes``), of the sampled ones ``by_difficulty`` and ``by_arms``; with training also ``curve``
+        (success on the way), ``training`` (what an update logged, and times) and ``examples`` (trajectories before and
+        after).
     """
     folder = run.folder(root)
     found = provenance()
@@ -57,8 +58,8 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
     for step in run.steps:
         if step.command == "eval":
             content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
+            content["greedy_" * (step.name == "greedy") + "outcomes"] = outcomes(step, folder / step.name)
             if step.name == "sampled":
-                content["outcomes"] = outcomes(step, folder / step.name)
                 content["by_difficulty"] = by_difficulty(step, folder / step.name)
                 content["by_arms"] = by_arms(step, folder / step.name)
         elif step.command == "warm-start":

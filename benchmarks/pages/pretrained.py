@@ -30,7 +30,7 @@ _FEWEST_BANDITS = 8  # whose names say something of names in general
 def pretrained_tables(content: Mapping[str, Any]) -> str:
     """All tables and examples of the page."""
     games = [name for name in content["games"] if _runs(content, name)]
-    lines = [*_success(content, games), *_pictures(content, games), *_training(content), ""]
+    lines = [*_success(content, games), *_pictures(content, games), *_training(content), "", *_greedily(content)]
     lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
     lines += [*_thoughts(content), *_memory(content)]
     lines += [*_unfinished(content), ""]
@@ -202,6 +202,20 @@ def _training(content: Mapping[str, Any]) -> list[str]:
     return [*lines, "", note] if trained else ["No training run is finished."]
 
 
+def _greedily(content: Mapping[str, Any]) -> list[str]:
+    """What training adds where the models before and after it are both played greedily."""
+    made = {run["created"]: run for run in content["runs"].values()}
+    rows = []
+    for run in content["runs"].values():
+        trained = made.get(run.get("began_with")) if run["stage"].endswith("_greedy") else None
+        began = made.get(trained.get("began_with")) if trained else None
+        name, found = next(iter(run["evaluations"].get("greedy", {"": {}}).items()))
+        if began and (before := _found(began, "greedy", name)):
+            cells = [success(before["model"]), success(found["model"]), _difference(began, run, name, "greedy")]
+            rows.append(row([_trained_name(run), *cells]))
+    return [*head(["played greedily", "began at", "at the end", "difference"]), *rows, ""] if rows else []
+
+
 def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """The run that made the model which a training run began with, if that has played an evaluation."""
     if "began_with" in run:
@@ -211,12 +225,12 @@ def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Map
     return next((each for each in starts if _found(each, "sampled", name)), None)
 
 
-def _difference(began: Mapping[str, Any], run: Mapping[str, Any], name: str) -> str:
+def _difference(began: Mapping[str, Any], run: Mapping[str, Any], name: str, kind: str = "sampled") -> str:
     """Paired by start state; of runs whose episodes are not kept, whether the intervals of both rates overlap."""
-    ours, theirs = (_outcomes(each, name) for each in (run, began))
+    ours, theirs = (_outcomes(each, name, kind) for each in (run, began))
     if (found := paired_difference(ours, theirs)) is not None:
         return signed_with_interval(found, 2)
-    after, before = (each["evaluations"]["sampled"][name]["model"] for each in (run, began))
+    after, before = (each["evaluations"][kind][name]["model"] for each in (run, began))
     if after["success_low"] > before["success_high"]:
         return f"above, by {after['success'] - before['success']:.2f}"
     if after["success_high"] < before["success_low"]:
@@ -224,9 +238,9 @@ def _difference(began: Mapping[str, Any], run: Mapping[str, Any], name: str) -> 
     return "overlap"
 
 
-def _outcomes(run: Mapping[str, Any], name: str) -> dict[int, list[float]]:
+def _outcomes(run: Mapping[str, Any], name: str, kind: str) -> dict[int, list[float]]:
     """Start seed → the outcome of its episode."""
-    told = run.get("outcomes", {}).get(name, "")
+    told = run.get("greedy_" * (kind == "greedy") + "outcomes", {}).get(name, "")
     return {seed: [float(outcome)] for seed, outcome in enumerate(told) if outcome != "-"}
 
 

@@ -67,14 +67,17 @@ def test_a_difference_is_paired_where_the_episodes_are_kept(tmp_path: Path) -> N
 
 def test_a_game_has_a_row_with_the_setting_of_most_seeds_and_with_greedy_play() -> None:
     lake = "frozenlake/starpo_s"
-    trained = [finished(f"{lake}_half_as_long-seed{seed}", 0.7 + 0.01 * seed, **TRAINED) for seed in range(3)]
+    half = f"{lake}_half_as_long-seed"
+    trained = [finished(f"{half}{seed}", 0.7 + 0.01 * seed, f"2026-11-2{seed}", **TRAINED) for seed in range(3)]
     a_star = finished("frozenlake/astar_po-seed0", 0.75, NOON, began_with=MORNING, **TRAINED)
     greedy = finished("frozenlake/astar_po_greedy-seed0", 0.8, "2026-11-23", began_with=NOON)
     greedy["evaluations"] = {"greedy": greedy["evaluations"].pop("sampled")}
+    greedy["greedy_outcomes"] = {"held out": "1" * 8 + "0" * 2}
     warm = finished("frozenlake/warm_start", 0.5)
+    warm["greedy_outcomes"] = {"held out": "1" * 6 + "0" * 4}
     warm["evaluations"]["greedy"] = {"held out": {"model": rate(0.6), "random": rate(0.2), "oracle": rate(1.0)}}
     alone = finished("frozenlake_256/warm_start", 0.2)  # nothing is trained from it
-    text, content = page(warm, finished(f"{lake}-seed0", 0.9, **TRAINED), *trained, a_star, greedy, alone)
+    text, content = page(warm, finished(f"{lake}-seed0", 0.9, "2026-11-19", **TRAINED), *trained, a_star, greedy, alone)
     cells = ["0.20 [0.15, 0.25]", "0.50 [0.45, 0.55]", "0.60 [0.55, 0.65]", "0.70, 0.71, 0.72", ""]
     cells += ["0.75 [0.70, 0.80]", "0.80 [0.75, 0.85]", "1.00 [0.95, 1.00]"]
     assert games_table(content).splitlines()[2:] == [f"| frozenlake | {' | '.join(cells)} |"]
@@ -85,6 +88,8 @@ def test_a_game_has_a_row_with_the_setting_of_most_seeds_and_with_greedy_play() 
         "| `frozenlake_256/warm_start`",  # played and evaluated alike: in the table of the first lake
     ]
     assert "frozenlake_256 | what it is" not in text
+    difference = "+0.20 [-0.07, +0.47]"  # 2 of 10 start states: 1.96 · √(2 + 1 - 2² / 12) / 12 is 0.27
+    assert f"| frozenlake/astar_po-seed0 | {cells[2]} | {cells[6]} | {difference} |" in text
 
 
 def test_measures_of_thoughts_are_compared_from_the_first_to_the_last_updates() -> None:
