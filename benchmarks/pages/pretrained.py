@@ -204,11 +204,11 @@ def _training(content: Mapping[str, Any]) -> list[str]:
 
 def _greedily(content: Mapping[str, Any]) -> list[str]:
     """What training adds where the models before and after it are both played greedily."""
-    made = {run["created"]: run for run in content["runs"].values()}
+    made = {(run["game"], run["created"]): run for run in content["runs"].values()}
     rows = []
     for run in content["runs"].values():
-        trained = made.get(run.get("began_with")) if run["stage"].endswith("_greedy") else None
-        began = made.get(trained.get("began_with")) if trained else None
+        trained = made.get((run["game"], run.get("began_with"))) if run["stage"].endswith("_greedy") else None
+        began = made.get((run["game"], trained.get("began_with"))) if trained else None
         name, found = next(iter(run["evaluations"].get("greedy", {"": {}}).items()))
         if began and (before := _found(began, "greedy", name)):
             cells = [success(before["model"]), success(found["model"]), _difference(began, run, name, "greedy")]
