@@ -28,7 +28,7 @@ _FEWEST_BANDITS = 8  # whose names say something of names in general
 
 
 def pretrained_tables(content: Mapping[str, Any]) -> str:
-    """All tables and examples of the page."""
+    """All tables of the page but the one of `games_table`."""
     games = [name for name in content["games"] if _runs(content, name)]
     lines = [*_success(content, games), *_pictures(content, games), *_training(content), "", *_greedily(content)]
     lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
