@@ -31,7 +31,7 @@ _TRAINING: dict[str, Any] = {
 # 32 trajectories an update, as in the other games.
 _ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 16}
 # Four such episodes at a time took 10 GiB.
-_SHOPPER: dict[str, Any] = {**WARM_START, **FASTER, "demonstrations": 384, "noise": 0.25, "demo_batch_size": 2}
+_SHOPPER: dict[str, Any] = {**WARM_START, **FASTER, "demonstrations": 384, "demo_batch_size": 2}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
 
@@ -39,13 +39,13 @@ def _store(split: str, reward: str, catalog: str = "synthetic") -> dict[str, Any
     return {"catalog": catalog, "split": f"{split}_by_product", "observation_mode": "short", "reward": reward}
 
 
-def _webshop(catalog: str, algorithms: Mapping[str, Options]) -> Game:
+def _webshop(catalog: str, algorithms: Mapping[str, Options], noise: float = 0.1) -> Game:
     return Game(
         env=_SHOP,
         env_kwargs=_store("train", "tiered", catalog),
         play=_PLAY,
         evaluations={"other products": (_SHOP, _store("test", "fixed", catalog))},
-        warm_start=_SHOPPER,
+        warm_start={**_SHOPPER, "noise": noise},
         training=_TRAINING,
         algorithms=algorithms,
         minutes=(12, 60, 4.0),
@@ -74,4 +74,5 @@ SHOPS: dict[str, Game] = {
         minutes=(12, 40, 3.0),
     ),
     "webshop_official": _webshop(DATA, {"starpo_s": {}}),
+    "webshop_more_mistakes": _webshop("synthetic", {}, noise=0.25),
 }
