@@ -20,6 +20,7 @@ from agents.games import BF16
 from agents.results import result_of
 from agents.runs import DATA, HERE, MODEL, NEEDED, Run, Step, arguments
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.precision import is_bfloat16_faster
 
 BENCHMARKS = Path(__file__).parent.parent
 _QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -118,10 +119,10 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
 
 
 def _has_fast_bf16() -> bool:
-    """Whether bfloat16 is the faster precision: on a GPU, and on a CPU with AMX."""
+    """Whether bfloat16 is the faster precision: on a GPU, and on some CPUs."""
     import torch
 
-    return torch.accelerator.is_available() or bool(torch.cpu.get_capabilities().get("amx_bf16"))
+    return torch.accelerator.is_available() or is_bfloat16_faster()
 
 
 def _written(step: Step, run: Run, root: Path) -> Path:

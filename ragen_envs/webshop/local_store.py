@@ -102,6 +102,35 @@ class LocalStore:
 
         return own_options(self.shop().catalog.product(goal.asin), goal)
 
+    def choices(self, asin: str, goal: Any) -> Mapping[str, str]:
+        """The values of a product's options that come closest to a goal's, by name; for oracles.
+
+        Options that the goal leaves open are left open, and so are those of which the product offers nothing similar.
+        """
+        from webshop_server.store.winnable import closest_options
+
+        return closest_options(self.shop().catalog.product(asin), goal)
+
+    def looks_right(self, asin: str, goal: Any) -> bool:
+        """Whether a product is of the kind that a goal asks for, and its lowest price is not too high; for oracles."""
+        shop = self.shop()
+        return bool(shop.is_right_kind(shop.catalog.product(asin), goal)) and self._price(asin, ()) <= goal.price_upper
+
+    def will_do(self, asin: str, goal: Any) -> bool:
+        """Whether a product's title, price and options are what a goal asks for, whatever its attributes."""
+        from webshop_server.goals.reward import options_met
+
+        if not self.looks_right(asin, goal):
+            return False
+        chosen = self.choices(asin, goal)
+        met = options_met(self.shop().catalog.product(asin), chosen, goal)
+        return all(met) and self._price(asin, chosen.values()) <= goal.price_upper
+
+    def _price(self, asin: str, values: Iterable[str]) -> float:
+        from webshop_server.goals.goals import price_with
+
+        return price_with(self.shop().catalog.product(asin), values)
+
 
 @functools.cache
 def _local_store(settings: StoreSettings, process: int) -> LocalStore:

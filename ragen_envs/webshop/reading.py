@@ -12,6 +12,8 @@ from ragen_envs.webshop.env import WebShop
 BUTTONS = frozenset(
     {"back to search", "< prev", "next >", "description", "features", "reviews", "attributes", "buy now", "search"}
 )
+OPTION_NAME = r"\b(?:with|and) ((?:(?!\b(?:with|and)\b)[^,:]){1,30}): "
+"""Of requests: the name of an option, before its value; "with sea salt with size: 1 pound" names "size"."""
 _SEPARATOR = " [SEP] "
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _CHOSEN = re.compile(r".*?: .* \(chosen: (.*)\)")

@@ -1,25 +1,31 @@
-"""A shopper for demonstrations: it finds what is wanted in the way that a customer could, and makes their mistakes.
+"""A shopper for demonstrations: it buys what is wanted in the way that a customer could, and makes their mistakes.
 
-It knows the goal, as the oracle does, so that its episodes succeed. But it searches with words of the request only,
-because nobody who reads the request could know the title, on which the oracle's search depends; a few goals cannot be
-found by any of them. Its mistakes are those of people: a word is left out of a search, another result is opened and
-left again, an option is forgotten. All but the last can be made good, and cost actions; those among results are made
-only while enough actions are left.
+It searches with words of the request only, because nobody who reads the request could know the title, on which the
+oracle's search depends. It opens the results from the first on, leaves a product whose page does not offer what is
+asked for, and buys the first one that does. So what it does follows from what a model reads, up to the parse of the
+request, for which it looks at the goal. It does not know more of a product than its pages of results and options show,
+so that it also buys products that lack an attribute. When the actions run short it opens the first product that will
+do, without a look at those before it.
+
+Its mistakes are those of people: a word is left out of a search, a product that would do is left again, an option is
+forgotten. All but the last can be made good, and cost actions; a product is left only while enough actions remain.
 Left out: reading descriptions, comparing products, filters.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import LocalStore, store_behind
-from ragen_envs.webshop.policies import way_to
+from ragen_envs.webshop.policies import PAGE_SIZE, way_to
+from ragen_envs.webshop.reading import OPTION_NAME
 
+_A_LOOK = 2  # actions: opening a product, and going back
 _LIMIT = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
-_OPTION = re.compile(r"\b(?:with|and) ([^,:]{1,30}): ")
+_OPTION = re.compile(OPTION_NAME)
 # Words of requests that say nothing about a product.
 _EMPTY = frozenset(
     "a am an and are at buy can could find for from get give has have i id im in is it like look looking me my need of "
@@ -32,6 +38,8 @@ def query_of(request: str) -> list[str]:
 
     >>> query_of("I need usda organic granolas with flavor: apple cinnamon, and price lower than 70.00 dollars")
     ['usda', 'organic', 'granolas', 'apple', 'cinnamon']
+    >>> query_of("for athletes, find me pastas with natural flavors with size: 12 ounce")
+    ['athletes', 'pastas', 'natural', 'flavors', '12', 'ounce']
     """
     words = _OPTION.sub(" ", _LIMIT.sub("", request)).split()
     return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in _EMPTY]
@@ -55,34 +63,63 @@ def careless_shop_action(env: WebShop, actions_left: int, rng: np.random.Generat
     local = store_behind(env.base_url, env.settings)
     goal, state = local.shop().goal(env.session.goal), local.page(env.session.played, env.parity)
     errs = rng.random() < noise  # drawn on every page, so that the same draws follow whatever the page is
-    if state.kind in ("item", "sub_page") and (state.asin != goal.asin or state.kind == "sub_page"):
+    if state.kind == "sub_page":
         return "click[< prev]"
     if state.kind == "item":
-        chosen = dict(state.options)
-        missing = [value for name, value in local.options_for(goal).items() if chosen.get(name) != value]
-        return "click[buy now]" if errs or not missing else f"click[{missing[0]}]"
-    if state.kind == "results" and goal.asin in local.shop().store.results(state):
-        return _from_results(env, local, goal, state, errs and actions_left > _needed(local, goal) + 2)
+        return _from_item(local, goal, state, actions_left, errs)
+    if state.kind == "results" and (asin := _next_to_open(local, goal, state, actions_left)):
+        return way_to(env, local.shop().store, state, asin)
     return _search(env, local, goal, state, rng, errs)
 
 
-def _needed(local: LocalStore, goal: Any) -> int:
+def _from_item(local: LocalStore, goal: Any, state: Any, actions_left: int, errs: bool) -> str:
+    """Chooses what is asked for and buys; leaves a product that will not do, while another one can still be bought."""
+    wanted = local.choices(state.asin, goal)
+    chosen = dict(state.options)
+    missing = [value for name, value in wanted.items() if chosen.get(name) != value]
+    can_leave = actions_left > 1 + _needed(wanted)
+    if can_leave and not chosen and (errs or not local.will_do(state.asin, goal)):
+        return "click[< prev]"
+    return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
+
+
+def _needed(wanted: Mapping[str, str]) -> int:
     """Actions from the results to the purchase: opening, options, buying."""
-    return 2 + len(local.options_for(goal))
+    return 2 + len(wanted)
 
 
-def _from_results(env: WebShop, local: LocalStore, goal: Any, state: Any, errs: bool) -> str:
-    """Opens the product, or another one first, or turns the page on which it is."""
+def _next_to_open(local: LocalStore, goal: Any, state: Any, actions_left: int) -> str | None:
+    """The product to open: the first new one that looks right, or the first one that will do if no look can be spared.
+
+    None if nothing that was found will do, and another search can still end in a purchase.
+    """
     store = local.shop().store
-    others = [asin for asin in store.shown(state) if asin not in (goal.asin, *state.seen)]
-    return way_to(env, store, state, others[0] if errs and others else goal.asin)
+    hits, shown = list(store.results(state)), list(store.shown(state))
+    new = [asin for asin in hits if asin not in state.seen]
+    in_reach = [
+        (asin, spare)
+        for asin in dict.fromkeys((*new, *hits))
+        if (spare := actions_left - _needed(local.choices(asin, goal)) - _turns(hits, asin, state)) >= 0
+        and local.will_do(asin, goal)
+    ]
+    first = [asin for asin in new if asin in shown and local.looks_right(asin, goal)]
+    if not in_reach:
+        can_search = actions_left > _needed(local.options_for(goal))
+        return None if can_search else next(iter((*first, *shown)), None)
+    target, spare = in_reach[0]
+    return first[0] if first and spare >= _A_LOOK else target
+
+
+def _turns(hits: Sequence[str], asin: str, state: Any) -> int:
+    """How many pages of results a product is away."""
+    return abs(hits.index(asin) // PAGE_SIZE + 1 - state.page)
 
 
 def _search(env: WebShop, local: LocalStore, goal: Any, state: Any, rng: np.random.Generator, errs: bool) -> str:
-    """The words of the request; after a search that did not find the product the whole request, once; then fewer words.
+    """The words of the request; after a search that found nothing the whole request, once; then fewer words.
 
-    One more word is left out after each failure: that without which the product ranks best, or by mistake any one.
-    Where none is left to leave out, the shopper begins again with all.
+    One more word is left out after each failure: that without which the goal's product ranks best, or by mistake any
+    one. Where none is left to leave out, the shopper begins again with all.
     """
     request = env.session.instruction
     whole, words = search_for(request), query_of(request)

@@ -13,6 +13,7 @@ import numpy as np
 from ragen_envs.webshop.env import WebShop
 from ragen_envs.webshop.reading import (
     BUTTONS,
+    OPTION_NAME,
     ShownProduct,
     can_read_options,
     chosen_values,
@@ -24,7 +25,7 @@ from ragen_envs.webshop.toy_shop import ToyShop
 from ragen_envs.wording import listed, pick
 
 _LIMIT = re.compile(r"price lower than (\d+\.\d\d) dollars")
-_OPTION = re.compile(r"(?:with|and) ([\w ]{2,20}): ([^,:]+)(?=,|$)")
+_OPTION = re.compile(rf"{OPTION_NAME}([^,:]+)(?=,|$)")
 _SLOTS = (
     frozenset({"small", "medium", "large", "xlarge"}),
     frozenset({"black", "white", "red", "blue", "green", "gray", "yellow", "brown"}),

@@ -24,6 +24,7 @@ from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.processes import crowded, is_main, launched, on_processes, said_once
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
+from ragen_trl.system.precision import precision_hint
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
     folder = Path(args.output_dir)
     with said_once():
         check_output_folder(folder)
-    _say_if_crowded(args)
+    _say_what_is_slow(args, run.model)
     try:
         summary = train(run, warm, args, _say)
     except Interrupted as stopped:
@@ -163,10 +164,15 @@ def _train(argv: list[str], dry_run: bool) -> int:
     return 0
 
 
-def _say_if_crowded(args: "StarPOConfig") -> None:
+def _say_what_is_slow(args: "StarPOConfig", model: str | None) -> None:
+    """Say what makes a run on this CPU slow; the embedded model (``None``) is too small for another precision."""
     import torch
 
-    if args.device.type == "cpu" and (hint := crowded(launched() * torch.get_num_threads())):
+    if args.device.type != "cpu":
+        return
+    hints = [crowded(launched() * torch.get_num_threads())]
+    hints += [precision_hint()] if model is not None and not args.bf16 and is_main() else []
+    for hint in filter(None, hints):
         _say(hint)
 
 
@@ -191,7 +197,7 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     if not run.overwrite and holds_warm_start(folder, chosen):
         print(f"{folder} holds this warm start already; nothing to do")
         return 0
-    _say_if_crowded(args)
+    _say_what_is_slow(args, run.model)
     if run.model is None:
         tokenizer = build_tiny_tokenizer(env=run.env)
         model = build_tiny_model(tokenizer, args.seed)

@@ -32,7 +32,9 @@ def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
 def _missing(parts: RewardParts, goal: Goal) -> Iterator[str]:
     for attribute, met in zip(goal.attributes, parts.attributes_met, strict=True):
         if not met:
-            yield _named(attribute.lower().split(), "wrong attribute")
+            words = attribute.lower().split()
+            is_named = "size" in words or len(words) == 1  # "small batch" and "for small spaces" are no sizes
+            yield _named(words if is_named else [word for word in words if word not in _SIZES], "wrong attribute")
     for option, met in zip(goal.options, parts.options_met, strict=True):  # names or, of goals of people, values
         if not met:
             yield _named(option.lower().split(), "wrong option")

@@ -16,7 +16,7 @@ from webshop_server.goals.faults import purchase_faults
 from webshop_server.goals.goals import Goal, Goals
 from webshop_server.goals.kinds import nearness
 from webshop_server.goals.nouns import NounTagger
-from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_price, score
+from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store.page_html import HtmlPages
@@ -139,6 +139,10 @@ class Shop:
         """
         price = purchase_price(product, options, formula)
         return score(product, options, price, self.goal(goal), self._nouns, formula)
+
+    def is_right_kind(self, product: Product, goal: Goal) -> bool:
+        """Whether the corrected formula finds nothing wrong with the kind of a product."""
+        return kind_match(product, goal, self._nouns).r_type == 1
 
     def start(self, goal: int, rules: Rules) -> Episode:
         """Begins an episode."""

@@ -28,11 +28,28 @@ def own_options(product: Product, goal: Goal) -> dict[str, str]:
     Returns:
         Value by option name. Options that the goal leaves open are left open.
     """
-    if not isinstance(goal.options, tuple):
-        return dict(goal.options)
+    return closest_options(product, goal) if isinstance(goal.options, tuple) else dict(goal.options)
+
+
+def closest_options(product: Product, goal: Goal) -> dict[str, str]:
+    """The options to choose when a product is bought for a goal that may have been made from another one.
+
+    Args:
+        product: Any product.
+        goal: A goal.
+
+    Returns:
+        Value by option name: for each option asked for the closest value under its name, or where the product has no
+        option of that name, among all options that the goal does not name. Options that the goal leaves open are left
+        open, and so are those of which the product offers nothing similar.
+    """
+    named = {} if isinstance(goal.options, tuple) else dict(goal.options)
+    asked = [("", value) for value in goal.options] if isinstance(goal.options, tuple) else list(named.items())
     chosen: dict[str, str] = {}
-    for wanted in goal.options:
-        free = ((name, value) for name, values in product.options.items() if name not in chosen for value in values)
+    for wanted_name, wanted in asked:
+        is_there = wanted_name in product.options
+        names = [wanted_name] if is_there else [name for name in product.options if name not in named]
+        free = [(name, value) for name in names if name not in chosen for value in product.options[name]]
         rated = [(option_closeness(wanted, *pair), token_set_ratio(wanted, pair[1]), pair) for pair in free]
         best = max(rated, key=lambda entry: entry[:2], default=None)
         if best is not None and (best[0] or best[1] > FUZZY_THRESHOLD):

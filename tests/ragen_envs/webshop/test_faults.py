@@ -9,6 +9,7 @@ from ragen_envs.webshop.local_store import local_store
 from ragen_envs.webshop.session import Answer
 from tests.support.ragen_envs.shop_http import connected
 from webshop_server import create_app
+from webshop_server.goals.faults import purchase_faults
 
 
 def buy(env: ToyShop, goal: int, looks: str) -> tuple[str, ...]:
@@ -36,6 +37,20 @@ def test_a_toy_purchase_lacks_what_it_lacks() -> None:
         if product.price > 100 and product.query == cheap.query
     )
     assert buy(env, cheap.id, f"{size} {color} {kind}")[-1] == "too dear"
+
+
+def test_an_attribute_with_the_word_small_is_no_size() -> None:
+    """Regression: whoever bought a thing that was not of a small batch had the wrong size."""
+    shop = local_store(WebShop().settings).shop()
+    goal = next(goal for goal in shop.goals if "small batch" in goal.attributes and "size" not in goal.options)
+    bought = next(
+        product
+        for product in shop.catalog.products()
+        if product.query == goal.query and "small batch" not in product.attributes and not product.options
+    )
+    parts = shop.buy(goal.id, bought, {}, "fixed")
+    assert not parts.attributes_met[goal.attributes.index("small batch")]
+    assert "wrong attribute" in purchase_faults(parts, goal) and "wrong size" not in purchase_faults(parts, goal)
 
 
 def test_options_that_were_not_chosen_are_named_by_their_kind() -> None:

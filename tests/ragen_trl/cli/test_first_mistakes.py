@@ -12,6 +12,7 @@ import torch
 from ragen_envs import EnvError, best_action
 from ragen_trl.cli import main as commands
 from ragen_trl.cli.main import main
+from ragen_trl.system import precision
 from tests.support.ragen_trl.reports import success_only, write_run
 from tests.support.ragen_trl.trainers import TOKENIZER, Lottery, small_model
 
@@ -179,6 +180,37 @@ def test_threads_beside_other_programs_are_warned_of(
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (busy, 0.0, 0.0))
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    commands._say_if_crowded(SimpleNamespace(device=torch.device(device)))
+    commands._say_what_is_slow(SimpleNamespace(device=torch.device(device)), None)
     said = capsys.readouterr().out
     assert ("1.9 threads shared 2 CPUs, and this command computes with 2 threads" in said) == says == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "model", "bf16", "device", "says"),
+    [
+        (4.6, "models/some", False, "cpu", True),
+        (1.4, "models/some", False, "cpu", False),
+        (4.6, "models/some", True, "cpu", False),
+        (4.6, None, False, "cpu", False),
+        (4.6, "models/some", False, "cuda", False),
+    ],
+)
+def test_who_trains_in_the_slower_precision_is_told(
+    speedup: float,
+    model: str | None,
+    bf16: bool,
+    device: str,
+    says: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(precision, "_seconds_of_a_product", {torch.float32: speedup, torch.bfloat16: 1.0}.__getitem__)
+    commands._say_what_is_slow(SimpleNamespace(device=torch.device(device), bf16=bf16), model)
+    said = capsys.readouterr().out
+    hint = "this CPU multiplies matrices 4.6 times as fast in bfloat16; --bf16 true makes use of it\n"
+    assert said == (hint if says else "")
+
+
+def test_the_speed_of_a_precision_is_measured() -> None:
+    assert 0.01 < precision.bfloat16_speedup() < 100
