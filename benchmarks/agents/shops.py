@@ -14,11 +14,11 @@ from ragen_trl.config.recipes import LIMITS
 
 _SHOP = "ragen/WebShop-v0"
 _PLAY: dict[str, Any] = {
+    **FASTER,
     **{"think": False, "max_turns": 9, "max_actions": 9, "max_actions_per_turn": 1},
     **{"max_reply_length": 48, "max_completion_length": 3072},
 }
 _TRAINING: dict[str, Any] = {
-    **FASTER,
     "learning_rate": 3e-4,
     "lr_scheduler_type": "linear",
     "max_steps": 24,
@@ -30,7 +30,7 @@ _TRAINING: dict[str, Any] = {
 }
 # 32 trajectories an update, as in the other games. Four samples of each start state are as many as eight updates play.
 _ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 8, "max_reference_samples": 4}
-_SHOPPER: dict[str, Any] = {**WARM_START, **FASTER, "demonstrations": 512, "demo_batch_size": 2}
+_SHOPPER: dict[str, Any] = {**WARM_START, "demonstrations": 512, "demo_batch_size": 2}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
 
@@ -65,9 +65,9 @@ SHOPS: dict[str, Game] = {
     "toyshop_thoughts": Game(
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
-        play={**LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
+        play={**FASTER, **LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
-        warm_start={**WARM_START, **FASTER, "demonstrations": 384},
+        warm_start={**WARM_START, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
         minutes=(12, 40, 3.0),
