@@ -1,7 +1,9 @@
 """How rollouts and the trainer call a Transformers model: positions, masks of pairs, the model without wrappers."""
 
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -48,6 +50,30 @@ def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor
         dtype = torch.get_autocast_dtype(device)
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill(~visible, torch.finfo(dtype).min)
+
+
+@contextmanager
+def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
+    """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
+
+    Autocast keeps the cast of a weight as long as it is open, but only of weights that are to be trained. It would cast
+    the others in every pass, for every single token. Only for passes without gradients. Nothing changes without
+    autocast, nor in a thread beside training, which shares the frozen weights.
+
+    Args:
+        model: Its weights' flags are restored.
+    """
+    frozen = []
+    alone = threading.current_thread() is threading.main_thread()
+    if alone and torch.is_autocast_enabled(next(model.parameters()).device.type):
+        frozen = [value for value in model.parameters() if value.dtype == torch.float32 and not value.requires_grad]
+    for value in frozen:
+        value.requires_grad = True
+    try:
+        yield
+    finally:
+        for value in frozen:
+            value.requires_grad = False
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.policies.model_calls import mask_for, unwrapped, without_router_logits
+from ragen_trl.policies.model_calls import mask_for, unwrapped, weights_cast_once, without_router_logits
 from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
 from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
@@ -95,7 +95,7 @@ class TransformersPolicy(Policy):
         was_training = self.model.training
         self.model.eval()
         try:
-            with self._autocast():
+            with self._autocast(), weights_cast_once(self.model):
                 return self._reply(requests)
         finally:
             self.model.train(was_training)
