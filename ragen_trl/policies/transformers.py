@@ -31,6 +31,7 @@ from ragen_trl.policies.shared_reading import common_beginnings
 from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
+from ragen_trl.system.heap import return_free_memory
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
@@ -81,9 +82,11 @@ class TransformersPolicy(Policy):
         self._shared = SharedContexts(seeds)
 
     def end(self, rows: Sequence[int]) -> None:
-        """Let finished rows leave the batch and its cache."""
+        """Let finished rows leave the batch and its cache. After the last one what was in use goes to the system."""
         if rows:
             self._shared.leave(rows)
+            if not self._shared.rows:
+                return_free_memory()
 
     @torch.no_grad()
     def reply(self, requests: Sequence[Request]) -> list[Reply]:
