@@ -70,6 +70,7 @@ def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: 
                 for step in run.steps:
                     _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
+                found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
                 write_atomically(path, json.dumps(found, indent=1))
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
@@ -105,7 +106,7 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
-    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", ""), BF16: json.dumps(_has_fast_bf16())}
+    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", ""), BF16: json.dumps(_in_bf16(run, root))}
     words = [step.command, *arguments(step.options, folders)]
     path = run.folder(root) / "log.txt"
     began = time.perf_counter()
@@ -118,11 +119,19 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         raise StepFailed(f"{run.name}: {step.command} ended with status {status}; see {path}")
 
 
-def _has_fast_bf16() -> bool:
-    """Whether bfloat16 is the faster precision: on a GPU, and on some CPUs."""
+def _asks_for_faster(run: Run) -> bool:
+    return any(BF16 in step.options.values() for step in run.steps)
+
+
+def _in_bf16(run: Run, root: Path) -> bool:
+    """Whether bfloat16 is the faster precision: on a GPU, and on some CPUs. Measured once for all steps of a run."""
     import torch
 
-    return torch.accelerator.is_available() or is_bfloat16_faster()
+    path = run.folder(root) / "bf16.json"
+    if not path.exists():
+        faster = torch.accelerator.is_available() or is_bfloat16_faster()
+        write_atomically(path, json.dumps(faster))
+    return bool(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _written(step: Step, run: Run, root: Path) -> Path:

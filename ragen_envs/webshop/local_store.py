@@ -117,7 +117,7 @@ class LocalStore:
         return bool(shop.is_right_kind(shop.catalog.product(asin), goal)) and self._price(asin, ()) <= goal.price_upper
 
     def will_do(self, asin: str, goal: Any) -> bool:
-        """Whether a product's title, price and options are what a goal asks for, whatever its attributes."""
+        """Whether a product's kind, price and options are what is asked for, whatever its attributes; for oracles."""
         from webshop_server.goals.reward import options_met
 
         if not self.looks_right(asin, goal):

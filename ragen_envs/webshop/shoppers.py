@@ -2,14 +2,19 @@
 
 It searches with words of the request only, because nobody who reads the request could know the title, on which the
 oracle's search depends. It opens the results from the first on, leaves a product whose page does not offer what is
-asked for, and buys the first one that does. So what it does follows from what a model reads, up to the parse of the
-request, for which it looks at the goal. It does not know more of a product than its pages of results and options show,
-so that it also buys products that lack an attribute. When the actions run short it opens the first product that will
-do, without a look at those before it.
+asked for, and buys the first one that does. Attributes it does not compare, so that it also buys products that lack
+one. When the actions run short it opens the first product that will do, without a look at those before it, and in the
+end it buys what there is.
+
+Most of this follows from what a model reads. The goal, which no model sees, tells it what the request asks for, and
+three things more: which results are of the right kind (the corrected formula's judgement, which reads titles and the
+shop's shelves), whether any of the results will do before they are opened, and which word is best left out of a search
+that found nothing.
 
 Its mistakes are those of people: a word is left out of a search, a product that would do is left again, an option is
 forgotten. All but the last can be made good, and cost actions; a product is left only while enough actions remain.
-Left out: reading descriptions, comparing products, filters.
+Left out: reading descriptions, comparing products, filters, and the original's formula: prices and options are judged
+by the corrected one in every reward mode.
 """
 
 import re
@@ -77,7 +82,7 @@ def _from_item(local: LocalStore, goal: Any, state: Any, actions_left: int, errs
     wanted = local.choices(state.asin, goal)
     chosen = dict(state.options)
     missing = [value for name, value in wanted.items() if chosen.get(name) != value]
-    can_leave = actions_left > 1 + _needed(wanted)
+    can_leave = actions_left > _needed(local.options_for(goal))
     if can_leave and not chosen and (errs or not local.will_do(state.asin, goal)):
         return "click[< prev]"
     return "click[buy now]" if errs or not missing or actions_left == 1 else f"click[{missing[0]}]"
@@ -96,18 +101,18 @@ def _next_to_open(local: LocalStore, goal: Any, state: Any, actions_left: int) -
     store = local.shop().store
     hits, shown = list(store.results(state)), list(store.shown(state))
     new = [asin for asin in hits if asin not in state.seen]
-    in_reach = [
+    in_reach = (
         (asin, spare)
         for asin in dict.fromkeys((*new, *hits))
         if (spare := actions_left - _needed(local.choices(asin, goal)) - _turns(hits, asin, state)) >= 0
         and local.will_do(asin, goal)
-    ]
-    first = [asin for asin in new if asin in shown and local.looks_right(asin, goal)]
-    if not in_reach:
+    )
+    target, spare = next(in_reach, (None, 0))
+    first = next((asin for asin in new if asin in shown and local.looks_right(asin, goal)), None)
+    if target is None:
         can_search = actions_left > _needed(local.options_for(goal))
-        return None if can_search else next(iter((*first, *shown)), None)
-    target, spare = in_reach[0]
-    return first[0] if first and spare >= _A_LOOK else target
+        return None if can_search else first or next(iter(shown), None)
+    return first if first and spare >= _A_LOOK else target
 
 
 def _turns(hits: Sequence[str], asin: str, state: Any) -> int:

@@ -30,6 +30,8 @@ from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
 
+_LARGE = 2**25  # parameters
+
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
   train       warm-start the embedded tiny model (or take --model), train it, evaluate it, write a report
@@ -165,15 +167,28 @@ def _train(argv: list[str], dry_run: bool) -> int:
 
 
 def _say_what_is_slow(args: "StarPOConfig", model: str | None) -> None:
-    """Say what makes a run on this CPU slow; the embedded model (``None``) is too small for another precision."""
+    """Say what makes a run on this CPU slow: other programs, or a precision in which it is not at its fastest."""
     import torch
 
     if args.device.type != "cpu":
         return
-    hints = [crowded(launched() * torch.get_num_threads())]
-    hints += [precision_hint()] if model is not None and not args.bf16 and is_main() else []
-    for hint in filter(None, hints):
+    if hint := crowded(launched() * torch.get_num_threads()):
         _say(hint)
+    if is_main() and _is_large(model) and not (args.bf16 or args.fp16) and (hint := precision_hint()):
+        _say(hint)
+
+
+def _is_large(model: str | None) -> bool:
+    """Whether most of a model's time goes into products of matrices; of the embedded one (``None``) it does not."""
+    from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
+    from ragen_trl.policies.model_names import ModelNotFoundError, check_model
+
+    if model is None:
+        return False
+    try:
+        return shape_of(check_model(model)).parameters > _LARGE
+    except (ModelNotFoundError, ModelShapeError):  # said elsewhere
+        return False
 
 
 def _warm_start(argv: list[str], dry_run: bool) -> int:

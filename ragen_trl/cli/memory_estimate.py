@@ -236,7 +236,8 @@ def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     if use.launch.weight_parts > 1:
         whole = shape.parameters + use.lora_rank * shape.linear_widths
         lines.append(_line("whole weights", "rollout", (whole, "parameters"), (compute, "bytes")))
-    if use.mixed and _weight_bytes(use) == _FLOAT and not use.lora_rank:  # autocast keeps those of trained weights
+    beside_training = use.ahead and use.lora_rank  # where autocast keeps no casts of frozen weights
+    if use.mixed and _weight_bytes(use) == _FLOAT and not beside_training:
         weights = shape.linear_weights + shape.vocabulary * shape.hidden
         lines.append(_line("bfloat16 weights", "rollout", (weights, "weights"), (2, "bytes")))
     moments = [

@@ -1,4 +1,4 @@
-"""How rollouts and the trainer call a Transformers model: positions, masks of pairs, the model without wrappers."""
+"""How rollouts and the trainer call a Transformers model: positions, masks of pairs, casts, without wrappers."""
 
 import inspect
 import threading
@@ -57,8 +57,9 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
 
     Autocast keeps the cast of a weight as long as it is open, but only of weights that are to be trained. It would cast
-    the others in every pass, for every single token. Only for passes without gradients. Nothing changes without
-    autocast, nor in a thread beside training, which shares the frozen weights.
+    the others in every pass, for every single token. The casts stay until autocast is left, in the memory of a second
+    copy of the weights in half precision. Only for passes without gradients, and only in the main thread: in another
+    one a rollout may share frozen weights with training. Nothing changes without autocast.
 
     Args:
         model: Its weights' flags are restored.
@@ -67,9 +68,9 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     alone = threading.current_thread() is threading.main_thread()
     if alone and torch.is_autocast_enabled(next(model.parameters()).device.type):
         frozen = [value for value in model.parameters() if value.dtype == torch.float32 and not value.requires_grad]
-    for value in frozen:
-        value.requires_grad = True
     try:
+        for value in frozen:
+            value.requires_grad = True
         yield
     finally:
         for value in frozen:

@@ -82,10 +82,10 @@ class TransformersPolicy(Policy):
         self._shared = SharedContexts(seeds)
 
     def end(self, rows: Sequence[int]) -> None:
-        """Let finished rows leave the batch and its cache. After the last one what was in use goes to the system."""
+        """Let finished rows leave the batch and its cache. After the last one free memory goes back to the system."""
         if rows:
             self._shared.leave(rows)
-            if not self._shared.rows:
+            if not self._shared.rows and self.model.device.type == "cpu":
                 return_free_memory()
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
-"""Gives memory that is free inside this process back to the system.
+"""Returns memory that is free inside this process to the system.
 
-Rollouts allocate tensors of ever other sizes. The C library keeps what they free, in pieces between what is in use, so
-that a process with two gigabytes of tensors came to hold twelve, and two of them filled a machine of 24. Left out:
-other C libraries than glibc, where nothing happens, and memory of GPUs, which PyTorch keeps itself.
+Rollouts allocate tensors of always different sizes. The C library keeps what they free, in pieces between what is in
+use, so that a process with two gigabytes of tensors came to hold twelve, and two of them filled a machine of 24. Left
+out: other C libraries than glibc, where nothing happens, and memory of GPUs, which PyTorch keeps itself.
 """
 
 import ctypes
@@ -22,10 +22,12 @@ def resident() -> int:
         return 0
 
 
-def return_free_memory(least: int = LEAST) -> None:
-    """Return free memory to the system if this process holds more than ``least`` bytes."""
-    if resident() <= least:
+def return_free_memory() -> None:
+    """Return free memory to the system if this process holds more than `LEAST` bytes."""
+    if resident() <= LEAST:
         return
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(ctypes.c_size_t(0))
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except AttributeError:  # not glibc
+        return
+    trim(ctypes.c_size_t(0))

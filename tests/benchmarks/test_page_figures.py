@@ -55,6 +55,21 @@ def test_the_rates_of_smollm2_are_in_the_tables_of_its_experiment() -> None:
         assert said - shown == set()
 
 
+def test_the_commands_of_the_shop_are_those_of_its_runs() -> None:
+    """Regression: the page's A*-PO trained on twice as many trajectories as the experiment's."""
+    runs = {run.name: run.steps[0].options for run in game_runs("models/SmolLM2-135M-Instruct", SHOPS)}
+    page = prose("docs/webshop_agent.md")
+    warm, trained = re.findall(r"```bash python -m ragen_trl (?:warm-start|train) (.*?) ```", page)[:2]
+    (astar,) = re.findall(r"`(--algo a-star-po .*?)`", page)
+    for name, words in (("warm_start", warm), ("starpo_s-seed0", trained), ("astar_po-seed0", astar)):
+        given = dict(re.findall(r"--(\w+) ([\w.e-]+)", words.replace("\\", "")))
+        compared = {key: value for key, value in given.items() if key not in ("model", "output_dir", "env")}
+        assert len(compared) >= 7
+        for key, value in compared.items():
+            expected = runs[f"webshop/{name}"][key]
+            assert value == expected or json.loads(value) == (True if key == "bf16" else expected), (name, key)
+
+
 def test_the_minutes_of_the_shop_are_those_that_the_script_lists() -> None:
     """Regression: half an hour was said where the script listed 84 minutes."""
     expected = {run.name: round(run.minutes) for run in game_runs("models/SmolLM2-135M-Instruct", SHOPS)}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from webshop_server.goals.goals import Goal
 from webshop_server.goals.reward import RewardParts
 
+_NAMES = frozenset({"size", "color", "colour"})
 _SIZES = frozenset({"size", "small", "medium", "large", "xlarge"})
 _COLORS = frozenset({"color", "colour", "black", "white", "red", "blue", "green", "gray", "yellow", "brown"})
 
@@ -32,9 +33,8 @@ def purchase_faults(parts: RewardParts, goal: Goal) -> tuple[str, ...]:
 def _missing(parts: RewardParts, goal: Goal) -> Iterator[str]:
     for attribute, met in zip(goal.attributes, parts.attributes_met, strict=True):
         if not met:
-            words = attribute.lower().split()
-            is_named = "size" in words or len(words) == 1  # "small batch" and "for small spaces" are no sizes
-            yield _named(words if is_named else [word for word in words if word not in _SIZES], "wrong attribute")
+            whole = attribute.lower()  # "small batch" is no size and "green tea" no colour, "medium size" is one
+            yield _named([whole, *_NAMES.intersection(whole.split())], "wrong attribute")
     for option, met in zip(goal.options, parts.options_met, strict=True):  # names or, of goals of people, values
         if not met:
             yield _named(option.lower().split(), "wrong option")

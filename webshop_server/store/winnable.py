@@ -1,4 +1,4 @@
-"""What a shopper who knows the goal buys, and whether that solves it.
+"""What a shopper who knows the goal buys, whether that solves it, and what to choose on any other product.
 
 The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
 scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those whose options cannot be clicked: a
@@ -41,15 +41,18 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
     Returns:
         Value by option name: for each option asked for the closest value under its name, or where the product has no
         option of that name, among all options that the goal does not name. Options that the goal leaves open are left
-        open, and so are those of which the product offers nothing similar.
+        open, and so are those of which the product offers nothing similar. Values that no click chooses are left out.
     """
     named = {} if isinstance(goal.options, tuple) else dict(goal.options)
-    asked = [("", value) for value in goal.options] if isinstance(goal.options, tuple) else list(named.items())
+    asked: list[tuple[str | None, str]] = [*named.items()]
+    if isinstance(goal.options, tuple):
+        asked = [(None, value) for value in goal.options]
     chosen: dict[str, str] = {}
     for wanted_name, wanted in asked:
-        is_there = wanted_name in product.options
-        names = [wanted_name] if is_there else [name for name in product.options if name not in named]
-        free = [(name, value) for name in names if name not in chosen for value in product.options[name]]
+        others = [name for name in product.options if name not in named]
+        names = [wanted_name] if wanted_name is not None and wanted_name in product.options else others
+        pairs = [(name, value) for name in names if name not in chosen for value in product.options[name]]
+        free = [pair for pair in pairs if can_be_clicked(product, dict([pair]))]
         rated = [(option_closeness(wanted, *pair), token_set_ratio(wanted, pair[1]), pair) for pair in free]
         best = max(rated, key=lambda entry: entry[:2], default=None)
         if best is not None and (best[0] or best[1] > FUZZY_THRESHOLD):

@@ -1,5 +1,7 @@
 """Faults of episodes in the shops: each by a purchase that has it, and the same through a server."""
 
+from dataclasses import replace
+
 import gymnasium
 import pytest
 
@@ -51,6 +53,15 @@ def test_an_attribute_with_the_word_small_is_no_size() -> None:
     parts = shop.buy(goal.id, bought, {}, "fixed")
     assert not parts.attributes_met[goal.attributes.index("small batch")]
     assert "wrong attribute" in purchase_faults(parts, goal) and "wrong size" not in purchase_faults(parts, goal)
+    for attribute, named in (
+        ("green tea", "wrong attribute"),
+        ("blue", "wrong color"),
+        ("small", "wrong size"),
+        ("Medium Size", "wrong size"),
+        ("hair color", "wrong color"),
+    ):
+        asked = replace(goal, attributes=(attribute,), options={})
+        assert purchase_faults(replace(parts, attributes_met=(False,), options_met=()), asked)[0] == named
 
 
 def test_options_that_were_not_chosen_are_named_by_their_kind() -> None:

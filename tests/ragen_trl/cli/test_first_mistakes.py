@@ -2,12 +2,14 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium
 import pytest
 import torch
+from transformers import Qwen2Config
 
 from ragen_envs import EnvError, best_action
 from ragen_trl.cli import main as commands
@@ -188,11 +190,13 @@ def test_threads_beside_other_programs_are_warned_of(
 @pytest.mark.parametrize(
     ("speedup", "model", "bf16", "device", "says"),
     [
-        (4.6, "models/some", False, "cpu", True),
-        (1.4, "models/some", False, "cpu", False),
-        (4.6, "models/some", True, "cpu", False),
+        (4.6, "large", False, "cpu", True),
+        (1.4, "large", False, "cpu", False),
+        (4.6, "large", True, "cpu", False),
         (4.6, None, False, "cpu", False),
-        (4.6, "models/some", False, "cuda", False),
+        (4.6, "small", False, "cpu", False),
+        (4.6, "missing", False, "cpu", False),
+        (4.6, "large", False, "cuda", False),
     ],
 )
 def test_who_trains_in_the_slower_precision_is_told(
@@ -201,16 +205,32 @@ def test_who_trains_in_the_slower_precision_is_told(
     bf16: bool,
     device: str,
     says: bool,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    for name, layers in (("small", 2), ("large", 32)):
+        config = Qwen2Config(num_hidden_layers=layers, hidden_size=512, intermediate_size=2048, vocab_size=1000)
+        config.architectures = ["Qwen2ForCausalLM"]
+        config.save_pretrained(tmp_path / name)
+        (tmp_path / name / "model.safetensors").touch()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     monkeypatch.setattr(precision, "_seconds_of_a_product", {torch.float32: speedup, torch.bfloat16: 1.0}.__getitem__)
-    commands._say_what_is_slow(SimpleNamespace(device=torch.device(device), bf16=bf16), model)
+    args = SimpleNamespace(device=torch.device(device), bf16=bf16, fp16=False)
+    commands._say_what_is_slow(args, None if model is None else str(tmp_path / model))
     said = capsys.readouterr().out
     hint = "this CPU multiplies matrices 4.6 times as fast in bfloat16; --bf16 true makes use of it\n"
     assert said == (hint if says else "")
 
 
-def test_the_speed_of_a_precision_is_measured() -> None:
-    assert 0.01 < precision.bfloat16_speedup() < 100
+def test_the_speed_of_a_precision_is_that_of_its_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = torch.nn.functional.linear
+
+    def slow_in_float32(rows: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.05 * (rows.dtype == torch.float32))
+        return product(rows[:8], weights)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", slow_in_float32)
+    assert precision.bfloat16_speedup() > 2 and precision.is_bfloat16_faster()
+    monkeypatch.setattr(precision, "_seconds_of_a_product", {torch.float32: 1.9, torch.bfloat16: 1.0}.__getitem__)
+    assert not precision.is_bfloat16_faster()

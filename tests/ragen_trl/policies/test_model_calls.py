@@ -1,26 +1,12 @@
 """How a model is called in a rollout: which casts of weights autocast keeps."""
 
 import threading
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ragen_trl.policies.model_calls import weights_cast_once
-
-
-class CountedCasts(TorchDispatchMode):
-    """Counts the casts of tensors of one shape to bfloat16."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape, self.casts = shape, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        is_cast = func is torch.ops.aten._to_copy.default and (kwargs or {}).get("dtype") == torch.bfloat16
-        self.casts += is_cast and tuple(args[0].shape) == self.shape
-        return func(*args, **(kwargs or {}))
+from tests.support.ragen_trl.casts import CountedCasts
 
 
 def casts_of_three_passes(model: torch.nn.Linear, kept: bool, enabled: bool = True) -> int:

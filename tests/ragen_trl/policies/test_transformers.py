@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from ragen_trl.errors import NotFiniteError
@@ -34,6 +35,7 @@ from tests.support.ragen_trl.cached_models import (
     rollout,
     starts,
 )
+from tests.support.ragen_trl.casts import CountedCasts
 from tests.support.ragen_trl.fake_envs import Quiz, quizzes
 
 each_model = pytest.mark.parametrize("architecture", CONFIGS)
@@ -174,3 +176,22 @@ def test_heads_that_share_keys_read_them_without_copies_and_nothing_else_is_swit
     for one, other in zip(grouped, copied, strict=True):
         assert one.token_ids == other.token_ids
         assert [turn.logprobs for turn in one.turns] == [turn.logprobs for turn in other.turns]  # bit for bit
+
+
+def test_a_reply_casts_the_weights_below_an_adapter_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: they were cast again for every token. And after a rollout free memory goes back to the system."""
+    returned: list[None] = []
+    monkeypatch.setattr(transformers_policy, "return_free_memory", lambda: returned.append(None))
+    model = get_peft_model(model_of("qwen2", "sdpa"), LoraConfig(target_modules=["q_proj"]))
+    trained = {name for name, value in model.named_parameters() if value.requires_grad}
+    policy = TransformersPolicy(model, CHAT, Sampling(7), partial(torch.autocast, "cpu", torch.bfloat16))
+    policy.begin([0])
+    shape = tuple(model.get_base_model().model.layers[0].mlp.up_proj.weight.shape)
+    with CountedCasts(shape) as counted:
+        policy.reply([Request(0, "?", (3, 4, 5), Quiz(1))])
+    layers = model.config.num_hidden_layers
+    weights = [value for name, value in model.named_parameters() if value.shape == shape]
+    assert counted.casts == len(weights) >= layers
+    assert {name for name, value in model.named_parameters() if value.requires_grad} == trained
+    policy.end([0])
+    assert len(returned) == 1
