@@ -56,7 +56,7 @@ def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor
 def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
 
-    Autocast keeps the cast of a weight as long as it is open, but only of weights that are to be trained. It would cast
+    Autocast keeps the cast of a weight as long as it is open, but only of weights that will be trained. It would cast
     the others in every pass, for every single token. The casts stay until autocast is left, in the memory of a second
     copy of the weights in half precision. Only for passes without gradients, and only in the main thread: in another
     one a rollout may share frozen weights with training. Nothing changes without autocast.

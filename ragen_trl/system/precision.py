@@ -37,7 +37,7 @@ def is_bfloat16_faster() -> bool:
 
 
 def precision_hint() -> str:
-    """What to say to who trains a language model on this CPU in float32; empty where bfloat16 is not faster."""
+    """What to say to anybody who trains a language model on this CPU in float32; empty where bfloat16 is not faster."""
     speedup = bfloat16_speedup()
     if speedup < _WORTH_SAYING:
         return ""

@@ -42,7 +42,7 @@ def test_a_toy_purchase_lacks_what_it_lacks() -> None:
 
 
 def test_an_attribute_with_the_word_small_is_no_size() -> None:
-    """Regression: whoever bought a thing that was not of a small batch had the wrong size."""
+    """Regression: a purchase that was not of a small batch had the wrong size."""
     shop = local_store(WebShop().settings).shop()
     goal = next(goal for goal in shop.goals if "small batch" in goal.attributes and "size" not in goal.options)
     bought = next(
