@@ -104,8 +104,8 @@ def _next_to_open(local: LocalStore, goal: Any, state: Any, actions_left: int) -
     in_reach = (
         (asin, spare)
         for asin in dict.fromkeys((*new, *hits))
-        if (spare := actions_left - _needed(local.choices(asin, goal)) - _turns(hits, asin, state)) >= 0
-        and local.will_do(asin, goal)
+        if local.will_do(asin, goal)
+        and (spare := actions_left - _needed(local.choices(asin, goal)) - _turns(hits, asin, state)) >= 0
     )
     target, spare = next(in_reach, (None, 0))
     first = next((asin for asin in new if asin in shown and local.looks_right(asin, goal)), None)

@@ -52,6 +52,11 @@ def additive_mask(model: PreTrainedModel, visible: torch.Tensor) -> torch.Tensor
     return mask.masked_fill(~visible, torch.finfo(dtype).min)
 
 
+def beside_training() -> bool:
+    """Whether this is a rollout in a thread beside training, which reads the same weights and settings meanwhile."""
+    return threading.current_thread() is not threading.main_thread()
+
+
 @contextmanager
 def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     """In this block autocast casts each weight once, also frozen ones, such as those below an adapter.
@@ -65,8 +70,7 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
         model: Its weights' flags are restored.
     """
     frozen = []
-    alone = threading.current_thread() is threading.main_thread()
-    if alone and torch.is_autocast_enabled(next(model.parameters()).device.type):
+    if not beside_training() and torch.is_autocast_enabled(next(model.parameters()).device.type):
         frozen = [value for value in model.parameters() if value.dtype == torch.float32 and not value.requires_grad]
     try:
         for value in frozen:

@@ -13,7 +13,6 @@ which would cost more in passes than they save in attention.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
@@ -23,7 +22,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from ragen_trl.policies.model_calls import mask_for, unwrapped, weights_cast_once, without_router_logits
+from ragen_trl.policies.model_calls import (
+    beside_training,
+    mask_for,
+    unwrapped,
+    weights_cast_once,
+    without_router_logits,
+)
 from ragen_trl.policies.model_support import check_supported, context_length
 from ragen_trl.policies.sampling import Sampling, check_drawn, sample_tokens
 from ragen_trl.policies.shared_contexts import Context, Row, SharedContexts
@@ -248,8 +253,7 @@ def _heads_in_groups(ids: torch.Tensor) -> Iterator[None]:
     does not copy for); a GPU's fast kernels take no groups together with a mask. A rollout in another thread leaves the
     variable alone: training would read it at any moment of its passes.
     """
-    beside_training = threading.current_thread() is not threading.main_thread()
-    if ids.device.type != "cpu" or ids.shape[1] == 1 or beside_training:
+    if ids.device.type != "cpu" or ids.shape[1] == 1 or beside_training():
         yield
         return
     before = os.environ.get(_GROUPS)

@@ -47,9 +47,9 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
     asked: list[tuple[str | None, str]] = [*named.items()]
     if isinstance(goal.options, tuple):
         asked = [(None, value) for value in goal.options]
+    others = [name for name in product.options if name not in named]
     chosen: dict[str, str] = {}
     for wanted_name, wanted in asked:
-        others = [name for name in product.options if name not in named]
         names = [wanted_name] if wanted_name is not None and wanted_name in product.options else others
         pairs = [(name, value) for name in names if name not in chosen for value in product.options[name]]
         free = [pair for pair in pairs if can_be_clicked(product, dict([pair]))]
