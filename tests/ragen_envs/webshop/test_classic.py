@@ -17,6 +17,7 @@ from ragen_envs.webshop.classic import ClassicSession
 from ragen_envs.webshop.client import ShopServerError
 from ragen_envs.webshop.pages import ShopPage
 from ragen_envs.webshop.policies import random_shop_action
+from ragen_envs.webshop.reading import BUTTONS
 from tests.support.ragen_envs.shop_http import connected, without_api
 from webshop_server import create_app
 
@@ -85,8 +86,12 @@ def test_the_last_page_has_a_next_one_that_is_empty(app: Flask) -> None:
     ours, theirs = WebShop(parity=True, reward="webshop"), remote(app, parity=True, reward="webshop")
     for env in (ours, theirs):
         env.reset(options={"goal": 1})
+    shown = []
     for action in ("search[backpack]", *["click[next >]"] * 6, *["click[< prev]"] * 3, "click[back to search]"):
-        same(theirs.step(action), ours.step(action))
+        step = ours.step(action)
+        same(theirs.step(action), step)
+        shown.append([label for label in step[-1]["available_actions"].clickables if label not in BUTTONS])
+    assert any(shown) and shown[6] == []
 
 
 def test_pages_are_found_out_and_the_defaults_play_by_the_originals_rules(app: Flask) -> None:
