@@ -78,6 +78,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s_lower_rate": {"algo": "starpo-s", "learning_rate": 1e-4},
     "starpo_s_more_entropy": {"algo": "starpo-s", "learning_rate": 3e-5, "entropy_coef": 0.03, "max_steps": 80},
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
+    "starpo_s_higher_rate": {"algo": "starpo-s", "learning_rate": 1e-3, "filter_ratio": 0.5},
     "starpo_s_final": {"algo": "starpo-s"},
     "starpo_s_consistency": {"algo": "starpo-s"},
     "gigpo": {"algo": "starpo-s", "advantage": "gigpo"},
@@ -95,6 +96,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }
 ALGORITHMS["astar_po_half_as_long"] = ALGORITHMS["astar_po"]
+ALGORITHMS["astar_po_higher_rate"] = {**ALGORITHMS["astar_po"], "learning_rate": 1e-3}
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
     "starpo_s_half_as_long": "StarPO-S, LoRA, 60 updates",
@@ -104,11 +106,13 @@ LABELS = {
     "starpo_s_lower_rate": "StarPO-S, LoRA, lower rate",
     "starpo_s_more_entropy": "StarPO-S, LoRA, lower rate, 80 updates",
     "starpo_s_all_weights": "StarPO-S, all weights",
+    "starpo_s_higher_rate": "StarPO-S, LoRA, higher rate, half of the groups",
     "starpo_s_final": "StarPO-S, LoRA, final reward only",
     "starpo_s_consistency": "StarPO-S, LoRA, consistency bonus",
     "gigpo": "GiGPO, LoRA",
     "astar_po": "A\\*-PO, LoRA",
     "astar_po_half_as_long": "A\\*-PO, LoRA, half as long",
+    "astar_po_higher_rate": "A\\*-PO, LoRA, higher rate",
     "paper": "StarPO-S, RAGEN's scale",
     "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
 }

@@ -57,9 +57,11 @@ SHOPS: dict[str, Game] = {
         "synthetic",
         {
             "starpo_s": {},
+            "starpo_s_higher_rate": {"max_steps": 48, "eval_steps": 16},
             "gigpo": {},
             "starpo_s_final": {"env_kwargs": _store("train", "fixed")},
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
+            "astar_po_higher_rate": _ONE_A_PROMPT,
             "astar_po": _ONE_A_PROMPT,
             "starpo_s_all_weights": {},
         },
