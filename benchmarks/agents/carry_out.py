@@ -106,7 +106,8 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
-    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", ""), BF16: json.dumps(_in_bf16(run, root))}
+    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", "")}
+    folders |= {BF16: json.dumps(_in_bf16(run, root))} if _asks_for_faster(run) else {}
     words = [step.command, *arguments(step.options, folders)]
     path = run.folder(root) / "log.txt"
     began = time.perf_counter()

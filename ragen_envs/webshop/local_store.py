@@ -113,23 +113,20 @@ class LocalStore:
 
     def looks_right(self, asin: str, goal: Any) -> bool:
         """Whether a product is of the kind that a goal asks for, and its lowest price is not too high; for oracles."""
-        shop = self.shop()
-        return bool(shop.is_right_kind(shop.catalog.product(asin), goal)) and self._price(asin, ()) <= goal.price_upper
+        parts = self._bought(asin, {}, goal)
+        return bool(parts.r_type == 1 and parts.r_price)
 
     def will_do(self, asin: str, goal: Any) -> bool:
         """Whether a product's kind, price and options are what is asked for, whatever its attributes; for oracles."""
-        from webshop_server.goals.reward import options_met
-
         if not self.looks_right(asin, goal):
             return False
-        chosen = self.choices(asin, goal)
-        met = options_met(self.shop().catalog.product(asin), chosen, goal)
-        return all(met) and self._price(asin, chosen.values()) <= goal.price_upper
+        parts = self._bought(asin, self.choices(asin, goal), goal)
+        return bool(parts.r_price and all(parts.options_met))
 
-    def _price(self, asin: str, values: Iterable[str]) -> float:
-        from webshop_server.goals.goals import price_with
-
-        return price_with(self.shop().catalog.product(asin), values)
+    def _bought(self, asin: str, options: Mapping[str, str], goal: Any) -> Any:
+        """The parts of the corrected score of a purchase."""
+        shop = self.shop()
+        return shop.buy(goal, shop.catalog.product(asin), options, "fixed")
 
 
 @functools.cache

@@ -24,13 +24,11 @@ from ragen_trl.cli.convert import run_convert, run_smollm2
 from ragen_trl.cli.help import help_page
 from ragen_trl.cli.processes import crowded, is_main, launched, on_processes, said_once
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments, WarmStartArguments
-from ragen_trl.system.precision import precision_hint
+from ragen_trl.system.precision import LARGE, precision_hint
 from ragen_trl.system.terminal import REPEAT, error_line, takes_colour
 
 if TYPE_CHECKING:
     from ragen_trl.config.starpo import StarPOConfig
-
-_LARGE = 2**25  # parameters
 
 _USAGE = """usage: python -m ragen_trl COMMAND [options]
 
@@ -186,7 +184,7 @@ def _is_large(model: str | None) -> bool:
     if model is None:
         return False
     try:
-        return shape_of(check_model(model)).parameters > _LARGE
+        return shape_of(check_model(model)).parameters > LARGE
     except (ModelNotFoundError, ModelShapeError):  # said elsewhere
         return False
 

@@ -37,12 +37,12 @@ from ragen_trl.policies.stopping import ReplyEnd
 from ragen_trl.rollout.interfaces import Policy, Reply, Request
 from ragen_trl.system.float64 import float64_tensor
 from ragen_trl.system.heap import return_free_memory
+from ragen_trl.system.precision import LARGE
 
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
 
 _GROUPS = "TRANSFORMERS_SDPA_FORCE_GQA"
-_SMALL = 2**25  # parameters
 # Bounds of one pass that reads prompts: tokens with their padding; numbers of the attention mask, which has a row of
 # slots for each token; and slots of all rows, which attention copies where several heads share their keys.
 MOST_TOKENS = 4096
@@ -279,7 +279,7 @@ def most_rows(length: int) -> int:
 
 def _tokens_of_a_pass(model: PreTrainedModel) -> int:
     """The fixed cost of a forward pass, in tokens: of a small model on a CPU 80 to 500, of SmolLM2-135M about 20."""
-    return 32 if model.device.type == "cpu" and model.num_parameters() > _SMALL else 512
+    return 32 if model.device.type == "cpu" and model.num_parameters() > LARGE else 512
 
 
 def _passes(widths: Sequence[int], tokens: int, rows: int, pass_tokens: int) -> list[range]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+LARGE = 2**25
+"""Parameters of a model: above it a CPU spends most of the time on products of matrices, and below on overheads."""
 _WORTH_SAYING = 2.0
 
 

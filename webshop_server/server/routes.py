@@ -167,7 +167,7 @@ class ClassicPages:
         except BusySessionError as error:
             raise RequestError(409, "busy", f"{error}; buy once") from error
         self._metrics.count("purchases")
-        parts = self._shop.buy(visit.goal, product, dict(chosen), self._formula)
+        parts = self._shop.buy(self._shop.goal(visit.goal), product, dict(chosen), self._formula)
         goal, details = self._shop.goal(visit.goal), parts.as_info()
         state = PageState("done", asin=product.asin, options=chosen)
         self._write(name, "done", visit, state, reward=parts.total, reward_info=details, price=parts.price)

@@ -16,7 +16,7 @@ from webshop_server.goals.faults import purchase_faults
 from webshop_server.goals.goals import Goal, Goals
 from webshop_server.goals.kinds import nearness
 from webshop_server.goals.nouns import NounTagger
-from webshop_server.goals.reward import RewardMode, RewardParts, kind_match, options_met, purchase_price, score
+from webshop_server.goals.reward import RewardMode, RewardParts, options_met, purchase_price, score
 from webshop_server.goals.tiers import Progress, TierEvent, pay
 from webshop_server.search.index import SearchIndex, is_special
 from webshop_server.store.page_html import HtmlPages
@@ -125,11 +125,11 @@ class Shop:
             "nouns": self._nouns.name,
         }
 
-    def buy(self, goal: int, product: Product, options: Mapping[str, str], formula: RewardMode) -> RewardParts:
+    def buy(self, goal: Goal, product: Product, options: Mapping[str, str], formula: RewardMode) -> RewardParts:
         """Scores a purchase.
 
         Args:
-            goal: Number of the goal.
+            goal: What was asked for.
             product: What was bought.
             options: With which options.
             formula: The formula.
@@ -138,11 +138,7 @@ class Shop:
             The score and its parts.
         """
         price = purchase_price(product, options, formula)
-        return score(product, options, price, self.goal(goal), self._nouns, formula)
-
-    def is_right_kind(self, product: Product, goal: Goal) -> bool:
-        """Whether the corrected formula finds nothing wrong with the kind of a product."""
-        return kind_match(product, goal, self._nouns).r_type == 1
+        return score(product, options, price, goal, self._nouns, formula)
 
     def start(self, goal: int, rules: Rules) -> Episode:
         """Begins an episode."""
@@ -164,7 +160,7 @@ class Shop:
         parts = episode.parts
         if event.kind == "bought":
             product = self.catalog.product(state.asin)
-            parts = self.buy(episode.goal, product, dict(state.options), episode.rules.formula)
+            parts = self.buy(self.goal(episode.goal), product, dict(state.options), episode.rules.formula)
         progress = episode.progress
         if episode.rules.reward == "tiered":
             progress, reward = pay(progress, self._tier_event(episode.goal, state, event, parts))

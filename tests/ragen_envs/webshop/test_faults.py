@@ -50,7 +50,7 @@ def test_an_attribute_with_the_word_small_is_no_size() -> None:
         for product in shop.catalog.products()
         if product.query == goal.query and "small batch" not in product.attributes and not product.options
     )
-    parts = shop.buy(goal.id, bought, {}, "fixed")
+    parts = shop.buy(goal, bought, {}, "fixed")
     assert not parts.attributes_met[goal.attributes.index("small batch")]
     assert "wrong attribute" in purchase_faults(parts, goal) and "wrong size" not in purchase_faults(parts, goal)
     for attribute, named in (

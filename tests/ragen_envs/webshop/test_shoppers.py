@@ -56,6 +56,23 @@ def test_without_mistakes_what_is_bought_is_all_that_pages_show(mode: str) -> No
     assert sum(info["success"] for info in results) >= 30
 
 
+@pytest.mark.parametrize("settings", [{"parity": True}, {"catalog": "toy", "human_goals": True}])
+def test_shoppers_buy_what_will_do_in_parity_mode_and_for_goals_of_people(settings: dict[str, Any]) -> None:
+    """Their actions follow other pages: the original's, and goals whose options have no names."""
+    env = WebShop(max_steps=None, **settings)
+    env.reset(options={"index": 0})
+    local = store_behind(None, env.settings)
+    bought = []
+    for index in range(24):
+        actions, info = shop(env, index, 0.0)
+        goal, state = local.shop().goal(env.session.goal), local.page(env.session.played, env.parity)
+        assert info["purchased"], actions
+        assert not any(action.startswith(("filter[", "buy[")) for action in actions)
+        chosen = local.choices(state.asin, goal).items() <= set(state.options)
+        bought.append(chosen and local.will_do(state.asin, goal))
+    assert sum(bought) >= 18, bought
+
+
 def test_results_are_opened_in_their_order_and_left_where_an_option_is_missing() -> None:
     """One visit, action by action: what is opened, left and bought is what the pages show."""
     env = WebShop(split="train_by_product", observation_mode="short", max_steps=None)

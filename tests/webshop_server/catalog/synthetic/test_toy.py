@@ -53,7 +53,7 @@ def test_a_request_is_solved_by_its_product_and_no_other(formula: RewardMode) ->
     shop = open_shop("toy", human_goals=True)
     products = tuple(shop.catalog.products())  # with prices
     for goal in shop.goals:
-        parts = {product.asin: shop.buy(goal.id, product, {}, formula) for product in products}
+        parts = {product.asin: shop.buy(goal, product, {}, formula) for product in products}
         assert [asin for asin, scored in parts.items() if scored.success] == [goal.asin], goal.instruction
         assert {(one.query == goal.query, parts[one.asin].r_type) for one in products} == {(True, 1.0), (False, 0.0)}
 
