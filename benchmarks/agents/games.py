@@ -30,6 +30,7 @@ class Game:
         seeds: Of the training runs.
         seeds_of: Of those of an algorithm that has others.
         played_greedily: Algorithms whose models are also played greedily, in runs of their own.
+        begins_with: The game whose warm start is trained here too, in place of one of its own; without ``warm_start``.
         trained_in: The game whose models play here; nothing is trained then.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
     """
@@ -38,12 +39,13 @@ class Game:
     env_kwargs: Options
     play: Options
     evaluations: Mapping[str, tuple[str, Options]]
-    warm_start: Options
+    warm_start: Options = field(default_factory=dict)
     training: Options = field(default_factory=dict)
     algorithms: Mapping[str, Options] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0,)
     seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     played_greedily: tuple[str, ...] = ()
+    begins_with: str = ""
     trained_in: str = ""
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 

@@ -11,6 +11,7 @@ from typing import Any
 from learning.plots import draw_curves
 
 from agents.games import CURVE_EPISODES, EPISODES
+from agents.results import beginnings
 from agents.runs import MEMORY
 
 
@@ -46,6 +47,5 @@ def _on_the_way(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _ends(content: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[float, Mapping[str, float]]]:
     """Trajectories and success of the model that a run began with, if that is known, and of what came out."""
     name, found = next(iter(run["evaluations"]["sampled"].items()))
-    starts = [each for each in content["runs"].values() if each["created"] == run.get("began_with")]
-    before = [each["evaluations"]["sampled"][name]["model"] for each in starts if each["game"] == run["game"]]
+    before = [each["evaluations"]["sampled"][name]["model"] for each in beginnings(content, run)]
     return [*((0.0, each) for each in before[:1]), (run["curve"][-1]["trajectories"], found["model"])]

@@ -243,6 +243,23 @@ def collect(
     }
 
 
+def beginnings(content: Mapping[str, Any], run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The results, in a run's own game, of the model that it began with.
+
+    Args:
+        content: As `collect` makes it.
+        run: One of its results.
+
+    Returns:
+        That of the run that made the model; of another game's warm start the one that plays it here.
+    """
+    if (began := run.get("began_with")) is None:
+        return []
+    here = [each for each in content["runs"].values() if each["game"] == run["game"]]
+    played = [each for each in here if each["stage"] == "warm_start" and each.get("began_with") == began]
+    return [each for each in here if each["created"] == began] or played
+
+
 def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Results by the names of the runs whose settings they have now, with these names in them.
 

@@ -138,9 +138,10 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
         if game.trained_in:
             runs += _played_elsewhere(game_name, game, games[game.trained_in], name)
             continue
-        warm = warm_start_run(game_name, game, name)
+        warm = _first_model(game_name, games, name)
+        shown = _shown(game_name, game, warm) if game.begins_with else warm
         downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.minutes[0], name)
-        runs += [warm, *_trained(game_name, game, "starpo_s", warm), downloaded]
+        runs += [shown, *_trained(game_name, game, "starpo_s", warm), downloaded]
         for algorithm in game.played_greedily:
             greedy += [_greedy(game, run) for run in _trained(game_name, game, algorithm, warm)]
     others = [
@@ -148,9 +149,21 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
         for game_name, game in games.items()
         for algorithm in game.algorithms
         if algorithm != "starpo_s" and not game.trained_in
-        for run in _trained(game_name, game, algorithm, warm_start_run(game_name, game, name))
+        for run in _trained(game_name, game, algorithm, _first_model(game_name, games, name))
     ]
     return [*runs, *others, *greedy]
+
+
+def _first_model(game_name: str, games: Mapping[str, Game], model: str) -> Run:
+    """The warm start that a game's training begins with: its own, or that of another game."""
+    made_in = games[game_name].begins_with or game_name
+    return warm_start_run(made_in, games[made_in], model)
+
+
+def _shown(game_name: str, game: Game, warm: Run) -> Run:
+    """The warm start of another game, played in this one: sampled and greedy."""
+    steps = (_evaluation(game, f"{NEEDED}/model"), _evaluation(game, f"{NEEDED}/model", temperature=0.0))
+    return Run(game_name, "warm_start", None, steps, 2 * game.minutes[0], warm.model, warm)
 
 
 def _greedy(game: Game, trained: Run) -> Run:

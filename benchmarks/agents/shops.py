@@ -6,6 +6,7 @@ bought, which the bonus does not read.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agents.games import FASTER, WARM_START, Game, Options
@@ -77,5 +78,8 @@ SHOPS: dict[str, Game] = {
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
         minutes=(12, 40, 3.0),
     ),
-    "webshop_official": _webshop(DATA, {"starpo_s": {}}, minutes=(10, 48, 4.0)),  # its pages are twice as long
+    # Demonstrations of the generated shop serve here as well. Pages are twice as long.
+    "webshop_official": replace(
+        _webshop(DATA, {"starpo_s": {}}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}
+    ),
 }

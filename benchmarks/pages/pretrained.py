@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from agents.games import TRAINING
+from agents.results import beginnings
 
 from pages.markdown import commit, head, row, success, text
 from ragen_trl.evaluation.intervals import paired_difference, rate_interval, signed_with_interval
@@ -208,7 +209,7 @@ def _greedily(content: Mapping[str, Any]) -> list[str]:
     rows = []
     for run in content["runs"].values():
         trained = made.get((run["game"], run.get("began_with"))) if run["stage"].endswith("_greedy") else None
-        began = made.get((run["game"], trained.get("began_with"))) if trained else None
+        began = next(iter(beginnings(content, trained)), None) if trained else None
         name, found = next(iter(run["evaluations"].get("greedy", {"": {}}).items()))
         if began and (before := _found(began, "greedy", name)):
             cells = [success(before["model"]), success(found["model"]), _difference(began, run, name, "greedy")]
@@ -218,10 +219,7 @@ def _greedily(content: Mapping[str, Any]) -> list[str]:
 
 def _began(content: Mapping[str, Any], run: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """The run that made the model which a training run began with, if that has played an evaluation."""
-    if "began_with" in run:
-        starts = [each for each in _runs(content, run["game"]) if each["created"] == run["began_with"]]
-    else:
-        starts = _runs(content, run["game"], "downloaded")
+    starts = beginnings(content, run) if "began_with" in run else _runs(content, run["game"], "downloaded")
     return next((each for each in starts if _found(each, "sampled", name)), None)
 
 

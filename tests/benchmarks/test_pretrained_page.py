@@ -4,11 +4,14 @@ import json
 from pathlib import Path
 
 from agents import results, runs
+from agents.shops import SHOPS
 from pages import pretrained as pretrained_page
 from pages.pretrained import games_table
 from pages.transcripts import transcripts
 
 from tests.support.pretrained_runs import BY_NAME, MORNING, NOON, TRAINED, finished, page, rate, stored
+
+OFFICIAL = ("webshop_official/warm_start", "webshop_official/starpo_s-seed0")
 
 
 def test_success_at_many_bandits_has_an_interval_over_bandits() -> None:
@@ -124,6 +127,24 @@ def test_a_run_is_compared_with_the_warm_start_that_it_began_with() -> None:
         assert f"| `warm_start{start}` | 768 demonstrations | {at} |" in text
         assert f"| `starpo_s_half_as_long-seed{seed}` | from `warm_start{start}`: 60 updates" in text
         assert f"| frozenlake/starpo_s_half_as_long-seed{seed} | {at} | 0.60 [0.55, 0.65] | above" in text
+
+
+def test_a_run_from_the_warm_start_of_another_game_is_compared_with_that_model_played_in_its_own() -> None:
+    results_of = {
+        "shop/warm_start": {"game": "shop", "stage": "warm_start", "created": "1"},
+        "official/warm_start": {"game": "official", "stage": "warm_start", "created": "2", "began_with": "1"},
+        "official/starpo_s": {"game": "official", "stage": "starpo_s", "created": "3", "began_with": "1"},
+        "official/greedy": {"game": "official", "stage": "starpo_s_greedy", "created": "4", "began_with": "3"},
+    }
+    shop, shown, trained, greedy = results_of.values()
+    content = {"runs": results_of}
+    assert results.beginnings(content, shop) == [] and results.beginnings(content, trained) == [shown]
+    assert results.beginnings(content, greedy) == [trained]
+    by_name = {run.name: run for run in runs.game_runs("models/SmolLM2-135M-Instruct", SHOPS)}
+    warm, played, began = (by_name[name] for name in ("webshop/warm_start", *OFFICIAL))
+    assert played.needs == began.needs == warm and [step.command for step in played.steps] == ["eval", "eval"]
+    models = {step.options["model"] for step in (*played.steps, began.steps[0])}
+    assert models == {f"{runs.NEEDED}/model"}
 
 
 def test_a_row_says_what_a_run_was() -> None:
