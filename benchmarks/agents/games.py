@@ -99,6 +99,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 ALGORITHMS["astar_po_half_as_long"] = ALGORITHMS["astar_po"]
 ALGORITHMS["astar_po_higher_rate"] = {**ALGORITHMS["astar_po"], "learning_rate": 1e-3}
+ALGORITHMS["astar_po_groups"] = {
+    **ALGORITHMS["astar_po_higher_rate"],
+    **{"gradient_accumulation_steps": 8, "num_generations": 8, "filter_ratio": 0.5},
+}
 LABELS = {
     "starpo_s": "StarPO-S, LoRA",
     "starpo_s_half_as_long": "StarPO-S, LoRA, 60 updates",
@@ -115,6 +119,7 @@ LABELS = {
     "astar_po": "A\\*-PO, LoRA",
     "astar_po_half_as_long": "A\\*-PO, LoRA, half as long",
     "astar_po_higher_rate": "A\\*-PO, LoRA, higher rate",
+    "astar_po_groups": "A\\*-PO, LoRA, higher rate, half of the groups",
     "paper": "StarPO-S, RAGEN's scale",
     "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
 }

@@ -63,6 +63,7 @@ SHOPS: dict[str, Game] = {
             "starpo_s_final": {"env_kwargs": _store("train", "fixed")},
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
             "astar_po_higher_rate": _ONE_A_PROMPT,
+            "astar_po_groups": {"gradient_accumulation_steps": 16, "max_reference_samples": 4},
             "astar_po": _ONE_A_PROMPT,
             "starpo_s_all_weights": {},
         },
