@@ -82,6 +82,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "starpo_s_all_weights": {"algo": "starpo-s", "lora_r": 0, "learning_rate": 1e-5},
     "starpo_s_higher_rate": {"algo": "starpo-s", "learning_rate": 1e-3, "filter_ratio": 0.5},
     "starpo_s_final": {"algo": "starpo-s"},
+    "starpo_s_success": {"algo": "starpo-s", "learning_rate": 5e-4, "filter_ratio": 0.5},
     "starpo_s_consistency": {"algo": "starpo-s"},
     "gigpo": {"algo": "starpo-s", "advantage": "gigpo"},
     "astar_po": {
@@ -114,6 +115,7 @@ LABELS = {
     "starpo_s_all_weights": "StarPO-S, all weights",
     "starpo_s_higher_rate": "StarPO-S, LoRA, higher rate, half of the groups",
     "starpo_s_final": "StarPO-S, LoRA, final reward only",
+    "starpo_s_success": "StarPO-S, LoRA, success only, half of the groups",
     "starpo_s_consistency": "StarPO-S, LoRA, consistency bonus",
     "gigpo": "GiGPO, LoRA",
     "astar_po": "A\\*-PO, LoRA",

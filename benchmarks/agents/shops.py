@@ -48,7 +48,7 @@ def _webshop(catalog: str, algorithms: Mapping[str, Options], minutes: tuple[flo
         warm_start={**_SHOPPER, "noise": 0.05},
         training=_TRAINING,
         algorithms=algorithms,
-        played_greedily=("starpo_s",),
+        played_greedily=("starpo_s", "starpo_s_higher_rate") if catalog == "synthetic" else ("starpo_s",),
         minutes=minutes,
     )
 
@@ -60,6 +60,7 @@ SHOPS: dict[str, Game] = {
             "starpo_s": {},
             "starpo_s_higher_rate": {"max_steps": 48, "eval_steps": 16},
             "gigpo": {},
+            "starpo_s_success": {"env_kwargs": _store("train", "success"), "eval_steps": 12},
             "starpo_s_final": {"env_kwargs": _store("train", "fixed")},
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
             "astar_po_higher_rate": _ONE_A_PROMPT,

@@ -35,7 +35,7 @@ class WebShopTools(ToolEnv):
     Args:
         catalog: As for `WebShop`, like all arguments.
         split: The goals to draw from.
-        reward: "fixed", "webshop" or "tiered".
+        reward: "fixed", "webshop", "tiered" or "success".
         observation_mode: "text", "text_rich" or "short".
         base_url: A running server.
         max_steps: Valid actions after which an episode is truncated; None for no limit.

@@ -3,8 +3,8 @@
 It presses the page's own buttons and links, and answers as the store does in parity mode: the same observations,
 actions and addresses, whatever the server's address and the names of sessions are. `open_session` finds out by itself
 which kind a server is. Pages do not tell everything: the reward is the server's formula, goals are drawn uniformly
-(their weights are on no page), `reward="tiered"` and splits by product do not exist. Left out: filters and `buy[id]`,
-which the original does not have.
+(their weights are on no page), and the rewards `tiered` and `success` and splits by product do not exist. Left out:
+filters and `buy[id]`, which the original does not have.
 """
 
 import json
@@ -192,9 +192,9 @@ class ClassicSession(Session):
 
     def __init__(self, connection: ShopConnection, request: Mapping[str, Any]) -> None:
         """Opens the start page."""
-        if request.get("reward") == "tiered":
+        if (reward := request.get("reward")) in ("tiered", "success"):
             address = connection.address
-            raise ValueError(f"reward='tiered' needs the JSON API, and {address} has pages only; use 'webshop'")
+            raise ValueError(f"reward={reward!r} needs the JSON API, and {address} has pages only; use 'webshop'")
         if request.get("mode") == "short":
             raise ValueError(
                 f"observation_mode='short' needs the JSON API, and {connection.address} has pages only; use 'text'"

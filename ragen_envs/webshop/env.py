@@ -26,7 +26,7 @@ from ragen_envs.webshop.faults import UNBOUGHT, faults
 from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, Session
 
-REWARDS = ("webshop", "fixed", "tiered")
+REWARDS = ("webshop", "fixed", "tiered", "success")
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
 """Observation modes, and the longest observation of each, in characters.
 
@@ -94,6 +94,7 @@ class WebShop(TextEnv):
     `fixed`: 0, and for the purchase its score: the share of attributes, options and price that match, times how well
     the kind of product matches, from 0 to 1. `webshop`: the same by the original's formula, including its mistakes.
     `tiered`: also a reward on the way, for each page that is better than all before: see `webshop_server.goals.tiers`.
+    `success`: 1 for the purchase whose score by `fixed` is 1, and nothing else.
 
     ## Episode End
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
@@ -153,7 +154,7 @@ class WebShop(TextEnv):
             catalog: For a store in this process: "toy", "synthetic" (the default), "synthetic:5000", or a path.
             split: The goals to draw from: "all"; "test", "eval" or "train" as published; or one of these with
                 "_by_product", where no product is in two splits.
-            reward: "fixed", "webshop" or "tiered".
+            reward: "fixed", "webshop", "tiered" or "success".
             observation_mode: "text", "text_rich", "html", "url" or, not in parity mode, "short".
             base_url: A running server, such as "http://127.0.0.1:3000"; its catalogue is played.
             max_steps: Valid actions after which an episode is truncated; None for no limit.

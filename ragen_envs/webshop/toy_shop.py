@@ -84,7 +84,8 @@ class ToyShop(WebShop):
 
     ## Rewards
     0, and for the purchase its score: the share of wanted properties and price that match, times how well the kind of
-    product matches. Only the right product gets 1. With ``reward="tiered"`` also rewards on the way, as in WebShop.
+    product matches. Only the right product gets 1. With ``reward="tiered"`` also rewards on the way, as in WebShop,
+    and with ``reward="success"`` no other product gets anything.
 
     ## Episode End
     Terminated by a purchase. Truncated after `max_steps` valid actions without one.
@@ -124,7 +125,7 @@ class ToyShop(WebShop):
 
         Args:
             split: "train" (128 tasks), "eval" (the 256 evaluation prompts) or "all".
-            reward: "fixed", "webshop" or "tiered".
+            reward: "fixed", "webshop", "tiered" or "success".
             base_url: A running server with the toy catalogue and its human goals.
             max_steps: Valid actions after which an episode is truncated; None for no limit.
             render_mode: "ansi", "rgb_array" or None.

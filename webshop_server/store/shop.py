@@ -31,7 +31,7 @@ from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import SEARCH, START, Event, PageState, Store
 
 MODES = ("text", "text_rich", "html", "url", "short")
-REWARDS = ("webshop", "fixed", "tiered")
+REWARDS = ("webshop", "fixed", "tiered", "success")
 _REMEMBERED_GOALS = 4096
 
 
@@ -53,7 +53,7 @@ class Rules:
 
     @property
     def formula(self) -> RewardMode:
-        """The formula of the task's score: "tiered" pays on top of "fixed"."""
+        """The formula of the task's score: "tiered" and "success" pay otherwise, and score as "fixed" does."""
         return "webshop" if self.reward == "webshop" else "fixed"
 
 
@@ -164,8 +164,10 @@ class Shop:
         progress = episode.progress
         if episode.rules.reward == "tiered":
             progress, reward = pay(progress, self._tier_event(episode.goal, state, event, parts))
+        elif parts is None or event.kind != "bought":
+            reward = 0.0
         else:
-            reward = parts.total if parts is not None and event.kind == "bought" else 0.0
+            reward = float(parts.success) if episode.rules.reward == "success" else parts.total
         return replace(
             episode,
             state=state,

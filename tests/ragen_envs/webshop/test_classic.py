@@ -137,8 +137,9 @@ def test_goals_are_counted_and_drawn_from_the_published_splits() -> None:
         remote(app, split="test").reset(options={"index": 96})
     with pytest.raises(ValueError, match="split='test_by_product' is not known on pages; use one of all, test"):
         remote(app, split="test_by_product").reset(seed=0)
-    with pytest.raises(ValueError, match="reward='tiered' needs the JSON API, and http://shop.test has pages only"):
-        remote(app, reward="tiered").reset(seed=0)
+    for reward in ("tiered", "success"):
+        with pytest.raises(ValueError, match=f"reward='{reward}' needs the JSON API, and http://shop.test has pages"):
+            remote(app, reward=reward).reset(seed=0)
     with pytest.raises(ValueError, match="observation_mode='short' needs the JSON API, and http://shop.test has pages"):
         remote(app, observation_mode="short").reset(seed=0)
 

@@ -99,7 +99,7 @@ def test_a_store_in_this_process_answers_like_one_behind_httpx(
 
 def test_success_is_a_score_of_one_whatever_is_paid() -> None:
     goal = local_store(TOY).shop().goal(3)
-    for reward in ("fixed", "webshop", "tiered"):
+    for reward in ("fixed", "webshop", "tiered", "success"):
         env = WebShop(catalog="toy", reward=reward)
         env.reset(options={"goal": 3})
         total = 0.0
@@ -313,7 +313,7 @@ def test_options_name_a_goal_of_all_or_of_the_split() -> None:
 def test_wrong_arguments_are_named() -> None:
     for wrong, message in (
         ({"observation_mode": "image"}, "observation_mode='image' is unknown; use one of text, text_rich, html, url"),
-        ({"reward": "dense"}, "reward='dense' is unknown; use one of webshop, fixed, tiered"),
+        ({"reward": "dense"}, "reward='dense' is unknown; use one of webshop, fixed, tiered, success"),
         ({"max_steps": 0}, "max_steps=0 leaves nothing to play"),
         ({"base_url": "http://x", "catalog": "toy"}, "are set by the server at base_url="),
         ({"base_url": "localhost"}, "base_url='localhost' is not a URL"),

@@ -38,7 +38,7 @@ def test_the_store_says_what_it_has(client: FlaskClient) -> None:
     about = client.get("/api/store").get_json()
     assert (about["catalog"], about["products"]) == ("toy", 96)
     assert about["splits"]["all"] == about["goals"]
-    assert about["reward_modes"] == ["webshop", "fixed", "tiered"]
+    assert about["reward_modes"] == ["webshop", "fixed", "tiered", "success"]
     assert (about["nouns"], len(about["catalog_hash"])) == ("precomputed", 64)
 
 

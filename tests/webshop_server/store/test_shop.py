@@ -7,7 +7,7 @@ from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import make_goals
 from webshop_server.goals.nouns import EveryWord
 from webshop_server.search.index import SearchIndex
-from webshop_server.store.shop import Episode, Rules, Shop
+from webshop_server.store.shop import REWARDS, Episode, Rules, Shop
 
 SHIRT = Product(
     asin="B000SHIRT1",
@@ -95,6 +95,12 @@ def test_tiers_pay_progress_once_and_add_up_to_the_best(shop: Shop) -> None:
     assert shop.answer(episode)["task_score"] == 2 / 3
 
 
+def test_success_alone_pays_for_the_right_purchase_only(shop: Shop) -> None:
+    for wanted, pay, score in (("color: red", 1, 1.0), ("color: blue", 0, 2 / 3)):
+        episode, paid = play(shop, wanted, "success", *BUY_RED)
+        assert paid == [0, 0, 0, pay] and shop.answer(episode)["task_score"] == score
+
+
 @pytest.mark.parametrize("query", ["<r>", "<c> fashion", "<q> shirts", "<a> linen"])
 def test_lists_and_samples_earn_no_credit_for_finding(shop: Shop, query: str) -> None:
     """Regression: twelve random samples and a blind purchase were paid more than an honest search."""
@@ -104,7 +110,7 @@ def test_lists_and_samples_earn_no_credit_for_finding(shop: Shop, query: str) ->
 
 
 def test_a_step_after_the_end_is_invalid_and_pays_nothing(shop: Shop) -> None:
-    for reward in ("webshop", "fixed", "tiered"):
+    for reward in REWARDS:
         done, _ = play(shop, "color: red", reward, *BUY_RED)
         after = shop.step(done, "click[buy now]")
         assert (after.reward, after.valid, after.done, after.state) == (0, False, True, done.state)
