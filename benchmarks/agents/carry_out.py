@@ -64,23 +64,30 @@ def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) 
 def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: bool) -> dict[str, Any]:
     needed = {} if run.needs is None else _carry_out(run.needs, root, model, execute, wait=True)
     path = result_file(run, root)
-    if not path.exists():
+    if not is_finished(run, root):
         with _only_here(run, root, wait) as lock:
-            if not path.exists():  # who held the lock may have finished it
+            if not is_finished(run, root):  # who held the lock may have finished it
                 for step in run.steps:
                     _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
                 found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
+                if path.exists():  # of fewer episodes; runs that began with its model name it by this time
+                    found["created"] = _read(path)["created"]
                 write_atomically(path, json.dumps(found, indent=1))
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    result: dict[str, Any] = _read(path)
     return result
+
+
+def is_finished(run: Run, root: Path) -> bool:
+    """Whether its result is there, and no evaluation has fewer episodes than it is to have now."""
+    return result_file(run, root).exists() and not any(_is_too_short(step, run, root) for step in run.steps)
 
 
 def state(run: Run, root: Path) -> str:
     """``finished``, the steps that are done, or ``not begun``."""
-    if result_file(run, root).exists():
+    if is_finished(run, root):
         return "finished"
-    done = [step.name for step in run.steps if _written(step, run, root).exists()]
+    done = [step.name for step in run.steps if _is_done(step, run, root)]
     return f"begun, done: {', '.join(done) or 'nothing'}" if run.folder(root).exists() else "not begun"
 
 
@@ -102,7 +109,7 @@ def in_own_process(words: Sequence[str], log: IO[str], lock: int) -> int:
 
 def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
     """One step, unless it is done."""
-    if _written(step, run, root).exists():
+    if _is_done(step, run, root):
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
@@ -116,7 +123,7 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         log.flush()
         status = execute(words, log)
     _add_time(run, root, step.name, time.perf_counter() - began)
-    if status or not _written(step, run, root).exists():
+    if status or not _is_done(step, run, root):
         raise StepFailed(f"{run.name}: {step.command} ended with status {status}; see {path}")
 
 
@@ -132,17 +139,28 @@ def _in_bf16(run: Run, root: Path) -> bool:
     if not path.exists():
         faster = torch.accelerator.is_available() or is_bfloat16_faster()
         write_atomically(path, json.dumps(faster))
-    return bool(json.loads(path.read_text(encoding="utf-8")))
+    return bool(_read(path))
 
 
-def _written(step: Step, run: Run, root: Path) -> Path:
-    return run.folder(root) / step.name / step.writes
+def _is_done(step: Step, run: Run, root: Path) -> bool:
+    """Whether a step has written its file, and an evaluation has played all of its episodes."""
+    return (run.folder(root) / step.name / step.writes).exists() and not _is_too_short(step, run, root)
+
+
+def _is_too_short(step: Step, run: Run, root: Path) -> bool:
+    """Whether an evaluation ended with fewer episodes than are asked for now."""
+    path, wanted = run.folder(root) / step.name / step.writes, step.options.get("episodes", 0)
+    return step.command == "eval" and path.exists() and bool(_read(path).get("episodes", wanted) < wanted)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _spent(run: Run, root: Path) -> dict[str, float]:
     """Seconds of each step, those of attempts that failed included and those of killed processes left out."""
     path = run.folder(root) / "seconds.json"
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: dict[str, float] = _read(path) if path.exists() else {}
     return found
 
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from records.committed import as_text
 
-from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, result_file, state
+from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, is_finished, result_file, state
 from agents.games import Game
 from agents.pictures import draw
 from agents.results import collect, known
@@ -134,7 +134,7 @@ def listed(
         command = f"nice -n 19 python benchmarks/{script.name}.py{scale}{model} --only {run.name}"
         now = "in the JSON" if run.name in written else state(run, folder)
         lines.append(f"{command}  # {run.minutes:.0f} min, {now}")
-    missing = {run.digest: run for run in runs if run.name not in written and not result_file(run, folder).exists()}
+    missing = {run.digest: run for run in runs if run.name not in written and not is_finished(run, folder)}
     left = sum(run.minutes for run in missing.values())
     return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on two cores for what is not finished"])
 
@@ -143,7 +143,7 @@ def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | Non
     """Carry out the runs in this order; returns the names of those that failed."""
     failed = []
     for number, run in enumerate(runs, start=1):
-        if result_file(run, folder).exists():
+        if is_finished(run, folder):
             continue
         log = run.folder(folder) / "log.txt"
         print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min; log: {log}", flush=True)

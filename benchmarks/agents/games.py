@@ -13,6 +13,8 @@ from ragen_envs.bandit.env import TRAIN_PAIRS
 from ragen_trl.config.recipes import ENVIRONMENTS, LIMITS, PRETRAINED_WARM_START
 
 Options = Mapping[str, Any]
+EPISODES = 256
+"""Held-out start states at both ends of a run, unless a game has more."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Game:
         seeds: Of the training runs.
         seeds_of: Of those of an algorithm that has others.
         played_greedily: Algorithms whose models are also played greedily, in runs of their own.
+        episodes: Held-out start states of the evaluations at both ends of a run.
         begins_with: The game whose warm start is trained here too, in place of one of its own; without ``warm_start``.
         trained_in: The game whose models play here; nothing is trained then.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
@@ -45,13 +48,12 @@ class Game:
     seeds: tuple[int, ...] = (0,)
     seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     played_greedily: tuple[str, ...] = ()
+    episodes: int = EPISODES
     begins_with: str = ""
     trained_in: str = ""
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
 
-EPISODES = 256
-"""Held-out start states at both ends of a run."""
 CURVE_EPISODES = 64
 """Held-out start states of an evaluation on the way."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from learning.plots import draw_curves
 
-from agents.games import CURVE_EPISODES, EPISODES
+from agents.games import CURVE_EPISODES
 from agents.results import beginnings
 from agents.runs import MEMORY
 
@@ -34,7 +34,8 @@ def draw(content: Mapping[str, Any], folder: Path, name: str) -> list[Path]:
         written.append(folder / f"{name}_{game}.png")
         lines = {stage: [{**run, "curve": _on_the_way(run)} for run in runs] for stage, runs in variants.items()}
         ends = {stage: [end for run in runs for end in _ends(content, run)] for stage, runs in variants.items()}
-        title = f"{game}: {CURVE_EPISODES} start states on the way, {EPISODES} others at both ends"
+        at_ends = " or ".join(map(str, sorted({found["n"] for each in ends.values() for _, found in each})))
+        title = f"{game}: {CURVE_EPISODES} start states on the way, {at_ends} others at both ends"
         draw_curves(title, lines, baselines, written[-1], ends)
     return written
 

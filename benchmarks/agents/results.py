@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 
-from agents.games import EPISODES, GAMES, Game
+from agents.games import GAMES, Game
 from agents.runs import Run, Step
 from ragen_envs import Bandit, NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
@@ -232,7 +232,6 @@ def collect(
         "command": command,
         "script": script,
         "model": model,
-        "episodes": EPISODES,
         "games": {
             name: {"env": game.env, "env_kwargs": game.env_kwargs, "play": game.play, "seeds": game.seeds}
             for name, game in games.items()
@@ -263,12 +262,13 @@ def beginnings(content: Mapping[str, Any], run: Mapping[str, Any]) -> list[Mappi
 def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Results by the names of the runs whose settings they have now, with these names in them.
 
-    Of several with the same settings the last one counts. Of a warm start all do, since runs began with each of them:
-    one that was made again on another machine plays a little differently, and is ``GAME/warm_start (2)``.
+    Of several with the same settings the last one counts, and of one that played more episodes later on, these. Of a
+    warm start all do, since runs began with each of them: one that was made again on another machine plays a little
+    differently, and is ``GAME/warm_start (2)``.
     """
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for result in results:
-        found.setdefault(result.get("digest", ""), {}).setdefault(result["created"], result)
+    for result in sorted(results, key=_played_in_all):
+        found.setdefault(result.get("digest", ""), {})[result["created"]] = result
     named = {}
     for run in runs:
         made = [result for _, result in sorted(found.get(run.digest, {}).items())]
@@ -276,6 +276,12 @@ def known(runs: Iterable[Run], results: Iterable[Mapping[str, Any]]) -> dict[str
             name = f"{run.name} ({number})" if number > 1 else run.name
             named[name] = {**result, "name": name, "game": run.game, "stage": run.stage, "seed": run.seed}
     return named
+
+
+def _played_in_all(result: Mapping[str, Any]) -> int:
+    """Episodes of the model in all evaluations."""
+    evaluations = result.get("evaluations", {}).values()
+    return sum(found["model"]["n"] for by_name in evaluations for found in by_name.values())
 
 
 def _read(path: Path) -> Any:

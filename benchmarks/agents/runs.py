@@ -90,8 +90,8 @@ class Run:
 
     @property
     def digest(self) -> str:
-        """Of the settings."""
-        return digest(self.settings)
+        """Of the settings, whatever the number of episodes: more of them are added to those that were played."""
+        return digest(_of_any_length(self.settings))
 
     def folder(self, root: Path) -> Path:
         """Where it writes."""
@@ -105,6 +105,16 @@ def name_of(model: str) -> str:
         return path.name if model.startswith("models/") else model
     weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     return f"{path.name}-{_content_of(*weights)}"
+
+
+def _of_any_length(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the usual number of episodes in every evaluation."""
+    steps = [
+        {**step, "options": {**step["options"], "episodes": EPISODES}} if step["command"] == "eval" else step
+        for step in settings["steps"]
+    ]
+    needed = settings["needs"]
+    return {**settings, "steps": steps, "needs": None if needed is None else _of_any_length(needed)}
 
 
 @functools.cache
@@ -237,7 +247,7 @@ def _evaluation(game: Game, model: str, temperature: float = 1.0) -> Step:
         "model": model,
         "env": [f"{env}:{json.dumps(kwargs)}" for env, kwargs in game.evaluations.values()],
         **game.play,
-        "episodes": EPISODES,
+        "episodes": game.episodes,
         "eval_temperature": temperature,
         "side_by_side": 64,
         "output_dir": f"{HERE}/{name}",

@@ -45,6 +45,7 @@ def _webshop(catalog: str, algorithms: Mapping[str, Options], minutes: tuple[flo
         env_kwargs=_store("train", "tiered", catalog),
         play=_PLAY,
         evaluations={"other products": (_SHOP, _store("test", "fixed", catalog))},
+        episodes=500,  # all that the split has
         warm_start={**_SHOPPER, "noise": 0.05},
         training=_TRAINING,
         algorithms=algorithms,

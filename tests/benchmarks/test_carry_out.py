@@ -39,8 +39,9 @@ class Fake:
         self.done.append(folder.name)
         if folder.name == self._stop_at:
             raise KeyboardInterrupt
-        folder.mkdir(parents=True)
-        (folder / "summary.json").write_text(json.dumps({"environments": {}}))
+        folder.mkdir(parents=True, exist_ok=True)
+        played = {"episodes": int(words[words.index("--episodes") + 1])} if "--episodes" in words else {}
+        (folder / "summary.json").write_text(json.dumps({"environments": {}, **played}))
         return 0
 
 
@@ -53,6 +54,25 @@ def test_a_run_goes_on_after_the_last_step_that_was_finished(tmp_path: Path) -> 
     assert again.done == ["second", "third"]
     assert (result["name"], carrying.state(run, tmp_path)) == ("game/stage-seed0", "finished")
     assert carrying.carry_out(run, tmp_path, MODEL, Fake(stop_at="first")) == result  # nothing is done again
+
+
+def test_more_episodes_are_added_to_those_that_were_played(tmp_path: Path) -> None:
+    """The folder, and the time by which runs that began with its model name it, stay; and training is not repeated."""
+    few = replace(run_of("first", "second"), steps=tuple(map(with_episodes, run_of("first", "second").steps)))
+    more = replace(few, steps=(few.steps[0], with_episodes(few.steps[1], 500)))
+    assert few.digest == more.digest and few.settings != more.settings
+    assert few.digest != replace(few, steps=few.steps[:1]).digest
+    before = carrying.carry_out(few, tmp_path, MODEL, Fake())
+    assert (carrying.state(few, tmp_path), carrying.state(more, tmp_path)) == ("finished", "begun, done: first")
+    fake = Fake()
+    result = carrying.carry_out(more, tmp_path, MODEL, fake)
+    assert fake.done == ["second"] and carrying.state(more, tmp_path) == "finished"
+    assert (result["created"], result["settings"]) == (before["created"], json.loads(json.dumps(more.settings)))
+    assert carrying.carry_out(few, tmp_path, MODEL, Fake(stop_at="first")) == result  # more than enough
+
+
+def with_episodes(step: runs.Step, count: int = 256) -> runs.Step:
+    return replace(step, options={**step.options, "episodes": count})
 
 
 def test_what_a_run_needs_is_done_first(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_game_plays_the_same_in_all_stages() -> None:
         for step in steps:
             assert {name: step.options[name] for name in game.play} == game.play
         evaluated = [step.options for step in steps if step.command == "eval"]
-        assert {options["episodes"] for options in evaluated} == {256}
+        assert {options["episodes"] for options in evaluated} == {game.episodes}
         assert len({json.dumps(options["env"]) for options in evaluated}) == 1
         assert next(iter(game.evaluations.values()))[0] == game.env
 

@@ -166,6 +166,14 @@ def test_of_a_run_that_was_made_again_the_last_one_counts() -> None:
     assert "0.40 [0.35, 0.45]" in text and "0.30 [0.25, 0.35]" not in text
 
 
+def test_of_a_run_that_played_more_episodes_later_on_all_of_them_count() -> None:
+    few = finished("sokoban/starpo_s-seed0", 0.4)
+    more = json.loads(json.dumps(few).replace('"n": 256', '"n": 500'))
+    assert few["evaluations"] != more["evaluations"] and few["created"] == more["created"]
+    for found in ([few, more], [more, few]):
+        assert page(*found)[1]["runs"]["sokoban/starpo_s-seed0"]["evaluations"] == more["evaluations"]
+
+
 def test_a_result_has_the_name_that_its_settings_have_now() -> None:
     old = {**finished("frozenlake/warm_start", 0.3), "name": "lake/former", "game": "lake", "stage": "former"}
     text, content = page(old)
