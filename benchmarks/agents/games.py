@@ -53,6 +53,11 @@ class Game:
     trained_in: str = ""
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
+    @property
+    def evaluation_minutes(self) -> float:
+        """Expected, for all of its start states."""
+        return self.minutes[0] * self.episodes / EPISODES
+
 
 CURVE_EPISODES = 64
 """Held-out start states of an evaluation on the way."""

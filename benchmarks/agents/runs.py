@@ -150,7 +150,7 @@ def game_runs(model: str, games: Mapping[str, Game]) -> list[Run]:
             continue
         warm = _first_model(game_name, games, name)
         shown = _shown(game_name, game, warm) if game.begins_with else warm
-        downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.minutes[0], name)
+        downloaded = Run(game_name, "downloaded", None, (_evaluation(game, MODEL),), game.evaluation_minutes, name)
         runs += [shown, *_trained(game_name, game, "starpo_s", warm), downloaded]
         for algorithm in game.played_greedily:
             greedy += [_greedy(game, run) for run in _trained(game_name, game, algorithm, warm)]
@@ -173,14 +173,14 @@ def _first_model(game_name: str, games: Mapping[str, Game], model: str) -> Run:
 def _shown(game_name: str, game: Game, warm: Run) -> Run:
     """The warm start of another game, played in this one: sampled and greedy."""
     steps = (_evaluation(game, f"{NEEDED}/model"), _evaluation(game, f"{NEEDED}/model", temperature=0.0))
-    return Run(game_name, "warm_start", None, steps, 2 * game.minutes[0], warm.model, warm)
+    return Run(game_name, "warm_start", None, steps, 2 * game.evaluation_minutes, warm.model, warm)
 
 
 def _greedy(game: Game, trained: Run) -> Run:
     """A trained model, played greedily."""
     step = _evaluation(game, f"{NEEDED}/train/model", temperature=0.0)
     stage = f"{trained.stage}_greedy"
-    return replace(trained, stage=stage, steps=(step,), minutes=game.minutes[0], needs=trained)
+    return replace(trained, stage=stage, steps=(step,), minutes=game.evaluation_minutes, needs=trained)
 
 
 def warm_start_run(game_name: str, game: Game, model: str) -> Run:
@@ -191,17 +191,18 @@ def warm_start_run(game_name: str, game: Game, model: str) -> Run:
         _evaluation(game, f"{HERE}/model"),
         _evaluation(game, f"{HERE}/model", temperature=0.0),
     )
-    return Run(game_name, "warm_start", None, steps, game.minutes[1] + 2 * game.minutes[0], model)
+    return Run(game_name, "warm_start", None, steps, game.minutes[1] + 2 * game.evaluation_minutes, model)
 
 
 def _played_elsewhere(game_name: str, game: Game, trained: Game, model: str) -> list[Run]:
     """The models of another game in this one: the warm start, and each seed of each algorithm."""
     warm = warm_start_run(game.trained_in, trained, model)
-    runs = [Run(game_name, "warm_start", None, (_evaluation(game, f"{NEEDED}/model"),), game.minutes[0], model, warm)]
+    steps = (_evaluation(game, f"{NEEDED}/model"),)
+    runs = [Run(game_name, "warm_start", None, steps, game.evaluation_minutes, model, warm)]
     for algorithm in game.algorithms:
         for run in _trained(game.trained_in, trained, algorithm, warm):
             steps = (_evaluation(game, f"{NEEDED}/train/model"),)
-            runs.append(replace(run, game=game_name, steps=steps, minutes=game.minutes[0], needs=run))
+            runs.append(replace(run, game=game_name, steps=steps, minutes=game.evaluation_minutes, needs=run))
     return runs
 
 
@@ -210,7 +211,7 @@ def _trained(game_name: str, game: Game, algorithm: str, warm: Run) -> list[Run]
     if algorithm not in game.algorithms:
         return []
     options = {**TRAINING, **game.training, **ALGORITHMS[algorithm], **game.algorithms[algorithm]}
-    minutes = game.minutes[0] + game.minutes[2] * options["max_steps"]
+    minutes = game.evaluation_minutes + game.minutes[2] * options["max_steps"]
     minutes += (2 + options["max_steps"] / options["eval_steps"]) * game.minutes[0] * CURVE_EPISODES / EPISODES
     return [
         Run(game_name, algorithm, seed, _training(game, options, seed, f"{NEEDED}/model"), minutes, warm.model, warm)

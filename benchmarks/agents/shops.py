@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agents.games import FASTER, WARM_START, Game, Options
+from agents.games import EPISODES, FASTER, WARM_START, Game, Options
 from agents.runs import DATA
 from ragen_trl.config.recipes import LIMITS
 
@@ -66,7 +66,6 @@ SHOPS: dict[str, Game] = {
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
             "astar_po_higher_rate": _ONE_A_PROMPT,
             "astar_po_groups": {"gradient_accumulation_steps": 16, "max_reference_samples": 4},
-            "astar_po": _ONE_A_PROMPT,
             "starpo_s_all_weights": {},
         },
         minutes=(5, 24, 2.0),
@@ -79,10 +78,10 @@ SHOPS: dict[str, Game] = {
         warm_start={**WARM_START, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},
         algorithms={"starpo_s": {}, "starpo_s_consistency": {"consistency_weight": 0.4}, "astar_po": _ONE_A_PROMPT},
-        minutes=(12, 40, 3.0),
+        minutes=(3, 13, 1.2),
     ),
     # Demonstrations of the generated shop serve here as well. Pages are twice as long.
     "webshop_official": replace(
-        _webshop(DATA, {"starpo_s": {}}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}
+        _webshop(DATA, {"starpo_s": {}}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}, episodes=EPISODES
     ),
 }
