@@ -111,27 +111,6 @@ ALGORITHMS["astar_po_groups"] = {
     **ALGORITHMS["astar_po_higher_rate"],
     **{"gradient_accumulation_steps": 8, "num_generations": 8, "filter_ratio": 0.5},
 }
-LABELS = {
-    "starpo_s": "StarPO-S, LoRA",
-    "starpo_s_half_as_long": "StarPO-S, LoRA, 60 updates",
-    "starpo_s_falling_rate": "StarPO-S, LoRA, 64 a rollout, falling rate",
-    "starpo_s_constant_rate": "StarPO-S, LoRA, constant rate",
-    "starpo_s_60_updates": "StarPO-S, LoRA, constant rate, 60 updates",
-    "starpo_s_lower_rate": "StarPO-S, LoRA, lower rate",
-    "starpo_s_more_entropy": "StarPO-S, LoRA, lower rate, 80 updates",
-    "starpo_s_all_weights": "StarPO-S, all weights",
-    "starpo_s_higher_rate": "StarPO-S, LoRA, higher rate, half of the groups",
-    "starpo_s_final": "StarPO-S, LoRA, final reward only",
-    "starpo_s_success": "StarPO-S, LoRA, success only, half of the groups",
-    "starpo_s_consistency": "StarPO-S, LoRA, consistency bonus",
-    "gigpo": "GiGPO, LoRA",
-    "astar_po": "A\\*-PO, LoRA",
-    "astar_po_half_as_long": "A\\*-PO, LoRA, half as long",
-    "astar_po_higher_rate": "A\\*-PO, LoRA, higher rate",
-    "astar_po_groups": "A\\*-PO, LoRA, higher rate, half of the groups",
-    "paper": "StarPO-S, RAGEN's scale",
-    "paper_as_downloaded": "StarPO-S, RAGEN's scale, from the model as downloaded",
-}
 
 # Supervised: what a pretrained model gets without options, written out, so that it is part of a run's settings, at a
 # rate for 135 million parameters: at 1e-4 it learns the form of an answer and not the lake.

@@ -20,7 +20,6 @@ from agents.games import (
     CURVE_EPISODES,
     EPISODES,
     GAMES,
-    LABELS,
     PAPER_PLAY,
     PAPER_TRAINING,
     TRAINING,
@@ -60,7 +59,7 @@ class Run:
 
     Attributes:
         game: A key of ``GAMES``, or ``MEMORY``.
-        stage: ``downloaded``, ``warm_start``, a key of ``LABELS``, or what memory is measured of.
+        stage: ``downloaded``, ``warm_start``, a key of ``ALGORITHMS``, ``paper``, or what memory is measured of.
         seed: Of training; ``None`` where there is none.
         steps: What is done, in this order.
         minutes: How long that may take on two cores.
@@ -397,8 +396,3 @@ def chosen(runs: Sequence[Run], names: Sequence[str]) -> list[Run]:
             raise ValueError(f"there is no run {name!r}; --list names all of them")
         found += [run for run in fitting if run not in found]
     return found
-
-
-def label(stage: str) -> str:
-    """The name of a stage in tables."""
-    return {"downloaded": "as downloaded", "warm_start": "warm start", **LABELS}.get(stage, stage.replace("_", " "))
