@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from agents.games import BF16
-from agents.results import result_of
+from agents.results import read_json, result_of
 from agents.runs import DATA, HERE, MODEL, NEEDED, Run, Step, arguments
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.precision import is_bfloat16_faster
@@ -72,9 +72,9 @@ def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: 
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
                 found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
                 if path.exists():  # of fewer episodes; runs that began with its model name it by this time
-                    found["created"] = _read(path)["created"]
+                    found["created"] = read_json(path)["created"]
                 write_atomically(path, json.dumps(found, indent=1))
-    result: dict[str, Any] = _read(path)
+    result: dict[str, Any] = read_json(path)
     return result
 
 
@@ -139,7 +139,7 @@ def _in_bf16(run: Run, root: Path) -> bool:
     if not path.exists():
         faster = torch.accelerator.is_available() or is_bfloat16_faster()
         write_atomically(path, json.dumps(faster))
-    return bool(_read(path))
+    return bool(read_json(path))
 
 
 def _is_done(step: Step, run: Run, root: Path) -> bool:
@@ -150,17 +150,13 @@ def _is_done(step: Step, run: Run, root: Path) -> bool:
 def _is_too_short(step: Step, run: Run, root: Path) -> bool:
     """Whether an evaluation ended with fewer episodes than are asked for now."""
     path, wanted = run.folder(root) / step.name / step.writes, step.options.get("episodes", 0)
-    return step.command == "eval" and path.exists() and bool(_read(path).get("episodes", wanted) < wanted)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return step.command == "eval" and path.exists() and bool(read_json(path).get("episodes", wanted) < wanted)
 
 
 def _spent(run: Run, root: Path) -> dict[str, float]:
     """Seconds of each step, those of attempts that failed included and those of killed processes left out."""
     path = run.folder(root) / "seconds.json"
-    found: dict[str, float] = _read(path) if path.exists() else {}
+    found: dict[str, float] = read_json(path) if path.exists() else {}
     return found
 
 

@@ -4,7 +4,6 @@ A script has its games and a name, after which its results are called. What a ru
 """
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -19,7 +18,7 @@ from records.committed import as_text
 from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, is_finished, result_file, state
 from agents.games import Game
 from agents.pictures import draw
-from agents.results import collect, known
+from agents.results import collect, known, read_json
 from agents.runs import Run, chosen, name_of
 from ragen_trl.system.atomic import write_atomically
 
@@ -175,14 +174,14 @@ def outcome(result: dict[str, Any]) -> str:
 
 def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, model: str) -> dict[str, Any]:
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
-    here = [json.loads(file.read_text(encoding="utf-8")) for run in runs if (file := result_file(run, folder)).exists()]
+    here = [read_json(file) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
     return collect(runs, known(runs, [*earlier(path), *here]), command, Path(model).name, script.games, script.name)
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:
     """The runs of a JSON that was written before; none where there is none."""
-    return list(json.loads(path.read_text(encoding="utf-8"))["runs"].values()) if path.exists() else []
+    return list(read_json(path)["runs"].values()) if path.exists() else []
 
 
 def in_this_process(words: Sequence[str], log: IO[str]) -> int:

@@ -57,13 +57,13 @@ def result_of(run: Run, root: Path, seconds: Mapping[str, float], began_with: st
     }
     for step in run.steps:
         if step.command == "eval":
-            content["evaluations"][step.name] = _evaluations(step, _read(folder / step.name / "summary.json"))
+            content["evaluations"][step.name] = _evaluations(step, read_json(folder / step.name / "summary.json"))
             content["greedy_" * (step.name == "greedy") + "outcomes"] = outcomes(step, folder / step.name)
             if step.name == "sampled":
                 content["by_difficulty"] = by_difficulty(step, folder / step.name)
                 content["by_arms"] = by_arms(step, folder / step.name)
         elif step.command == "warm-start":
-            content["warm_start"] = _read(folder / step.name / "warm_start.json")
+            content["warm_start"] = read_json(folder / step.name / "warm_start.json")
         else:
             content |= _training(folder / step.name, step)
     return content
@@ -138,7 +138,7 @@ def _grouped(
 def _played(step: Step, folder: Path) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
     """Of each evaluation its name, its environment as options describe it, and the model's episodes."""
     described = step.options.get("env", ())
-    labels = _read(folder / "summary.json")["environments"]
+    labels = read_json(folder / "summary.json")["environments"]
     rows: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
     for path in sorted((folder / "episodes").glob("*.jsonl")):
         for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
@@ -148,9 +148,9 @@ def _played(step: Step, folder: Path) -> Iterator[tuple[str, str, list[dict[str,
 
 
 def _training(folder: Path, step: Step) -> dict[str, Any]:
-    summary, history = _read(folder / "summary.json"), _read(folder / "history.json")
+    summary, history = read_json(folder / "summary.json"), read_json(folder / "history.json")
     config = summary["config"]
-    memory = {"memory": _read(folder / "memory.json")} if step.command == "memory" else {}
+    memory = {"memory": read_json(folder / "memory.json")} if step.command == "memory" else {}
     return {
         "curve": curve(summary, history),
         "training": {**{name: summary[name] for name in _OF_TRAINING if name in summary}, "bf16": config["bf16"]},
@@ -284,5 +284,6 @@ def _played_in_all(result: Mapping[str, Any]) -> int:
     return sum(found["model"]["n"] for by_name in evaluations for found in by_name.values())
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """The content of a file that a command wrote."""
     return json.loads(path.read_text(encoding="utf-8"))

@@ -171,7 +171,7 @@ def _first_model(game_name: str, games: Mapping[str, Game], model: str) -> Run:
 
 def _shown(game_name: str, game: Game, warm: Run) -> Run:
     """The warm start of another game, played in this one: sampled and greedy."""
-    steps = (_evaluation(game, f"{NEEDED}/model"), _evaluation(game, f"{NEEDED}/model", temperature=0.0))
+    steps = _sampled_and_greedy(game, f"{NEEDED}/model")
     return Run(game_name, "warm_start", None, steps, 2 * game.evaluation_minutes, warm.model, warm)
 
 
@@ -187,8 +187,7 @@ def warm_start_run(game_name: str, game: Game, model: str) -> Run:
     learn = {"model": MODEL, "env": game.env, "env_kwargs": game.env_kwargs, **game.play, **game.warm_start}
     steps = (
         Step("model", "warm-start", {**learn, "seed": 0, "output_dir": f"{HERE}/model"}, "warm_start.json"),
-        _evaluation(game, f"{HERE}/model"),
-        _evaluation(game, f"{HERE}/model", temperature=0.0),
+        *_sampled_and_greedy(game, f"{HERE}/model"),
     )
     return Run(game_name, "warm_start", None, steps, game.minutes[1] + 2 * game.evaluation_minutes, model)
 
@@ -238,6 +237,10 @@ def _training(game: Game, options: Options, seed: int, model: str) -> tuple[Step
     if (first, kwargs) != (game.env, game.env_kwargs):
         train["eval_env_kwargs"] = kwargs
     return Step("train", "train", train), _evaluation(game, f"{HERE}/train/model")
+
+
+def _sampled_and_greedy(game: Game, model: str) -> tuple[Step, Step]:
+    return _evaluation(game, model), _evaluation(game, model, temperature=0.0)
 
 
 def _evaluation(game: Game, model: str, temperature: float = 1.0) -> Step:
@@ -346,12 +349,7 @@ SMALL_WARM_START: Options = {
     **{"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0},
     **{"demo_lora_r": 0, "demo_batch_size": 4},
 }
-_SMALL_EVALUATIONS = {
-    "episodes": 4,
-    "eval_episodes": 4,
-    "num_eval_seeds": 4,
-    "per_device_eval_batch_size": 4,
-}
+_SMALL_EVALUATIONS = dict.fromkeys(("episodes", "eval_episodes", "num_eval_seeds", "per_device_eval_batch_size"), 4)
 
 
 def few_episodes(run: Run) -> Run:

@@ -205,10 +205,9 @@ def _training(content: Mapping[str, Any]) -> list[str]:
 
 def _greedily(content: Mapping[str, Any]) -> list[str]:
     """What training adds where the models before and after it are both played greedily."""
-    made = {(run["game"], run["created"]): run for run in content["runs"].values()}
     rows = []
     for run in content["runs"].values():
-        trained = made.get((run["game"], run.get("began_with"))) if run["stage"].endswith("_greedy") else None
+        trained = next(iter(beginnings(content, run)), None) if run["stage"].endswith("_greedy") else None
         began = next(iter(beginnings(content, trained)), None) if trained else None
         name, found = next(iter(run["evaluations"].get("greedy", {"": {}}).items()))
         if began and (before := _found(began, "greedy", name)):

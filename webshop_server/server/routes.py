@@ -167,8 +167,9 @@ class ClassicPages:
         except BusySessionError as error:
             raise RequestError(409, "busy", f"{error}; buy once") from error
         self._metrics.count("purchases")
-        parts = self._shop.buy(self._shop.goal(visit.goal), product, dict(chosen), self._formula)
-        goal, details = self._shop.goal(visit.goal), parts.as_info()
+        goal = self._shop.goal(visit.goal)
+        parts = self._shop.buy(goal, product, dict(chosen), self._formula)
+        details = parts.as_info()
         state = PageState("done", asin=product.asin, options=chosen)
         self._write(name, "done", visit, state, reward=parts.total, reward_info=details, price=parts.price)
         code = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:10].upper()
