@@ -35,6 +35,7 @@ class HttpServer:
         self.returns_after: float | None = None
         self._lock = threading.Lock()
         self._number, self._life = count(), 0
+        self._alive = False
         self._port = 0
         self.start()
 
@@ -46,6 +47,7 @@ class HttpServer:
     def start(self) -> None:
         """Listen, with the base alone."""
         self._life += 1
+        self._alive = True
         self._models = {"base": FakeModel(small_model())}
         self._server = _Sockets(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
@@ -63,7 +65,9 @@ class HttpServer:
             threading.Timer(self.returns_after, self.start).start()
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any] | None:
-        """Status and content; ``None`` if it dies."""
+        """Status and content; ``None`` if it is dead, from the request on that it dies of."""
+        if not self._alive:  # its sockets may still be open: the thread that closes them has only been started
+            return None
         if path.startswith("/health"):
             return 200, {}
         if path.startswith("/v1/models"):
@@ -77,7 +81,10 @@ class HttpServer:
             self._models.pop(body["lora_name"], None)
             return 200, {}
         with self._lock:  # one model, which samples one row after the other
+            if not self._alive:  # it died while this request waited
+                return None
             if next(self._number) == self.dies_at:
+                self._alive = False
                 threading.Thread(target=self.die).start()
                 return None
             return self._reply(body)
