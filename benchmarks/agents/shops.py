@@ -49,7 +49,7 @@ def _webshop(catalog: str, algorithms: Mapping[str, Options], minutes: tuple[flo
         warm_start={**_SHOPPER, "noise": 0.05},
         training=_TRAINING,
         algorithms=algorithms,
-        played_greedily=tuple(name for name in ("starpo_s", "starpo_s_higher_rate") if name in algorithms),
+        played_greedily=("starpo_s", "starpo_s_higher_rate"),
         minutes=minutes,
     )
 
