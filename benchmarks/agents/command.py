@@ -131,11 +131,19 @@ def listed(
     lines = []
     for run in runs:
         command = f"nice -n 19 python benchmarks/{script.name}.py{scale}{model} --only {run.name}"
-        now = "in the JSON" if run.name in written else state(run, folder)
+        now = in_json(run, written[run.name]) if run.name in written else state(run, folder)
         lines.append(f"{command}  # {run.minutes:.0f} min, {now}")
     missing = {run.digest: run for run in runs if run.name not in written and not is_finished(run, folder)}
     left = sum(run.minutes for run in missing.values())
     return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on two cores for what is not finished"])
+
+
+def in_json(run: Run, result: Mapping[str, Any]) -> str:
+    """That a run is in the JSON, and how many episodes it has where more are asked for now."""
+    wanted = max((step.options["episodes"] for step in run.steps if step.command == "eval"), default=0)
+    played = [found["model"]["n"] for by_name in result.get("evaluations", {}).values() for found in by_name.values()]
+    fewer = min(played, default=wanted)
+    return f"in the JSON with {fewer} of {wanted} episodes" if fewer < wanted else "in the JSON"
 
 
 def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | None) -> list[str]:

@@ -145,6 +145,15 @@ def test_the_list_counts_what_the_json_holds_as_done(tmp_path: Path, capsys: pyt
     assert "--only countdown/downloaded  #" in line
 
 
+def test_the_list_says_how_many_episodes_are_missing() -> None:
+    run = BY_NAME["countdown/downloaded"]
+    result = finished(run.name, 0.3)
+    (by_name,) = result["evaluations"].values()
+    assert command.in_json(run, result) == "in the JSON"
+    next(iter(by_name.values()))["model"]["n"] = 100
+    assert command.in_json(run, result) == "in the JSON with 100 of 256 episodes"
+
+
 def test_names_choose_runs() -> None:
     every = list(BY_NAME.values())
     names = [run.name for run in runs.chosen(every, ["bandit/starpo_s", "frozenlake/warm_start"])]
