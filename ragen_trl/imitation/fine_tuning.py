@@ -7,9 +7,8 @@ token ids of the examples are those of the rollouts, and nothing is rendered a s
 import json
 import math
 import os
-import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.imitation.explained import Explained
+from ragen_trl.imitation.resuming import TimedSaves, checkpoints_in, digest, forget, stopped_at
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
@@ -42,11 +42,10 @@ from ragen_trl.trainers.trl.plain import use_one_device, without_tied_head
 from ragen_trl.trainers.trl.supervised import PackedSFTTrainer
 from ragen_trl.trajectory import Trajectory
 
-# With a held-out share: how often its loss is computed in a pass over the demonstrations, after how many times without
-# a new minimum learning stops, and where the weights of the minimum are until then.
+# With a held-out share: how often its loss is computed in a pass over the demonstrations, and after how many times
+# without a new minimum learning stops.
 _TESTS_OF_A_PASS = 4
 _PATIENCE = 3
-_CHECKPOINTS = "checkpoints"
 
 
 @dataclass
@@ -133,7 +132,8 @@ def warm_start(
 ) -> Path:
     """Fine-tune ``model`` on demonstrations and save it, with its tokenizer, to ``output_dir``.
 
-    The folder appears complete or not at all, renamed at the end. Processes share each batch; the main one writes.
+    The folder appears complete or not at all, renamed at the end. Until then ``<output_dir>.partial`` has a checkpoint
+    of every ten minutes, from which the same call goes on. Processes share each batch; the main one writes.
 
     Args:
         model: The model; its weights change.
@@ -157,8 +157,6 @@ def warm_start(
     target = Path(output_dir)
     partial = partial_of(target)
     _check_target(target)
-    if args.process_index == 0:
-        shutil.rmtree(partial, ignore_errors=True)
     noise = {"noise": config.noise} if demonstrations is None else {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
@@ -193,20 +191,24 @@ def _fit(
     chosen = set(np.random.default_rng(args.seed).permutation(len(demonstrations))[:held_out].tolist())
     aside = [one for row, one in enumerate(demonstrations) if row in chosen]
     learnt = [one for row, one in enumerate(demonstrations) if row not in chosen]
-    examples, trained = to_examples(learnt), [value.requires_grad for value in model.parameters()]
+    examples, others = to_examples(learnt), to_examples(aside)
+    trained = [value.requires_grad for value in model.parameters()]
+    settings = {**asdict(config), "seed": args.seed, "bf16": args.bf16, "processes": args.world_size}
+    begun = digest(model.parameters(), (examples, others) if aside else (examples,), settings)
     routes = getattr(model.config, "output_router_logits", None)
     trainer = PackedSFTTrainer(
         model,
-        args=_sft_config(folder / _CHECKPOINTS, args, config, len(examples)),
+        args=_sft_config(checkpoints_in(folder), args, config, len(examples)),
         train_dataset=examples,
-        eval_dataset=to_examples(aside) if aside else None,
+        eval_dataset=others if aside else None,
         processing_class=tokenizer,
-        callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
+        callbacks=[TimedSaves(), *([EarlyStoppingCallback(_PATIENCE)] if aside else [])],
         peft_config=lora(config.demo_lora_r, config.demo_lora_r),
     )
+    checkpoint = stopped_at(trainer, folder, begun)
     show_progress(trainer, TrainingBar("warm start", {"loss": "loss", "mean_token_accuracy": "accuracy"}))
     with without_tied_head(model):
-        trainer.train()
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if routes is not None:  # TRL has switched it on, and it would be saved
         model.config.output_router_logits = routes
     if config.demo_lora_r:
@@ -219,8 +221,6 @@ def _fit(
     else:
         trainer.save_model(str(folder))  # with the tokenizer
     trainer.accelerator.wait_for_everyone()  # they may still read the weights of the smallest loss
-    if args.process_index == 0:
-        shutil.rmtree(folder / _CHECKPOINTS, ignore_errors=True)
     return trainer
 
 
@@ -252,6 +252,7 @@ def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: S
     """Write what belongs to the model, and rename the folder."""
     save_play_options(partial, env_specs(env, args), args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
+    forget(partial)
     move_into_place(target)
 
 
@@ -280,8 +281,8 @@ def _sft_config(folder: Path, args: StarPOConfig, config: WarmStartConfig, examp
         eval_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
         save_steps=math.ceil(of_a_pass / _TESTS_OF_A_PASS),
         load_best_model_at_end=stops,
-        save_only_model=args.deepspeed is None,  # whose engine reads back only what it wrote whole
         save_total_limit=1,
+        restore_callback_states_from_checkpoint=True,  # patience
         logging_steps=10,
         report_to="none",
         seed=args.seed,

@@ -1,0 +1,113 @@
+"""A warm start that was stopped goes on from its last checkpoint, if it is the same warm start.
+
+What makes it the same is in a digest: the demonstrations token for token, the weights that it begins with, and how it
+learns. Transformers does the rest: its checkpoint has the optimizer, the schedule, the place in the data and the
+states of all random generators, so that the weights at the end are those of a warm start that nothing stopped (held by
+``tests/ragen_trl/imitation/test_resuming.py``). Left out: launches that divide the model (FSDP, DeepSpeed), which
+begin again.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ragen_trl.system.atomic import write_atomically
+from ragen_trl.trainers.checkpoints import last_whole_checkpoint
+
+SAVED_EVERY = 600.0
+"""Seconds of learning after which a checkpoint is written: what a stopped warm start loses at most."""
+
+_NAME = "begun.json"
+
+
+class TimedSaves(TrainerCallback):
+    """Writes a checkpoint when none has been written for ``SAVED_EVERY`` seconds, by the clock of the main process."""
+
+    def __init__(self) -> None:
+        self._saved_at = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Start the clock."""
+        self._saved_at = time.monotonic()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Ask for a checkpoint in all processes, which write it together, or in none."""
+        (due,) = broadcast_object_list([time.monotonic() - self._saved_at >= SAVED_EVERY])
+        control.should_save |= due
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Start the clock again."""
+        self._saved_at = time.monotonic()
+
+
+def digest(weights: Iterable[torch.Tensor], data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
+    """A digest of what a warm start comes from.
+
+    Args:
+        weights: Parameters of the model before the first update.
+        data: Examples, not empty: those that are learnt, and those that are not.
+        settings: Everything else that the result depends on, as JSON has it.
+
+    Returns:
+        A SHA-256 in hexadecimal digits.
+    """
+    found = sha256(json.dumps(settings, sort_keys=True, default=str).encode())
+    for value in weights:
+        found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    for examples in data:
+        table = examples.with_format("arrow")[:]
+        for name in table.column_names:
+            rows = table[name].combine_chunks()
+            found.update(f"{name} {len(rows)}".encode())
+            found.update(rows.value_lengths().to_numpy())
+            found.update(rows.flatten().to_numpy())
+    return found.hexdigest()
+
+
+def checkpoints_in(folder: Path) -> Path:
+    """Where the checkpoints of a warm start are that is written into ``folder``."""
+    return folder / "checkpoints"
+
+
+def stopped_at(trainer: Trainer, folder: Path, begun: str) -> Path | None:
+    """The checkpoint from which to go on; without one ``folder`` is emptied for a new beginning.
+
+    All processes call it together.
+
+    Args:
+        trainer: Before ``train()``; its output folder is `checkpoints_in` ``folder``.
+        folder: Where the warm start is written.
+        begun: What `digest` gives.
+
+    Returns:
+        The last whole checkpoint of a warm start with the same digest, or None.
+    """
+    note = folder / _NAME
+    divided = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    if trainer.args.process_index == 0 and (divided or not _is(note, begun)):
+        shutil.rmtree(folder, ignore_errors=True)
+        write_atomically(note, json.dumps({"digest": begun}))
+    trainer.accelerator.wait_for_everyone()
+    return None if divided else last_whole_checkpoint(checkpoints_in(folder))
+
+
+def forget(folder: Path) -> None:
+    """Remove what only a stopped warm start needs."""
+    shutil.rmtree(checkpoints_in(folder), ignore_errors=True)
+    (folder / _NAME).unlink(missing_ok=True)
+
+
+def _is(note: Path, begun: str) -> bool:
+    """Whether a warm start with this digest was begun."""
+    return note.exists() and json.loads(note.read_text(encoding="utf-8")) == {"digest": begun}
