@@ -36,12 +36,26 @@ up to twelve, so that 50 values (the most of a public product) take 1.4 million.
 MAX_ACTION_LENGTH = 1000
 """Longer texts are invalid actions. The store's own limit for a search is not lower."""
 DEFAULT_CATALOG = "synthetic"
+HELD_OUT = ("test", "eval")
+"""How the names of splits begin whose goals are played in their order, and not drawn."""
 PICTURE_SIDE = 336  # pixels: 12 × 12 parts of 28, as Qwen2.5-VL sees them
 
 # Texts that may be actions. The store decides.
 _ACTION = re.compile(r"(search|click|filter|buy)\s*\[([^\x00-\x1f\x7f\ud800-\udfff]+)\]", re.IGNORECASE)
 _UNSEARCHABLE = re.compile(r"[\[\]\x00-\x1f\x7f\ud800-\udfff]")
 _UNSENDABLE = re.compile(r"[\ud800-\udfff]")  # halves of characters, which UTF-8 cannot write
+
+
+def asked_goal(options: Mapping[str, Any]) -> dict[str, int]:
+    """The goal that options of `reset` name: by "goal", by "index", or not at all.
+
+    Raises:
+        ValueError: If a number is wrong, or two goals are named.
+    """
+    asked = {name: checked_number(name, options[name]) for name in ("goal", "index") if options.get(name) is not None}
+    if len(asked) > 1:
+        raise ValueError(f"options {asked} name two goals; give one of them")
+    return asked
 
 
 def search_words(text: str) -> str:
@@ -88,7 +102,9 @@ class WebShop(TextEnv):
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
-    ``options={"goal": i}`` plays goal number i of the catalogue, ``options={"index": i}`` goal number i of the split.
+    In the splits for test and eval a seed is the number of a goal: ``reset(seed=i)`` plays goal i of the split, modulo
+    their number, so that as many seeds in a row play each goal once. ``options={"goal": i}`` plays goal number i of the
+    catalogue, ``options={"index": i}`` goal number i of the split.
 
     ## Rewards
     `fixed`: 0, and for the purchase its score: the share of attributes, options and price that match, times how well
@@ -182,7 +198,7 @@ class WebShop(TextEnv):
         self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
         self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
         self._request |= {"parity": self.parity, "show_actions": bool(show_actions)}
-        self._max_steps = max_steps
+        self._max_steps, self._goals_of_split = max_steps, 0  # the store is not asked yet
         self._session: Session | None = None
 
     @property
@@ -285,12 +301,12 @@ class WebShop(TextEnv):
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         """The part of the request that names the goal; `drawn` is a random number below 2³¹."""
-        asked = {
-            name: checked_number(name, options[name]) for name in ("goal", "index") if options.get(name) is not None
-        }
-        if len(asked) > 1:
-            raise ValueError(f"options {asked} name two goals; give one of them")
-        return asked or {"seed": drawn}
+        asked = asked_goal(options)
+        if asked or self._reset_seed is None or not self.split.startswith(HELD_OUT):
+            return asked or {"seed": drawn}
+        self._goals_of_split = self._goals_of_split or self.about()["splits"].get(self.split, 0)
+        goals = self._goals_of_split  # without any the store says what is wrong
+        return {"index": self._reset_seed % goals} if goals else {"seed": drawn}
 
     def _parse_action(self, text: str) -> str | None:
         action = text if self.parity else text.strip()

@@ -10,14 +10,14 @@ All functions take an environment after `reset`, do not change it, and return an
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import LocalStore, store_behind
-from ragen_envs.webshop.reading import BUTTONS, chosen_values
+from ragen_envs.webshop.reading import BUTTONS, chosen_values, option_groups
 from ragen_envs.webshop.toy_shop import TASKS, ToyShop
 
 MAX_RANDOM_WORDS = 4
@@ -55,7 +55,11 @@ def scripted_shop_action(env: WebShop) -> str:
     products = [label for label in labels if label not in BUTTONS]
     if "buy now" in labels:
         wanted = [value for value in products if _names(session.instruction, value)]
-        chosen = chosen_values(env) if env.observation_mode == "short" else _choices(session.played)
+        chosen: Collection[str] = _choices(session.played)
+        if env.observation_mode == "short":  # which shows what is chosen: of an option the value that was clicked last
+            groups = option_groups(env)
+            wanted = list({groups.get(value, value): value for value in wanted}.values())
+            chosen = chosen_values(env)
         return next((f"click[{value}]" for value in wanted if value not in chosen), "click[buy now]")
     if "back to search" in labels and "< prev" in labels and not products:
         return "click[< prev]"  # a sub page, or past the last result

@@ -13,7 +13,7 @@ from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_choice
 from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop.client import ShopServerError
-from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, search_for, search_words
+from ragen_envs.webshop.env import MAX_ACTION_LENGTH, WebShop, asked_goal, search_for, search_words
 from ragen_envs.webshop.session import Answer, AvailableActions
 
 SHOWN = 5
@@ -180,7 +180,7 @@ class ToyShop(WebShop):
 
     def _goal_for(self, options: Mapping[str, Any], drawn: int) -> Mapping[str, int]:
         goals = self._tasks()
-        asked = super()._goal_for(options, drawn)
+        asked = asked_goal(options)
         if "goal" in asked:
             return asked
         number = drawn if self.split != "eval" or self._reset_seed is None else self._reset_seed

@@ -284,6 +284,16 @@ def test_valid_actions_are_counted_up_to_the_limit() -> None:
     assert not any(endless.step(f"search[{number}]")[3] for number in range(50))
 
 
+@pytest.mark.parametrize("split", ["test", "eval_by_product"])
+def test_held_out_goals_are_played_in_their_order_each_once(split: str) -> None:
+    goals = (env := WebShop(split=split)).count()
+    played = [env.reset(seed=seed)[1]["goal_id"] for seed in range(goals)]
+    assert len(set(played)) == goals
+    assert played[:9] == [env.reset(options={"index": index})[1]["goal_id"] for index in range(9)]
+    assert env.reset(seed=goals + 3)[1]["goal_id"] == played[3]
+    assert {env.reset()[1]["goal_id"] for _ in range(20)} <= set(played)  # without a seed they are drawn
+
+
 def test_goals_are_drawn_from_the_split_and_the_seed() -> None:
     goals = local_store(TOY).shop().goals
     env, twin = WebShop(catalog="toy", split="test"), WebShop(catalog="toy", split="test")
