@@ -16,11 +16,11 @@ from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.provenance import provenance
 
 _KEPT = (
-    *("n", "success", "success_low", "success_high", "mean_return", "return_stderr"),
+    *("n", "success", "success_low", "success_high", "score", "mean_return", "return_stderr"),
     *("format_valid", "action_valid", "reply_tokens", "turns", "faults"),
 )
 _OF_TRAINING = ("parameters", "seconds", "trajectories", "monitor")
-_LOGGED = ("step", "loss", "success", "return", "entropy", "grad_norm", "filter/in_group_std", "step_time")
+_LOGGED = ("step", "loss", "success", "return", "entropy", "kl", "grad_norm", "filter/in_group_std", "step_time")
 Key = TypeVar("Key")
 _OF_A_TURN = ("observation", "reply", "reward", "actions", "invalid_actions")
 

@@ -93,6 +93,11 @@ def _rates(runs: Sequence[Mapping[str, Any]], stage: str, kind: str, name: str) 
     return success(found[0]) if len(found) == 1 else ", ".join(f"{each['success']:.2f}" for each in found)
 
 
+def _score(found: Mapping[str, Any]) -> str:
+    """The mean of an environment's own score; empty where it has none."""
+    return "" if found.get("score") is None else f"{found['score']:.2f}"
+
+
 def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     """A row a run, with what it is and its success in each evaluation, between the baselines.
 
@@ -106,16 +111,22 @@ def _success(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
         place = {run["name"]: at for at, run in enumerate(runs)}
         runs.sort(key=lambda run: (run["stage"] != "downloaded", place.get(_trained_name(run), len(runs))))
         first = [next(found for run in runs if (found := _found(run, "sampled", name))) for name in names]
-        lines += head([alike[0], "what it is", *names])
-        lines.append(row(["random play", "", *(success(found["random"]) for found in first)]))
+        scored = ["score"] * any(_score(found["model"]) for found in first)
+        lines += head([alike[0], "what it is", *names, *scored])
+
+        def shown(named: str, what: str, every: Sequence[Mapping[str, Any] | None], scored: list[str] = scored) -> str:
+            cells = [success(found) if found else "" for found in every]
+            return row([named, what, *cells, *(_score(every[0] or {}) for _ in scored)])
+
+        lines.append(shown("random play", "", [found["random"] for found in first]))
         for run in runs:
             for kind in run["evaluations"]:
-                cells = [success(found["model"]) if (found := _found(run, kind, name)) else "" for name in names]
+                every = [found["model"] if (found := _found(run, kind, name)) else None for name in names]
                 greedy = kind == "greedy"
                 what = "the same model" if greedy else _what(content, run)
                 named = _trained_name(run).removeprefix(f"{alike[0]}/")
-                lines.append(row([f"`{named}`{', greedy' * greedy}", what, *cells]))
-        lines += [row(["oracle", "", *(success(found["oracle"]) for found in first)]), ""]
+                lines.append(shown(f"`{named}`{', greedy' * greedy}", what, every))
+        lines += [shown("oracle", "", [found["oracle"] for found in first]), ""]
     return lines or ["No run of a game is finished.", ""]
 
 

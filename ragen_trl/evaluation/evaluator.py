@@ -70,6 +70,8 @@ class EvaluationResult:
         faults: Share of the episodes with each fault, the most frequent first, where the environment names faults.
         task_types: ``n``, ``success``, ``success_low`` and ``success_high`` of the episodes of each type, where the
             environment has several types of tasks.
+        score: Mean of ``info["task_score"]`` at the end of the episodes, from 0 to 1, where the environment has it and
+            all episodes were kept with it; else None.
     """
 
     n: int
@@ -90,6 +92,7 @@ class EvaluationResult:
     pass_at_k: dict[str, dict[str, float]] = field(default_factory=dict)
     faults: dict[str, float] = field(default_factory=dict)
     task_types: dict[str, dict[str, float]] = field(default_factory=dict)
+    score: float | None = None
 
     def in_words(self) -> str:
         """``success 0.350 [0.310, 0.392] (n=512)``."""
@@ -112,7 +115,8 @@ class EpisodeRecord:
     Attributes:
         seed: Seed of the start state.
         limit: As `Trajectory.limit`.
-        measures: As `measure` gives them.
+        measures: As `measure` gives them, and "task_score" if the environment has it (``info["task_score"]`` of the
+            last turn).
         error: The reason if its environment or an API failed.
         faults: What went wrong in it, if the environment says so (``info["faults"]`` of its last turn), and `RESTATED`
             if it failed and each of its thoughts said nothing but the request (``info["request"]``).
@@ -129,12 +133,14 @@ class EpisodeRecord:
     @classmethod
     def of(cls, trajectory: Trajectory) -> "EpisodeRecord":
         """The record of a trajectory."""
-        error = str(trajectory.turns[-1].info["error"]).strip() if trajectory.limit in FAILED else ""
-        faults = tuple(map(str, trajectory.turns[-1].info.get("faults", ())))
+        last = trajectory.turns[-1].info
+        error = str(last["error"]).strip() if trajectory.limit in FAILED else ""
+        faults = tuple(map(str, last.get("faults", ())))
         if faults and all(restates(turn.thought, turn.info.get("request", "")) for turn in trajectory.turns):
             faults += (RESTATED,)
-        task_type = str(trajectory.turns[-1].info.get("task_type", ""))
-        return cls(trajectory.seed, trajectory.limit, measure(trajectory), error, faults, task_type)
+        score = {"task_score": float(last["task_score"])} if "task_score" in last else {}
+        measures = {**measure(trajectory), **score}
+        return cls(trajectory.seed, trajectory.limit, measures, error, faults, str(last.get("task_type", "")))
 
 
 def summarise(trajectories: Sequence[Trajectory], seconds: float = 0.0) -> EvaluationResult:
@@ -178,7 +184,7 @@ def _outcomes(records: Sequence[EpisodeRecord]) -> dict[int, list[float]]:
 def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
     """Means, rates and intervals; episodes with the same seed share a start state."""
     rows = [record.measures for record in records]
-    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0] if all(key in row for row in rows)}
     starts: defaultdict[int, list[Mapping[str, float]]] = defaultdict(list)
     for record in records:
         starts[record.seed].append(record.measures)
@@ -206,6 +212,7 @@ def _over(records: Sequence[EpisodeRecord], seconds: float) -> EvaluationResult:
         pass_at_k=_passes(successes, sizes),
         faults={name: count / len(rows) for name, count in faults.most_common()},
         task_types=_by_task_type(records),
+        score=means.get("task_score"),
     )
 
 

@@ -15,7 +15,8 @@ Results = Mapping[str, Mapping[str, Any]]
 
 def header(results: Results) -> list[str]:
     """Titles of the columns of one environment's table."""
-    return ["policy", "success [95 %]", *(f"pass@{k} [95 %]" for k in _ks(results)), *_REST]
+    scored = ["score"] if _has_scores(results) else []
+    return ["policy", "success [95 %]", *(f"pass@{k} [95 %]" for k in _ks(results)), *scored, *_REST]
 
 
 _REST = ("return ± s.e.", "normalised", "format ok", "turns", "tokens", "n")
@@ -23,11 +24,11 @@ _REST = ("return ± s.e.", "normalised", "format ok", "turns", "tokens", "n")
 
 def rows(results: Results) -> list[list[str]]:
     """The cells of one environment's table, one row per policy."""
-    ks = _ks(results)
+    ks, scored = _ks(results), _has_scores(results)
     cells = []
     for policy, found in results.items():
         if "not_played" in found:
-            cells.append([policy, str(found["not_played"]), *[""] * (len(ks) + len(_REST))])
+            cells.append([policy, str(found["not_played"]), *[""] * (len(ks) + scored + len(_REST))])
             continue
         passes = [found["pass_at_k"].get(k) for k in ks]
         left_out = f" (+{found['left_out']} failed)" if found["left_out"] else ""
@@ -36,6 +37,7 @@ def rows(results: Results) -> list[list[str]]:
                 policy,
                 with_interval(found),
                 *("" if each is None else with_interval(each, rate="value") for each in passes),
+                *(["" if found.get("score") is None else f"{found['score']:.3f}"] if scored else []),
                 f"{found['mean_return']:.3f} ± {found['return_stderr']:.3f}",
                 "" if found["normalised"] is None else f"{found['normalised']:.3f}",
                 f"{found['format_valid']:.3f}",
@@ -155,6 +157,11 @@ def _beats_random(results: Results, policy: str) -> bool:
     """Whether a model succeeds more often than the random policy, by the interval of the difference."""
     above = results[policy].get("differences", {}).get("random")
     return above is not None and above["low"] > 0
+
+
+def _has_scores(results: Results) -> bool:
+    """Whether a policy's episodes have the environment's own score."""
+    return any(found.get("score") is not None for found in results.values())
 
 
 def _ks(results: Results) -> list[str]:

@@ -290,6 +290,21 @@ def test_faults_are_counted_where_an_environment_names_them() -> None:
     assert evaluate("random", "ragen/FrozenLake-v0", config(), episodes=5).faults == {}
 
 
+def test_an_environments_own_score_is_averaged_where_there_is_one() -> None:
+    """Whatever the reward: with `success` a purchase that is nearly right pays nothing, and scores."""
+    played = evaluate("random", "ragen/ToyShop-v0", config(env_kwargs={"reward": "success"}), episodes=40)
+    assert played.score is not None and played.success < played.score < 1
+    assert evaluate("oracle", "ragen/ToyShop-v0", config(env_kwargs={}), episodes=5).score == 1.0
+    assert evaluate("random", "ragen/FrozenLake-v0", config(), episodes=5).score is None
+
+
+def test_a_score_of_some_episodes_only_is_none() -> None:
+    """Folders of earlier versions have episodes without it, to which others are added."""
+    measures = measure(episode([1.0], [True], True))
+    records = [EpisodeRecord(0, "", {**measures, "task_score": 0.5}), EpisodeRecord(1, "", measures)]
+    assert judged(records, 0.0).score is None and judged(records[:1], 0.0).score == 0.5
+
+
 def test_an_unknown_policy_is_named() -> None:
     with pytest.raises(ValueError, match="policy is 'best'; pass 'random', 'oracle' or a policy object"):
         evaluate("best", LAKE, config(), episodes=1)

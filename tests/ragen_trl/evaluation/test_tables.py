@@ -54,6 +54,14 @@ def test_the_cells() -> None:
     assert {len(row) for row in rows(LAKE)} == {len(header(LAKE))}
 
 
+def test_a_score_has_a_column_where_there_is_one() -> None:
+    shop = {"random": result(0.0, 0.0, 0.1, score=0.25), "model": result(0.5, 0.4, 0.6), "oracle": {"not_played": "no"}}
+    at = header(shop).index("score")
+    assert header(shop)[at - 1 : at + 2] == ["success [95 %]", "score", "return ± s.e."]
+    assert [row[at] for row in rows(shop)] == ["0.250", "", ""]
+    assert {len(row) for row in rows(shop)} == {len(header(shop))} and "score" not in header(LAKE)
+
+
 def test_faults_have_a_table_where_there_are_some() -> None:
     assert fault_rows(LAKE) == []
     shop = {
