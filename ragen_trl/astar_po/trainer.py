@@ -23,7 +23,13 @@ from ragen_trl.algorithms.losses import sums_of_others
 from ragen_trl.algorithms.soft_values import is_stale
 from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
-from ragen_trl.astar_po.reference_values import Accuracy, NothingToLearnError, ReferenceValues, estimate_values
+from ragen_trl.astar_po.reference_values import (
+    Accuracy,
+    NothingToLearnError,
+    ReferenceNeverSucceedsError,
+    ReferenceValues,
+    estimate_values,
+)
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, ValueKey, value_key
 from ragen_trl.batching.batch import sampled_mask
@@ -61,8 +67,9 @@ class AStarPOTrainer(StarPOTrainer):
         values: V* by environment (its index in the run's list), once ``train`` or ``estimate_values`` has been called.
 
     Raises:
-        ReferenceNeverSucceedsError: By ``train``, if the reference never succeeds: then there is nothing to reinforce.
-        NothingToLearnError: By ``train``, if from every start state all episodes of the reference earn the same.
+        ReferenceNeverSucceedsError: By ``train``, if the first reference never succeeds: then there is nothing to
+            reinforce.
+        NothingToLearnError: By ``train``, if from every start state all episodes of the first one earn the same.
     """
 
     _tag_names = ["trl", "ragen", "astar-po"]
@@ -97,7 +104,8 @@ class AStarPOTrainer(StarPOTrainer):
     def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:
         """Stage 1: V* of every start state under the present reference, from episodes that are played or cached.
 
-        An environment keeps its values if the present reference earns the same in all episodes from each start state.
+        At a refresh an environment keeps its values if the present reference earns the same in all episodes from each
+        start state, or succeeds in none.
 
         Args:
             progress: Show a progress bar; unset: unless ``args.disable_tqdm``.
@@ -140,10 +148,16 @@ class AStarPOTrainer(StarPOTrainer):
             self.values[task] = estimate_values(seeds, player, accuracy, progress)
             self._reference_episodes += self.values[task].episodes  # cached ones count, too: some run played them
             self._tell_of_cached_rewards(task)
-        except NothingToLearnError as error:
+        except (NothingToLearnError, ReferenceNeverSucceedsError) as error:
             if known is None:
                 raise
-            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, error)
+            reason: object = error
+            if isinstance(error, ReferenceNeverSucceedsError):
+                reason = (
+                    f"of {player.num_played} episodes of the policy as it is now none succeeded; it has unlearnt the "
+                    "task, so resume from an earlier checkpoint with a lower learning_rate"
+                )
+            logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, reason)
             self._reference_episodes += player.num_played
 
     def _tell_of_cached_rewards(self, task: int) -> None:

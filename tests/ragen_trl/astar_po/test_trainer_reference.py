@@ -242,6 +242,32 @@ def test_a_policy_that_has_solved_every_start_trains_on(tmp_path: Path) -> None:
     assert_resumes(trainer, 3, astar(tmp_path / "resumed", lottery(), trainer=Solved, **options))
 
 
+class Lost(Spy):
+    """From the third update on neither policy nor reference wins, though some lose less than others."""
+
+    def rollout(self, starts: Any, envs: Any, policy: Any) -> Any:
+        played = super().rollout(starts, envs, policy)
+        if self.state.global_step < 2:
+            return played
+        without = [replace(t.turns[-1], info={**t.turns[-1].info, "success": False}) for t in played]
+        return [replace(t, turns=(*t.turns[:-1], last)) for t, last in zip(played, without, strict=True)]
+
+
+def test_a_policy_that_has_lost_the_task_is_told_of_and_trains_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a refresh then ended the run with the advice to warm-start the model."""
+    options = {**SAVED, "refresh_steps": 2, "max_steps": 4}
+    trainer = astar(tmp_path, lottery(), trainer=Lost, **options)
+    trainer.train()
+    assert trainer.state.global_step == 4 and trainer.estimated_at == [0, 2]
+    first = json.loads((tmp_path / "checkpoint-2" / "astar_po.json").read_text())["values"]["0"]["starts"]
+    assert {str(seed): start.mean for seed, start in trainer.values[0].starts.items()} == {
+        seed: start["mean"] for seed, start in first.items()
+    }
+    assert "step 3" in caplog.text and "keeps its V*" in caplog.text and "earlier checkpoint" in caplog.text
+
+
 @pytest.mark.parametrize("solved", [0, 1])
 def test_a_solved_environment_keeps_its_values_and_the_other_gets_new_ones(tmp_path: Path, solved: int) -> None:
     """Regression: the first environment without anything to learn left all of them with their old V*."""
