@@ -14,6 +14,8 @@ BUTTONS = frozenset(
 )
 OPTION_NAME = r"\b(?:with|and) ((?:(?!\b(?:with|and)\b)[^,:]){1,30}): "
 """Of requests: the name of an option, before its value; "with sea salt with size: 1 pound" names "size"."""
+PRICE_BOUND = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
+"""Of requests: the highest price, with the words before it."""
 _SEPARATOR = " [SEP] "
 _HIT = re.compile(r"(\d+)\. (.*) \| ((?:from )?\$[^|]*)")
 _CHOSEN = re.compile(r".*?: .* \(chosen: (.*)\)")

@@ -9,17 +9,23 @@ the score of the purchase, which is not in the file.
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from gymnasium.error import ResetNeeded
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.errors import EnvError
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 from ragen_envs.webshop.env import LONGEST, MAX_ACTION_LENGTH, WebShop
+from ragen_envs.webshop.reading import PRICE_BOUND
 
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
 _BOUGHT = "click[buy now]"
+_REQUEST = re.compile(r"Instruction: ?\n(.*)\n")
+_UNWRITABLE = re.compile(r"\|\||</?(?:think|answer)>", re.IGNORECASE)
 
 
 class RecordingError(EnvError, ValueError):
@@ -39,6 +45,12 @@ class RecordedEpisode:
     actions: tuple[str, ...]
 
     @property
+    def request(self) -> str:
+        """What was wanted, as the first page says it; empty if it does not."""
+        found = _REQUEST.search(self.pages[0])
+        return found[1].strip() if found else ""
+
+    @property
     def bought(self) -> bool:
         """Whether the last action is a purchase."""
         return self.actions[-1].lower() == _BOUGHT
@@ -55,7 +67,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
         OSError: If the file cannot be read.
     """
     episodes = []
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 episodes.append(_read(line, f"{os.fspath(path)}, line {number}"))
@@ -78,9 +90,35 @@ def _read(line: str, place: str) -> RecordedEpisode:
         raise RecordingError(f"{place}: 'states' and 'actions' must be lists of texts")
     if not actions or len(pages) not in (len(actions), len(actions) + 1):
         raise RecordingError(f"{place} has {len(pages)} states and {len(actions)} actions; each action needs its page")
+    actions = [action.strip() for action in actions]
+    wrong = [action for action in actions if not action or _UNWRITABLE.search(action)]
+    if wrong:
+        raise RecordingError(
+            f"{place}: the action {wrong[0]!r} is blank, or has '||' or a tag in it, by which replies are read; take "
+            "the line out of the file"
+        )
     old, new = _TITLES
     shown = tuple(new + page.removeprefix(old) if page.startswith(old) else page for page in pages)
     return RecordedEpisode(shown[: len(actions)], tuple(actions))
+
+
+def requests_of(shop: WebShop) -> list[str]:
+    """What the goals of a shop's split ask for, one after the other; of "test", say, to leave them out of a warm start.
+
+    Raises:
+        ShopServerError: If the store does not answer.
+        ValueError: If it has no such split.
+    """
+    found = []
+    for index in range(shop.count()):
+        shop.reset(options={"index": index})
+        found.append(shop.session.instruction)
+    return found
+
+
+def _wanted(request: str) -> str:
+    """A request without its price bound, which is drawn again wherever goals are made."""
+    return " ".join(PRICE_BOUND.sub("", request.lower()).split())
 
 
 class RecordedShop(TextEnv):
@@ -119,21 +157,29 @@ class RecordedShop(TextEnv):
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, path: str | os.PathLike[str], render_mode: str | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], render_mode: str | None = None, leave_out: Collection[str] = ()
+    ) -> None:
         """Reads the file.
 
         Args:
             path: The file; see `read_recording`.
             render_mode: "ansi", "rgb_array" or None.
+            leave_out: Requests whose episodes are not played, such as those of a split that is evaluated
+                (`requests_of`). Case, blanks and price bounds do not matter.
 
         Raises:
-            RecordingError: If it holds no episodes in WebShop's form.
+            RecordingError: If it holds no episodes in WebShop's form, or none but those that are left out.
             OSError: If it cannot be read.
         """
         super().__init__(render_mode=render_mode)
         self.observation_space = AnyText(LONGEST["text_rich"], min_length=0, charset=TEXT_CHARSET)
         self.action_space = AnyText(MAX_ACTION_LENGTH, min_length=0, charset=TEXT_CHARSET)
-        self.episodes = read_recording(path)
+        recorded, others = read_recording(path), {*map(_wanted, leave_out)}
+        self.episodes = tuple(one for one in recorded if _wanted(one.request) not in others)
+        if not self.episodes:
+            raise RecordingError(f"all of {len(recorded)} episodes in {os.fspath(path)} are left out; leave out fewer")
+        self._episode, self._taken = self.episodes[0], -1
         self._rules = WebShop(parity=True).instruction
 
     @property
@@ -143,7 +189,13 @@ class RecordedShop(TextEnv):
 
     @property
     def next_action(self) -> str:
-        """What the person did next; after the end, what they did last."""
+        """What the person did next; after the end, what they did last.
+
+        Raises:
+            ResetNeeded: Before the first `reset`.
+        """
+        if self._taken < 0:
+            raise ResetNeeded(f"{type(self).__name__} has no episode yet; call reset first")
         return self._episode.actions[min(self._taken, len(self._episode.actions) - 1)]
 
     def _start(self, options: Mapping[str, Any]) -> str:

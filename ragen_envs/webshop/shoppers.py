@@ -26,10 +26,9 @@ import numpy as np
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import LocalStore, store_behind
 from ragen_envs.webshop.policies import PAGE_SIZE, way_to
-from ragen_envs.webshop.reading import OPTION_NAME
+from ragen_envs.webshop.reading import OPTION_NAME, PRICE_BOUND
 
 _A_LOOK = 2  # actions: opening a product, and going back
-_LIMIT = re.compile(r",? *(?:and )?price lower than [\d.,]+ dollars")
 _OPTION = re.compile(OPTION_NAME)
 # Words of requests that say nothing about a product.
 _EMPTY = frozenset(
@@ -46,7 +45,7 @@ def query_of(request: str) -> list[str]:
     >>> query_of("for athletes, find me pastas with natural flavors with size: 12 ounce")
     ['athletes', 'pastas', 'natural', 'flavors', '12', 'ounce']
     """
-    words = _OPTION.sub(" ", _LIMIT.sub("", request)).split()
+    words = _OPTION.sub(" ", PRICE_BOUND.sub("", request)).split()
     return [word for word in (word.strip(".,;:!?") for word in words) if word and word.lower() not in _EMPTY]
 
 

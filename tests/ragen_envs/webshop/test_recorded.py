@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gymnasium.error import ResetNeeded
 
 from ragen_envs import AgentTurns, best_action
 from ragen_envs.webshop import RecordedShop, WebShop
 from ragen_envs.webshop.policies import scripted_shop_action
-from ragen_envs.webshop.recorded import RecordingError, read_recording
+from ragen_envs.webshop.recorded import RecordingError, read_recording, requests_of
 from tests.support.ragen_envs.shop_recording import recording
 
 
@@ -63,6 +64,9 @@ def test_turns_read_as_in_the_store(path: Path) -> None:
         ('{"states": []}', "line 2 is no episode (KeyError: 'actions')"),
         ('{"states": ["a"], "actions": [1]}', "line 2: 'states' and 'actions' must be lists of texts"),
         ('{"states": ["a"], "actions": []}', "line 2 has 1 states and 0 actions; each action needs its page"),
+        ('{"states": ["a"], "actions": [" "]}', "line 2: the action '' is blank, or has '||' or a tag in it"),
+        ('{"states": ["a"], "actions": ["search[red || blue]"]}', "line 2: the action 'search[red || blue]' is blank"),
+        ('{"states": ["a"], "actions": ["search[</answer>]"]}', "take the line out of the file"),
         ('{"states": ["a"], "actions": ["b", "c"]}', "line 2 has 1 states and 2 actions; each action needs its page"),
     ],
 )
@@ -80,3 +84,29 @@ def test_an_empty_file_is_refused_and_a_last_page_may_be_there(path: Path, tmp_p
     first: dict[str, Any] = json.loads(path.read_text().splitlines()[0])
     path.write_text(json.dumps({**first, "states": [*first["states"], "Thank you"]}))
     assert read_recording(path)[0].pages[1:] == tuple(first["states"][1:])
+
+
+def test_padding_and_a_byte_order_mark_do_not_matter(path: Path) -> None:
+    first: dict[str, Any] = json.loads(path.read_text().splitlines()[0])
+    padded = {**first, "actions": [f"{action}  " for action in first["actions"]]}
+    path.write_text("\ufeff" + json.dumps(padded), encoding="utf-8")
+    env = RecordedShop(path)
+    env.reset(seed=0)
+    while not env.step(env.next_action)[2]:
+        assert env.next_action in first["actions"]
+
+
+def test_requests_of_a_split_are_left_out_whatever_their_price_bound(path: Path) -> None:
+    goals = RecordedShop(path).episodes
+    asked = requests_of(WebShop(catalog="toy", parity=True, split="all"))
+    assert [goal.request for goal in goals] == asked[:3] and len(asked) == len(set(asked)) > 3
+    dearer = re.sub(r"[\d.]+ dollars", "999.00 dollars", goals[1].request.upper(), flags=re.IGNORECASE)
+    assert dearer != goals[1].request.upper()
+    assert RecordedShop(path, leave_out=[dearer, "something else"]).episodes == (goals[0], goals[2])
+    with pytest.raises(RecordingError, match="all of 3 episodes in .* are left out; leave out fewer"):
+        RecordedShop(path, leave_out=asked)
+
+
+def test_before_reset_there_is_no_next_action(path: Path) -> None:
+    with pytest.raises(ResetNeeded, match="RecordedShop has no episode yet; call reset first"):
+        RecordedShop(path).next_action  # noqa: B018
