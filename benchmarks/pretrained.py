@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 from agents import command
 from agents.games import GAMES
-from agents.runs import all_runs, paper_runs, smoke_runs
+from agents.runs import all_runs, paper_runs
+from agents.smoke import smoke_runs
 
 SCRIPT = command.Script("pretrained", __doc__, GAMES, all_runs, smoke_runs, paper_runs)
 

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agents import command
-from agents.runs import SMALL_STARPO, SMALL_WARM_START, Run, few_episodes, game_runs
+from agents.runs import Run, game_runs
 from agents.shops import SHOPS
+from agents.smoke import SMALL_STARPO, SMALL_WARM_START, few_episodes
 
 
 def smoke_runs(model: str) -> list[Run]:

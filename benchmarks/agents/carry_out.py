@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from measuring.real_products import real_folder
+
 from agents.games import BF16
 from agents.results import read_json, result_of
 from agents.runs import DATA, HERE, MODEL, NEEDED, Run, Step, arguments
@@ -113,7 +115,7 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         return
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
-    folders |= {DATA: os.environ.get("RAGEN_WEBSHOP_DATA", "")}
+    folders |= {DATA: str(real_folder(None))}
     folders |= {BF16: json.dumps(_in_bf16(run, root))} if _asks_for_faster(run) else {}
     words = [step.command, *arguments(step.options, folders)]
     path = run.folder(root) / "log.txt"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from measuring.real_products import PRODUCTS, asked_for
 from records.committed import as_text
 
 from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, is_finished, result_file, state
@@ -75,6 +76,13 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         return fail(missing)
     if not options.only:  # what was asked for by name is done whatever the JSON holds
         wanted = [run for run in wanted if run.name not in written]
+    if not options.collect and asked_for(None) is None:
+        without = [run for run in wanted if not run.plays_real_products]
+        for run in (run for run in wanted if run.plays_real_products):
+            print(f"left out: {run.name}; name the folder of {PRODUCTS} with RAGEN_WEBSHOP_DATA", file=sys.stderr)
+        if wanted and not without:
+            return 2
+        wanted = without
     failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
     content = collected(script, runs, folder, output / f"{name}.json", model)
     write_atomically(output / f"{name}.json", as_text(content, _DEPTH))
@@ -153,7 +161,9 @@ def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | Non
         if is_finished(run, folder):
             continue
         log = run.folder(folder) / "log.txt"
-        print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min; log: {log}", flush=True)
+        needs = run.needs
+        before = f", after {needs.minutes:.0f} min of {needs.name}" if needs and not is_finished(needs, folder) else ""
+        print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min{before}; log: {log}", flush=True)
         try:
             print(f"    {outcome(carry_out(run, folder, model, execute))}", flush=True)
         except (AlreadyRunning, StepFailed) as error:

@@ -92,6 +92,11 @@ class Run:
         """Of the settings, whatever the number of episodes: more of them are added to those that were played."""
         return digest(_of_any_length(self.settings))
 
+    @property
+    def plays_real_products(self) -> bool:
+        """Whether it wants the official products of WebShop, which are no part of the project."""
+        return any(DATA in json.dumps(dict(step.options)) for step in self.steps)
+
     def folder(self, root: Path) -> Path:
         """Where it writes."""
         return root / self.game / f"{self.name.partition('/')[2]}-{self.digest[:8]}"
@@ -308,57 +313,6 @@ def paper_runs(model: str) -> list[Run]:
                 steps = _training(game, PAPER_TRAINING, seed, begin)
                 runs.append(Run(game_name, stage, seed, steps, 200, name, needs))
     return runs
-
-
-def smoke_runs(model: str) -> list[Run]:
-    """Two updates in two games, a few episodes of everything."""
-    games = {}
-    changes: dict[str, dict[str, Any]] = {
-        "frozenlake": {"algorithms": {"starpo_s": SMALL_STARPO}},
-        # The names that are single words of the small tokenizer.
-        "bandit": {
-            "algorithms": {"astar_po": _SMALL_ASTAR},
-            "env_kwargs": {},
-            "evaluations": {name: GAMES["bandit"].evaluations[name] for name in ("Bandit", "BanditRev")},
-        },
-    }
-    for name, changed in changes.items():
-        shown = {name: value for name, value in GAMES[name].warm_start.items() if name != "env_kwargs"}
-        warm = {**shown, **SMALL_WARM_START}
-        games[name] = replace(GAMES[name], warm_start=warm, seeds=(0,), **changed)
-    runs = [few_episodes(run) for run in all_runs(model, games)]
-    return [run for run in runs if run.game != MEMORY or run.stage == "lora"]
-
-
-SMALL_STARPO: Options = {
-    **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2},
-    **{"eval_steps": 1, "lora_r": 4, "filter_ratio": 0.5},
-}
-_SMALL_ASTAR: Options = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 1,
-    "num_train_seeds": 16,
-    "reference_samples": 2,
-    "max_reference_samples": 2,
-    "max_steps": 2,
-    "eval_steps": 1,
-    "lora_r": 4,
-}
-# An untrained model learns nothing as an adapter.
-SMALL_WARM_START: Options = {
-    **{"demonstrations": 256, "demo_learning_rate": 3e-3, "demo_epochs": 3.0},
-    **{"demo_lora_r": 0, "demo_batch_size": 4},
-}
-_SMALL_EVALUATIONS = dict.fromkeys(("episodes", "eval_episodes", "num_eval_seeds", "per_device_eval_batch_size"), 4)
-
-
-def few_episodes(run: Run) -> Run:
-    """The run, and what it needs, with few episodes in every evaluation."""
-    steps = tuple(
-        replace(step, options={name: _SMALL_EVALUATIONS.get(name, value) for name, value in step.options.items()})
-        for step in run.steps
-    )
-    return replace(run, steps=steps, needs=None if run.needs is None else few_episodes(run.needs))
 
 
 def arguments(options: Options, folders: Mapping[str, str]) -> list[str]:

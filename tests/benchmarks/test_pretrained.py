@@ -10,7 +10,7 @@ from typing import Any
 import model_sizes
 import pretrained
 import pytest
-from agents import command, results, runs
+from agents import command, results, runs, smoke
 from agents.games import BF16, GAMES
 from agents.names import DEMONSTRATED, OTHER_PAIRS
 from pages.pretrained import pretrained_tables
@@ -201,7 +201,7 @@ def test_the_list_has_a_command_a_run(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_smoke_run_trains_and_keeps_its_curve_and_its_examples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runs, "SMALL_WARM_START", {"demonstrations": 16})
+    monkeypatch.setattr(smoke, "SMALL_WARM_START", {"demonstrations": 16})
     asked = ["--smoke", "--folder", str(tmp_path), "--only", "frozenlake/starpo_s"]
     assert pretrained.main(asked) == 0
     content = json.loads((tmp_path / "pretrained.json").read_text(encoding="utf-8"))

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import webshop_training
+from agents import command
 from measuring.real_products import PRODUCTS, asked_for
 
 
@@ -22,3 +24,16 @@ def test_products_that_are_not_there_are_left_out_unless_their_folder_is_named(
     assert asked_for(None) == there / PRODUCTS
     with pytest.raises(SystemExit):
         asked_for(empty)
+
+
+def test_a_run_on_the_real_products_is_left_out_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: it began with the run that it needs, and then played the products of the present folder."""
+    monkeypatch.setenv("RAGEN_WEBSHOP_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setattr(command, "missing_model", lambda _: None)
+    folder = tmp_path / "runs"
+    assert webshop_training.main(["--only", "webshop_official/warm_start", "--folder", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "left out: webshop_official/warm_start; name the folder of webshop1k_products.jsonl" in said
+    assert not folder.exists()
