@@ -32,6 +32,7 @@ from ragen_envs.webshop.policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
+from ragen_envs.webshop.shoppers import careless_shop_action
 
 HERE = Path(__file__).parent
 SPLITS = ("test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
@@ -41,6 +42,12 @@ SHOP_POLICIES: dict[str, Policy] = {
     "random": random_shop_action,
     "scripted": lambda env, rng: scripted_shop_action(env),
     "oracle": lambda env, rng: best_shop_action(env, 1),
+}
+DEMONSTRATED = {"actions": 9, "noise": 0.05}  # as in the warm starts of agents/shops.py
+DEMONSTRATOR: dict[str, Policy] = {
+    "demonstrator": lambda env, rng: careless_shop_action(
+        env, int(DEMONSTRATED["actions"]) - len(env.session.played), rng, DEMONSTRATED["noise"]
+    )
 }
 TOY_POLICIES: dict[str, Policy] = {
     "random": random_toy_action,
@@ -84,6 +91,9 @@ def workloads(data: Path | None) -> Iterator[tuple[dict[str, str], WebShop, dict
             rules = {"reward": "webshop", "parity": True, "nouns": "every_word"} if original else {"reward": "fixed"}
             label = {"env": "ragen/WebShop-v0", "catalog": name, "rules": "original" if original else "fixed"}
             yield {**label, "split": split}, WebShop(catalog=catalog, split=split, **rules), SHOP_POLICIES  # type: ignore[arg-type]
+            if not original and split.endswith("_by_product"):
+                limit = int(DEMONSTRATED["actions"])
+                yield {**label, "split": split}, WebShop(catalog=catalog, split=split, max_steps=limit), DEMONSTRATOR
 
 
 def measure(env: WebShop, policy: Policy, episodes: int) -> dict[str, Any]:
