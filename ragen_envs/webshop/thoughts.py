@@ -67,11 +67,9 @@ def toy_thought(env: ToyShop, actions: Sequence[str], rng: np.random.Generator) 
 
 def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.Generator) -> str:
     asked, added = _split(words, request)
-    if added:
-        start = (
-            f"The request says {listed(asked)}, but not {listed(added)}" if asked else f"{listed(added)}: not asked for"
-        )
-        return f"{start[0].upper()}{start[1:]}. {pick(rng, 'I try', 'Let me try')} {action}."
+    if not asked:
+        return f"{listed(added).capitalize()}: not asked for. {pick(rng, 'I try', 'Let me try')} {action}."
+    # Of a mistake as of a right search: greedy play takes the most frequent beginning, which must not tell them apart.
     start = pick(
         rng,
         f"The request asks for {listed(asked)}",
@@ -79,6 +77,8 @@ def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.
         f"{_budget(request)}, and I look for {listed(asked)}",
         f"Among other things the request says {listed(asked)}",
     )
+    if added:
+        return f"{start}, but not {listed(added)}. {pick(rng, 'I try', 'Let me try')} {action}."
     return f"{start}{pick(rng, '. I begin with', ', so I do', ', so', '. First comes')} {action}."
 
 

@@ -55,6 +55,19 @@ def test_the_rates_of_smollm2_are_in_the_tables_of_its_experiment() -> None:
         assert said - shown == set()
 
 
+def test_the_rates_of_shopping_are_in_the_tables_of_its_experiment() -> None:
+    """But for those of a paragraph that names the commit of other results."""
+    page = (ROOT / "docs" / "experiments" / "webshop_training.md").read_text(encoding="utf-8")
+    shown = {rate for mark in tables.MARKED.finditer(page) for rate in RATE.findall(mark[0])}
+    for told, most in (("docs/webshop_agent.md", 5), ("docs/experiments/webshop_training.md", 10)):
+        text = tables.MARKED.sub("", (ROOT / told).read_text(encoding="utf-8"))
+        text = text.partition("The embedded model, which")[0]  # what follows names the commit of its results
+        parts = [" ".join(part.split()) for part in re.split(r"\n(?=- )|\n\n", text)]
+        said = {rate for part in parts if "commit `" not in part for rate in RATE.findall(part)}
+        assert len(said) >= most
+        assert said - shown == set()
+
+
 def test_the_commands_of_the_shop_are_those_of_its_runs() -> None:
     """Regression: the page's A*-PO trained on twice as many trajectories as the experiment's."""
     runs = {run.name: run.steps[0].options for run in game_runs("models/SmolLM2-135M-Instruct", SHOPS)}
