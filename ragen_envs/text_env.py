@@ -63,6 +63,10 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     idle_info: ClassVar[Mapping[str, Any]] = {}
     """Info keys of this environment, with their values when no action was carried out. Values must be immutable."""
 
+    learnt_for: ClassVar[tuple[str, Mapping[str, Any]] | None] = None
+    """The Gymnasium id and arguments of the environment in which a model plays that learnt from this one; None: here.
+    A warm start records them beside the model."""
+
     outcome_random: np.random.Generator
     """Source of everything random after the start state. Exists after the first `reset`."""
 

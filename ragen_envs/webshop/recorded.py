@@ -127,7 +127,7 @@ class RecordedShop(TextEnv):
     ## Description
     An episode of a file is played back. It goes on with the recorded action only; any other one is invalid. It is for
     learning by imitation: train and evaluate in `ragen/WebShop-v0` with ``parity=True`` and
-    ``observation_mode="text_rich"``, whose rules and pages are the same.
+    ``observation_mode="text_rich"``, whose rules and pages are the same. A warm start records that (`learnt_for`).
 
     ## Action Space
     AnyText: the recorded action, in any case.
@@ -156,6 +156,7 @@ class RecordedShop(TextEnv):
     """
 
     idle_info: ClassVar[Mapping[str, Any]] = {}
+    learnt_for = ("ragen/WebShop-v0", {"parity": True, "observation_mode": "text_rich"})
 
     def __init__(
         self, path: str | os.PathLike[str], render_mode: str | None = None, leave_out: Collection[str] = ()

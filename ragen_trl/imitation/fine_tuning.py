@@ -31,8 +31,8 @@ from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.env_pool import EnvPool
-from ragen_trl.rollout.env_specs import env_specs
-from ragen_trl.rollout.environments import make_chat, make_turns, save_play_options, write_calls_as
+from ragen_trl.rollout.env_specs import EnvSpec, env_specs
+from ragen_trl.rollout.environments import make_chat, make_turns, played_later, save_play_options, write_calls_as
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START
 from ragen_trl.system.atomic import move_into_place, partial_of
@@ -138,7 +138,8 @@ def warm_start(
     Args:
         model: The model; its weights change.
         tokenizer: Its tokenizer.
-        env: A Gymnasium id or a function, as for the trainer.
+        env: A Gymnasium id or a function, as for the trainer. Where a model learns for another environment than this
+            one (`TextEnv.learnt_for`), ``play.json`` names that one.
         args: Limits and format of play, seed, precision.
         config: How demonstrations are played and learned.
         output_dir: Folder for the model.
@@ -157,6 +158,7 @@ def warm_start(
     target = Path(output_dir)
     partial = partial_of(target)
     _check_target(target)
+    later = played_later(env, args)
     noise = {"noise": config.noise} if demonstrations is None else {}
     if demonstrations is None:
         demonstrations = demonstrate(env, args, make_chat(tokenizer, make_turns(env, args), args), config)
@@ -165,7 +167,7 @@ def warm_start(
     note = {"demonstrations": len(demonstrations), **noise, "successes": sum(one.success for one in demonstrations)}
     note |= {"updates": trainer.state.global_step} | _held_out_note(trainer)
     if args.process_index == 0:
-        _finish(partial, target, note, env, args)
+        _finish(partial, target, note, later, args)
     trainer.accelerator.wait_for_everyone()
     return target
 
@@ -248,9 +250,9 @@ def _held_out_note(trainer: PackedSFTTrainer) -> dict[str, Any]:
     return {"held_out_losses": losses, "best_update": best}
 
 
-def _finish(partial: Path, target: Path, note: dict[str, Any], env: Any, args: StarPOConfig) -> None:
+def _finish(partial: Path, target: Path, note: dict[str, Any], later: list[EnvSpec], args: StarPOConfig) -> None:
     """Write what belongs to the model, and rename the folder."""
-    save_play_options(partial, env_specs(env, args), args)
+    save_play_options(partial, later, args)
     (partial / "warm_start.json").write_text(json.dumps(note, indent=2))
     forget(partial)
     move_into_place(target)

@@ -11,7 +11,7 @@ from ragen_envs import AgentTurns, TextEnv, ToolEnv, ToolTurns
 from ragen_trl.config.play import LIMITS, MANNER, TokenOptions, option_names
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.chat import Chat
-from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.env_specs import EnvSpec, env_specs
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trajectory import Picture
 
@@ -80,6 +80,17 @@ def about(
     found = turns.unwrapped.about() if isinstance(turns.unwrapped, TextEnv) else {}
     turns.close()
     return found
+
+
+def played_later(env: str | Callable[[], gymnasium.Env[str, str]], args: "StarPOConfig") -> list[EnvSpec]:
+    """Where a model plays that learns from demonstrations in ``env``: there, or where `TextEnv.learnt_for` says.
+
+    Errors are those of `make_turns`.
+    """
+    turns = make_turns(env, args)
+    named = turns.unwrapped.learnt_for if isinstance(turns.unwrapped, TextEnv) else None
+    turns.close()
+    return [EnvSpec(*named)] if named else env_specs(env, args)
 
 
 def make_chat(

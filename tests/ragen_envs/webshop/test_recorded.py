@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 from gymnasium.error import ResetNeeded
 
@@ -46,6 +47,12 @@ def test_seeds_are_numbers_of_episodes_and_other_actions_change_nothing(path: Pa
     assert (again, reward, over, info["action_is_valid"]) == (page, 0.0, False, False)
     assert env.step(env.next_action.upper())[0] != page
     assert env.reset()[0] in pages
+
+
+def test_it_names_the_environment_whose_pages_it_shows(path: Path) -> None:
+    env, args = RecordedShop.learnt_for
+    shop = gymnasium.make(env, catalog="toy", **args)
+    assert RecordedShop(path).reset(seed=0)[0] == shop.reset(options={"goal": 0})[0]
 
 
 def test_turns_read_as_in_the_store(path: Path) -> None:

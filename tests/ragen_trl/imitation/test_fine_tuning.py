@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ragen_trl.evaluation.evaluator import evaluate
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, demonstrate, to_examples, warm_start
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
+from ragen_trl.rollout.environments import load_play_options
 from ragen_trl.rollout.seeds import EVALUATION_END, WARM_START
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_envs.shop_recording import recording
@@ -89,6 +91,20 @@ def test_people_are_demonstrated_as_they_were_recorded(chat: Chat, tmp_path: Pat
     said = [[turn.reply for turn in trajectory.turns] for trajectory in shown]
     assert sorted(said) == sorted([[f"<answer>{action}</answer>" for action in actions] for actions in recorded])
     assert all(trajectory.success and trajectory.num_reply_tokens for trajectory in shown)
+
+
+def test_who_learnt_from_people_plays_in_the_store_with_the_same_pages(
+    tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast
+) -> None:
+    """Regression: play.json named no environment, and `train` planned FrozenLake for the model."""
+    path = recording(tmp_path / "people.jsonl")
+    args = config(env_kwargs={}, max_turns=9, max_actions=9, max_actions_per_turn=1, max_completion_length=20_000)
+    model = build_tiny_model(tiny_tokenizer, hidden_size=32, num_layers=1)
+    people = partial(RecordedShop, path)
+    folder = warm_start(model, tiny_tokenizer, people, args, WarmStartConfig(3, 0.0), tmp_path / "model")
+    found = load_play_options(str(folder))
+    assert found["env"] == "ragen/WebShop-v0" and found["max_turns"] == 9
+    assert found["env_kwargs"] == {"parity": True, "observation_mode": "text_rich"}
 
 
 def test_batches_do_not_change_what_is_played(chat: Chat) -> None:
