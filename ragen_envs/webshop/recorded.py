@@ -1,10 +1,14 @@
-"""Episodes of people in the original WebShop, played back as an environment: for warm starts.
+r"""Episodes of people in the original WebShop, played back as an environment: for warm starts.
 
 The authors of WebShop published 1571 of them as JSON Lines (`il_trajs_finalized_images.jsonl` in the folder
 `baseline_models/data` of their repository; not part of this project). Each line has `states`, the pages in the mode
-`text_rich`, and `actions`. No store is needed: the pages are in the file. `best_action` gives what the person did, so
-that a warm start learns from it as from any oracle. Left out: the other fields (what could be clicked, pictures), and
-the score of the purchase, which is not in the file.
+`text_rich`, and `actions`:
+
+    {"states": ["WebShop\nInstruction: \n…", "Instruction:\n…"], "actions": ["search[red shoes]", "click[b0red1]"]}
+
+No store is needed: the pages are in the file. `best_action` gives what the person did, so that a warm start learns from
+it as from any oracle. Left out: the other fields (what could be clicked, pictures), and the score of the purchase,
+which is not in the file.
 """
 
 import json
@@ -25,6 +29,7 @@ from ragen_envs.webshop.reading import PRICE_BOUND
 _TITLES = ("Amazon Shopping Game\n", "WebShop\n")  # of start pages: when the episodes were played, and today
 _BOUGHT = "click[buy now]"
 _REQUEST = re.compile(r"Instruction: ?\n(.*)\n")
+_ACTION = re.compile(r"(?:search|click)\[.+\]", re.IGNORECASE)
 _UNWRITABLE = re.compile(r"\|\||</?(?:think|answer)>", re.IGNORECASE)
 
 
@@ -60,19 +65,26 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
     """Reads a file of episodes.
 
     Args:
-        path: JSON Lines with `states` and `actions`, lists of texts.
+        path: JSON Lines with `states` and `actions`, lists of texts; see the module.
 
     Raises:
-        RecordingError: If a line is something else, or the file has no episode; it names the line.
+        RecordingError: If a line is something else, which the message names; if the file has no episode; or if it is
+            no text, or a folder.
         OSError: If the file cannot be read.
     """
+    name = os.fspath(path)
+    if os.path.isdir(path):
+        raise RecordingError(f"{name} is a folder; give the .jsonl file in it (of a .zip, unzip it first)")
     episodes = []
-    with open(path, encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                episodes.append(_read(line, f"{os.fspath(path)}, line {number}"))
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    episodes.append(_read(line, f"{name}, line {number}"))
+    except UnicodeDecodeError as error:
+        raise RecordingError(f"{name} is no text in UTF-8; if it is a .zip, unzip it and give the .jsonl") from error
     if not episodes:
-        raise RecordingError(f"{os.fspath(path)} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
+        raise RecordingError(f"{name} has no episodes; give WebShop's il_trajs_finalized_images.jsonl")
     return tuple(episodes)
 
 
@@ -91,15 +103,21 @@ def _read(line: str, place: str) -> RecordedEpisode:
     if not actions or len(pages) not in (len(actions), len(actions) + 1):
         raise RecordingError(f"{place} has {len(pages)} states and {len(actions)} actions; each action needs its page")
     actions = [action.strip() for action in actions]
-    wrong = [action for action in actions if not action or _UNWRITABLE.search(action)]
-    if wrong:
-        raise RecordingError(
-            f"{place}: the action {wrong[0]!r} is blank, or has '||' or a tag in it, by which replies are read; take "
-            "the line out of the file"
-        )
+    for action in actions:
+        _check_action(action, place)
     old, new = _TITLES
     shown = tuple(new + page.removeprefix(old) if page.startswith(old) else page for page in pages)
     return RecordedEpisode(shown[: len(actions)], tuple(actions))
+
+
+def _check_action(action: str, place: str) -> None:
+    if not _ACTION.fullmatch(action):
+        fault = "is neither search[words] nor click[label], so that no store takes it"
+    elif _UNWRITABLE.search(action):
+        fault = "has '||' or a tag in it, by which replies are read"
+    else:
+        return
+    raise RecordingError(f"{place}: the action {action!r} {fault}; take the line out of the file")
 
 
 def requests_of(shop: WebShop) -> list[str]:

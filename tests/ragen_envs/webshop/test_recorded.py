@@ -2,6 +2,7 @@
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,11 @@ def test_turns_read_as_in_the_store(path: Path) -> None:
         ('{"states": []}', "line 2 is no episode (KeyError: 'actions')"),
         ('{"states": ["a"], "actions": [1]}', "line 2: 'states' and 'actions' must be lists of texts"),
         ('{"states": ["a"], "actions": []}', "line 2 has 1 states and 0 actions; each action needs its page"),
-        ('{"states": ["a"], "actions": [" "]}', "line 2: the action '' is blank, or has '||' or a tag in it"),
-        ('{"states": ["a"], "actions": ["search[red || blue]"]}', "line 2: the action 'search[red || blue]' is blank"),
+        ('{"states": ["a"], "actions": [" "]}', "line 2: the action '' is neither search[words] nor click[label]"),
+        ('{"states": ["a"], "actions": ["search blue"]}', "'search blue' is neither search[words] nor click[label]"),
+        ('{"states": ["a"], "actions": ["click b0001"]}', "so that no store takes it; take the line out of the file"),
+        ('{"states": ["a"], "actions": ["buy[b0001]"]}', "'buy[b0001]' is neither search[words] nor click[label]"),
+        ('{"states": ["a"], "actions": ["search[red || blue]"]}', "line 2: the action 'search[red || blue]' has '||'"),
         ('{"states": ["a"], "actions": ["search[</answer>]"]}', "take the line out of the file"),
         ('{"states": ["a"], "actions": ["b", "c"]}', "line 2 has 1 states and 2 actions; each action needs its page"),
     ],
@@ -91,6 +95,25 @@ def test_an_empty_file_is_refused_and_a_last_page_may_be_there(path: Path, tmp_p
     first: dict[str, Any] = json.loads(path.read_text().splitlines()[0])
     path.write_text(json.dumps({**first, "states": [*first["states"], "Thank you"]}))
     assert read_recording(path)[0].pages[1:] == tuple(first["states"][1:])
+
+
+def test_what_is_no_text_is_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
+    """Regression: the published .zip ended in a UnicodeDecodeError without its name."""
+    with zipfile.ZipFile(tmp_path / "r.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.write(path, path.name)
+    with pytest.raises(RecordingError, match=r"r\.zip is no text in UTF-8; if it is a \.zip, unzip it"):
+        RecordedShop(tmp_path / "r.zip")
+    with pytest.raises(RecordingError, match=r" is a folder; give the \.jsonl file in it \(of a \.zip, unzip it"):
+        RecordedShop(tmp_path)
+
+
+def test_the_line_of_the_docs_is_played(tmp_path: Path, root: Path) -> None:
+    page = (root / "docs" / "webshop.md").read_text(encoding="utf-8")
+    shown = re.search(r"```json\n(\{\"states\".*)\n```", page)
+    assert shown
+    (tmp_path / "own.jsonl").write_text(shown[1], encoding="utf-8")
+    [episode] = read_recording(tmp_path / "own.jsonl")
+    assert episode.bought and episode.request == "I need red shoes, and price lower than 40.00 dollars"
 
 
 def test_padding_and_a_byte_order_mark_do_not_matter(path: Path) -> None:
