@@ -27,6 +27,8 @@ from ragen_envs.webshop.local_store import StoreSettings, local_connection
 from ragen_envs.webshop.session import AvailableActions, Session
 
 REWARDS = ("webshop", "fixed", "tiered", "success")
+SPLITS = ("all", "test", "eval", "train", "test_by_product", "eval_by_product", "train_by_product")
+"""Splits of a store. A server that has only pages knows those without "_by_product"; `reset` says so."""
 LONGEST = {"text": 65_536, "text_rich": 65_536, "html": 2_097_152, "url": 16_384, "short": 65_536}
 """Observation modes, and the longest observation of each, in characters.
 
@@ -185,8 +187,7 @@ class WebShop(TextEnv):
             MissingRendererError: If pictures are wanted, and the package that draws them is not installed.
         """
         _check_modes(observation_mode, render_mode, show_actions, parity, False if human_goals is None else human_goals)
-        check_choice("reward", reward, REWARDS)
-        check_limit("max_steps", max_steps)
+        _check_task(split, reward, max_steps)
         if base_url is not None and not (catalog is None and human_goals is None and nouns is None):
             raise ValueError("catalog=, human_goals= and nouns= are set by the server at base_url=; leave them out")
         super().__init__(render_mode=render_mode)
@@ -349,6 +350,12 @@ class WebShop(TextEnv):
             "faults": faults(answer, self.session.played),
             "request": self.session.instruction,
         }
+
+
+def _check_task(split: str, reward: str, max_steps: int | None) -> None:
+    check_choice("split", split, SPLITS)
+    check_choice("reward", reward, REWARDS)
+    check_limit("max_steps", max_steps)
 
 
 def _check_modes(
