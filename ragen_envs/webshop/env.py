@@ -88,10 +88,11 @@ class WebShop(TextEnv):
     id, an option. Case and blanks around an action or its argument do not matter. On a page of results also
     `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]` (any option's name), and `filter[all]` to remove
     all filters. `buy[id]` buys a product that the page shows: among results without options, on its own pages with
-    those chosen so far, as `click[buy now]` does there. `available_actions` in the information lists what can be
-    clicked and bought. In parity mode these two verbs do not exist, and the store gets an action exactly as it is
-    written, blanks included. There are two limits that the original does not have: an action's length, and that lone
-    surrogates and control characters cannot be searched for.
+    those chosen so far, as `click[buy now]` and `buy[now]` do there. `available_actions` in the information lists what
+    can be clicked and bought; on a product's page of the mode `short`, which shows no identifiers, the latter is "now".
+    In parity mode these two verbs do not exist, and the store gets an action exactly as it is written, blanks included.
+    There are two limits that the original does not have: an action's length, and that lone surrogates and control
+    characters cannot be searched for.
 
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
@@ -122,7 +123,7 @@ class WebShop(TextEnv):
     `action_is_effective`: the page changed. `task_score`: score of the purchase in every reward mode, 0.0 before it.
     `purchased`: something was bought. `reward_parts`: pairs of names and values, the parts of the score, () before it.
     `available_actions`: what the page offers, a named tuple: has_search_bar, the labels in clickables, has_filters,
-    and the identifiers in buyable.
+    and what `buy[…]` takes in buyable.
     `goal_id`: number of the goal. `url`: address of the page. `faults`: what is wrong with the episode so far, see
     `webshop.faults`; () after the right purchase. `request`: what is wanted, as every page says it.
 

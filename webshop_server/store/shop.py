@@ -265,8 +265,12 @@ def actions_line(state: PageState, clickables: Sequence[str], parity: bool) -> s
 
     >>> actions_line(PageState(), [], parity=False)
     '\nAvailable actions: search[<words>]'
+    >>> actions_line(PageState("item"), ["back to search"], parity=False)
+    '\nAvailable actions: search[<words>], click[back to search]'
     """
-    actions = ["search[<words>]"] if state.kind == "start" else []
+    # The original's pages understand searches everywhere, too, but its list has them where there is a field.
+    can_search = state.kind == "start" if parity else state.kind != "done"
+    actions = ["search[<words>]"] if can_search else []
     actions += [f"click[{target}]" for target in clickables if target != SEARCH]
     if state.kind == "results" and not parity:
         actions += ["filter[<condition>]", "buy[<id>]"]

@@ -344,8 +344,9 @@ def test_observation_modes_are_the_stores() -> None:
 
 def test_possible_actions_stand_in_the_text_if_asked_for() -> None:
     env = WebShop(catalog="toy", show_actions=True)
-    observation, _ = env.reset(seed=0)
-    assert observation.endswith("\nAvailable actions: search[<words>]")
+    assert env.reset(seed=0)[0].endswith("\nAvailable actions: search[<words>]")
+    opened(env)
+    assert "\nAvailable actions: search[<words>], click[" in env.step("click[features]")[0]
 
 
 def test_environments_with_the_same_settings_share_a_store(env: WebShop) -> None:

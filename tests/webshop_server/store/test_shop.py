@@ -131,10 +131,14 @@ def test_possible_actions_end_the_observation_where_wanted(shop: Shop) -> None:
     assert shop.answer(episode)["observation"].endswith("Search\nAvailable actions: search[<words>]")
     episode = shop.step(episode, "search[mug]")
     assert shop.answer(episode)["observation"].endswith(
-        "\nAvailable actions: click[back to search], click[b0000mug02], filter[<condition>], buy[<id>]"
+        "\nAvailable actions: search[<words>], click[back to search], click[b0000mug02], filter[<condition>], buy[<id>]"
     )
     parity = shop.step(shop.start(0, Rules(show_actions=True, parity=True)), "search[mug]")
-    assert shop.answer(parity)["observation"].endswith("click[back to search], click[next >], click[b0000mug02]")
+    assert shop.answer(parity)["observation"].endswith(
+        "\nAvailable actions: click[back to search], click[next >], click[b0000mug02]"
+    )
+    bought = shop.step(episode, "buy[b0000mug02]")
+    assert bought.done and "Available actions" not in shop.answer(bought)["observation"]
 
 
 def test_every_mode_shows_its_kind_of_page(shop: Shop) -> None:
