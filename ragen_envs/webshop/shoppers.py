@@ -13,8 +13,8 @@ that found nothing.
 
 Its mistakes are those of people: a word is left out of a search, a product that would do is left again, an option is
 forgotten. All but the last can be made good, and cost actions; a product is left only while enough actions remain.
-Left out: reading descriptions, comparing products, filters, and the original's formula: prices and options are judged
-by the corrected one in every reward mode.
+`careless_shop_action` says how often each is made. Left out: reading descriptions, comparing products, filters, and the
+original's formula: prices and options are judged by the corrected one in every reward mode.
 """
 
 import re
@@ -52,11 +52,22 @@ def query_of(request: str) -> list[str]:
 def careless_shop_action(env: WebShop, actions_left: int, rng: np.random.Generator, noise: float) -> str:
     """The shopper's next action.
 
+    On every page it is drawn whether a mistake is made, and the page decides which one. The first search lacks a random
+    word, and one after failures lacks a random word instead of the one that is best left out. A product on whose page
+    nothing is chosen is left again, while enough actions remain. On any other product's page the options that are still
+    missing are forgotten. So the second of two options is forgotten far more often than the first, and an only one
+    hardly ever. Elsewhere, such as on results, the draw changes nothing.
+
+    At ``noise=0.05``, in 9 actions for each of the first 2000 goals of `train_by_product`, a word was left out of the
+    first search in 5.4 %, a product that would do was left in 4.4 %, and an option was forgotten in 3.8 %: in 3 of 639
+    requests with one option, and in 72 of 1064 with more. What is wanted was bought in 79 % (83 % at ``noise=0``; what
+    is missing there are attributes, which it does not compare).
+
     Args:
         env: After `reset`, with its store in this process. It is not changed.
         actions_left: How many actions the episode still allows, this one included.
         rng: Source of the mistakes.
-        noise: Probability of a mistake, wherever one can be made.
+        noise: Probability that a mistake is drawn, on each page.
 
     Returns:
         An action.

@@ -18,11 +18,11 @@ from webshop_server.store.winnable import closest_options
 ACTIONS = 12
 
 
-def shop(env: WebShop, index: int, noise: float) -> tuple[list[str], dict[str, Any]]:
+def shop(env: WebShop, index: int, noise: float, limit: int = ACTIONS) -> tuple[list[str], dict[str, Any]]:
     """The actions of an episode and its last info."""
     rng, actions = np.random.default_rng(index), list[str]()
     env.reset(options={"index": index})
-    for left in range(ACTIONS, 0, -1):
+    for left in range(limit, 0, -1):
         actions.append(careless_shop_action(env, left, rng, noise))
         _, _, over, _, info = env.step(actions[-1])
         assert info["action_is_valid"], actions
@@ -209,6 +209,29 @@ def test_mistakes_are_those_of_people_and_only_a_forgotten_option_costs_the_goal
         if local.will_do(state.asin, goal):
             assert bool(forgotten) == bool({"wrong color", "wrong size", "wrong option"} & set(info["faults"]))
     assert min(seen[kind] for kind in ("word left out", "left again", "forgotten")) >= 10, seen
+
+
+def test_how_often_each_mistake_is_made() -> None:
+    """The docstring has these numbers for ten times as many goals; results of warm starts depend on them."""
+    env = WebShop(split="train_by_product", observation_mode="short", max_steps=None)
+    local = store_behind(None, env.settings)
+    seen: Counter[str] = Counter()
+    for index in range(200):
+        actions, info = shop(env, index, 0.05, limit=9)
+        goal, state = local.shop().goal(env.session.goal), local.page(env.session.played, parity=False)
+        seen["a word left out"] += len(actions[0].split()) < len(query_of(env.session.instruction))
+        before = [local.page(actions[:number], parity=False) for number in range(len(actions))]
+        left = [page for page, action in zip(before, actions, strict=True) if action == "click[< prev]"]
+        seen["left again"] += any(page.kind == "item" and local.will_do(page.asin, goal) for page in left)
+        forgotten = bool(set(local.choices(state.asin, goal).items()) - set(state.options))
+        kind = ("no option", "one option", "more options")[min(len(local.options_for(goal)), 2)]
+        seen[kind] += 1
+        seen[f"{kind}: forgotten"] += forgotten
+        seen["bought what is wanted"] += info["success"]
+    assert +seen == {
+        **{"no option": 26, "one option": 69, "more options": 105, "bought what is wanted": 160},
+        **{"a word left out": 9, "left again": 9, "more options: forgotten": 7},
+    }
 
 
 def test_mistakes_that_cost_actions_are_not_made_at_the_end() -> None:
