@@ -97,11 +97,12 @@ class WebShop(TextEnv):
     ## Observation Space
     AnyText: the page, in one of the original's modes. `text`: all texts, joined by " [SEP] ". `text_rich`: one line for
     each, with marks around what can be clicked. `html`: the page's source. `url`: its address. The task is on every
-    page, but not in addresses. Or in a mode of its own, `short`, of about half the tokens: the task is on the first
-    page only, and products among results have numbers, so that `click[2]` opens and `buy[2]` buys the second one.
-    Texts of products may have any characters, so that the space checks only the length (see `any_text`). With
-    ``render_mode="rgb_array"`` the store draws the product, in the colour that was chosen or that its title names, or
-    the products among results in the order of the page, with numbers; a page without products is a picture of its text.
+    page, but not in addresses. Or in a mode of its own, `short`, with six to seven tenths of the tokens of `text` an
+    episode: the task is on the first page only, and products among results have numbers, so that `click[2]` opens and
+    `buy[2]` buys the second one. Texts of products may have any characters, so that the space checks only the length
+    (see `any_text`). With ``render_mode="rgb_array"`` the store draws the product, in the colour that was chosen or
+    that its title names, or the products among results in the order of the page, with numbers; a page without products
+    is a picture of its text.
 
     ## Starting State
     The page with the search field, for a goal of the split, drawn so that rare attributes are as likely as common ones.
