@@ -4,9 +4,9 @@ Two kinds of options decide that. *The task* is the keyword arguments of the env
 actions and the format penalty. All policies of a table play the same task, so these options depend on the environment:
 a model that was trained in it has recorded them (``play.json``); else the recipe has them, that of the embedded model
 or RAGEN's limits; else the limits are those that the model recorded in another environment. Where training is evaluated
-on a fixed list of prompts (``recipes.EVALUATIONS``), so is this. *The manner* is how a
-model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on the model,
-wherever it plays. Options of the command line and of the YAML file override all of these.
+on another split than its own (``recipes.evaluation_kwargs``), so is this, unless the user names a split. *The manner*
+is how a model is spoken to: with or without a thought, lengths, system prompt, forced prefix. These options depend on
+the model, wherever it plays. Options of the command line and of the YAML file override all of these.
 
 Left out: environments as functions, which have no name on a command line (scripts call ``evaluate``).
 """
@@ -90,7 +90,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
         run.episodes = _episodes(named, run.episodes)
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
-    parsed = [{name: _configured(env.env, name, records, (run, api), given, argv) for name in names} for env in named]
+    parsed = [{name: _configured(env, name, records, (run, api), given, argv) for name in names} for env in named]
     tasks = _tasks(named, parsed)
     output_dir = tasks[0].args["random"].output_dir
     return EvalPlan(run, api, tasks, Path(output_dir) if output_dir else default_folder(names[1:], tasks))
@@ -135,7 +135,7 @@ def _own_env(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _configured(
-    env: str,
+    named: NamedEnv,
     player: str,
     records: Mapping[str, Mapping[str, Any]],
     arguments: tuple[EvaluationArguments, ApiArguments],
@@ -143,7 +143,7 @@ def _configured(
     argv: Sequence[str],
 ) -> StarPOConfig:
     """The configuration under which one policy plays one environment."""
-    run, api = arguments
+    (run, api), env = arguments, named.env
     record = records.get(player, {})
     experts = [other for other in (record, *records.values()) if other.get("env") == env]
     known: Mapping[str, Any] = experts[0] if experts else {}
@@ -164,8 +164,7 @@ def _configured(
         }
     )
     task = parser.get_default("env_kwargs") or {}
-    # The training split is not what is evaluated.
-    parser.set_defaults(env_kwargs={**task, **evaluation_kwargs(env, task)} or None)
+    parser.set_defaults(env_kwargs=None)  # what is there after parsing is the user's
     unknown = parser.set_defaults_with_config(**given)
     if unknown:
         raise OptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
@@ -176,18 +175,31 @@ def _configured(
     for name in ("env_weights", "reward_weights"):
         if getattr(args, name) is not None:
             raise OptionError(f"{name} is {getattr(args, name)}; it is for training with several, leave it out")
+    own = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
+    args.env_kwargs = _evaluated_kwargs(env, task, own if named.kwargs is None else named.kwargs)
     return args
+
+
+def _evaluated_kwargs(env: str, task: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The environment's keyword arguments; a training split is not what is evaluated, unless the user names it.
+
+    Args:
+        env: Gymnasium id.
+        task: Those of the model's training, or of a recipe.
+        given: The user's, which replace all others.
+    """
+    if given is None:
+        return {**task, **evaluation_kwargs(env, task)}
+    if "split" in given:
+        return dict(given)
+    return {**evaluation_kwargs(env, {**_only(task, ("split",)), **given}), **given}
 
 
 def _tasks(named: Sequence[NamedEnv], parsed: Sequence[Mapping[str, StarPOConfig]]) -> list[Task]:
     """The tasks, the same for all policies; each environment is made once to see that it can be."""
     specs = []
     for env, args in zip(named, parsed, strict=True):
-        for one in args.values():
-            if env.kwargs is not None:
-                one.env_kwargs = dict(env.kwargs)
-        kwargs = {**_agreed_kwargs(env.env, args), **(env.changes or {})}
-        specs.append(EnvSpec(env.env, {**evaluation_kwargs(env.env, kwargs), **kwargs}))
+        specs.append(EnvSpec(env.env, {**_agreed_kwargs(env.env, args), **(env.changes or {})}))
         for one in args.values():
             one.env_kwargs = None  # the spec has them
         check_env(env.env, args["random"], specs[-1].kwargs)

@@ -27,9 +27,10 @@ from trl.import_utils import is_vllm_available
 from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.processes import launched
 from ragen_trl.config.astar_po import AStarPOConfig
+from ragen_trl.config.commands import ModelArguments, RunArguments
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
-from ragen_trl.config.recipes import EVALUATIONS, defaults, warm_start_defaults
+from ragen_trl.config.recipes import EVALUATIONS, defaults, held_out_kwargs, warm_start_defaults
 from ragen_trl.config.starpo import StarPOConfig, StarPOSConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
@@ -162,8 +163,7 @@ def parse(
     _check_installed(options)
     parsed = parser.parse_dict(dict(options))
     _check_single(parsed[-1])
-    if parsed[-1].max_steps < 0:
-        parsed[-1].max_steps = _steps_of_epochs(parsed[-1])
+    _complete(parsed[0], parsed[-1])
     check_env(chosen.env, parsed[-1])
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
     kept = {name: value for name, value in kept.items() if name in others or value != _plain(plain[name])}
@@ -174,6 +174,15 @@ def _check_single(args: StarPOConfig) -> None:
     for name in ("env_weights", "reward_weights"):
         if getattr(args, name) is not None:
             raise OptionError(f"{name} is {getattr(args, name)}; it is for scripts with several, leave it out")
+
+
+def _complete(run: ModelArguments, args: StarPOConfig) -> None:
+    """Fill in what follows from other options: the updates of a length in epochs, and on what is evaluated."""
+    if args.max_steps < 0:
+        args.max_steps = _steps_of_epochs(args)
+    if isinstance(run, RunArguments) and run.eval_env_kwargs is None:
+        kwargs = args.env_kwargs if isinstance(args.env_kwargs, dict) else {}
+        run.eval_env_kwargs = held_out_kwargs(run.env, kwargs) or None
 
 
 def _without_idle_bonus(preset: dict[str, Any], think: bool | None, others: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,9 @@ class RunArguments(ModelArguments):
     eval_temperature: float = option(1.0, "Sampling temperature of the evaluations.")
     preset: str | None = option(None, "Published settings in place of the defaults; the presets are listed below.")
     eval_env_kwargs: dict[str, Any] | str | None = option(
-        None, "Arguments (JSON) that replace some of env_kwargs where the model is evaluated."
+        None,
+        "Arguments (JSON) that replace some of env_kwargs where the model is evaluated; unset: a held-out split, where "
+        "the environment has one for what is trained on.",
     )
     consistency_weight: float | None = option(
         None, "λ of the bonus, 0 to 0.2, for actions that follow from the thoughts; unset: none."

@@ -106,8 +106,8 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     },
 }
 
-# What training is evaluated on, where that is another split: ToyShop's list of 256 prompts, each once, and games of
-# TextWorld's that were not trained on.
+# What training is evaluated on, where that is always another split: ToyShop's list of 256 prompts, each once, and games
+# of TextWorld's that were not trained on. WebShop's depends on the split of training: `held_out_kwargs`.
 EVALUATIONS: dict[str, dict[str, Any]] = {
     "ragen/ToyShop-v0": {"eval_env_kwargs": {"split": "eval"}, "eval_episodes": 256},
     "ragen/TextWorld-v0": {"eval_env_kwargs": {"split": "eval"}},
@@ -121,7 +121,29 @@ def evaluation_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         env: Gymnasium id.
         kwargs: Those that it has. A folder of TextWorld's games has no splits.
     """
-    return {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
+    fixed = {} if "folder" in kwargs else dict(EVALUATIONS.get(env, {}).get("eval_env_kwargs", {}))
+    return fixed | held_out_kwargs(env, kwargs)
+
+
+def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """How WebShop plays the products of no training: the test split that belongs to a training split.
+
+    Success and score are the task's own under every reward; the return is, too, with ``"fixed"``.
+
+    Args:
+        env: Gymnasium id.
+        kwargs: The keyword arguments of training.
+
+    Example:
+        >>> held_out_kwargs("ragen/WebShop-v0", {"split": "train_by_product", "reward": "tiered"})
+        {'split': 'test_by_product', 'reward': 'fixed'}
+        >>> held_out_kwargs("ragen/WebShop-v0", {"split": "all"})
+        {}
+    """
+    split = kwargs.get("split")
+    if env != "ragen/WebShop-v0" or not isinstance(split, str) or not split.startswith("train"):
+        return {}
+    return {"split": "test" + split.removeprefix("train"), "reward": "fixed"}
 
 
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.

@@ -173,3 +173,22 @@ def test_eval_plays_the_prompts_on_which_train_evaluates(tmp_path: Path) -> None
         assert plan("--env", *words).tasks[0].spec.kwargs == {"split": "train"}
     assert plan("--env", shop, "--episodes", "8").run.episodes == plan(env=shop, eval_episodes=8).run.episodes == 8
     assert plan("--env", shop, LAKE).run.episodes == 512
+
+
+def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_path: Path) -> None:
+    """Regression: a model's own split was played, with its own reward."""
+    shop, short = "ragen/WebShop-v0", {"observation_mode": "short"}
+    trained_on = {"split": "train_by_product", "reward": "tiered"}
+    model = trained(tmp_path / "a", shop, max_turns=9, max_actions=9, env_kwargs={**trained_on, **short})
+    held_out = {"split": "test_by_product", "reward": "fixed"}
+    assert plan("--model", model).tasks[0].spec.kwargs == {**held_out, **short}
+    for given, wanted in (
+        (short, {**held_out, **short}),
+        ({"reward": "webshop"}, {**held_out, "reward": "webshop"}),
+        (trained_on, trained_on),
+        ({"split": "train"}, {"split": "train"}),
+        ({"split": "all", **short}, {"split": "all", **short}),
+    ):
+        for words in ([f"{shop}:{json.dumps(given)}"], [shop, "--env_kwargs", json.dumps(given)]):
+            assert plan("--model", model, "--env", *words).tasks[0].spec.kwargs == wanted
+    assert plan("--env", shop, "--env_kwargs", json.dumps(short)).tasks[0].spec.kwargs == short

@@ -38,6 +38,26 @@ def test_toyshop_is_evaluated_on_its_256_prompts_and_trained_on_the_others(tmp_p
     assert evaluated(run, args).env_kwargs == args.env_kwargs
 
 
+def test_webshop_is_evaluated_on_other_products_than_it_is_trained_on(tmp_path: Path) -> None:
+    """Regression: without `eval_env_kwargs` the products that were trained on were evaluated, with their reward."""
+
+    def kwargs(trained: dict[str, str], *words: str) -> dict[str, str]:
+        shop = ("--env", "ragen/WebShop-v0", "--env_kwargs", json.dumps(trained), *words)
+        run, args = options(tmp_path, *shop, "--eval_strategy", "steps", "--eval_steps", "10")
+        assert args.env_kwargs == trained
+        found: dict[str, str] = evaluated(run, args).env_kwargs  # type: ignore[assignment]
+        rows = _quick_rows(run, args)
+        assert json.loads(rows[0]["kwargs"]) == found if rows is not None else found == trained
+        return found
+
+    trained = {"split": "train_by_product", "reward": "tiered", "observation_mode": "short"}
+    assert kwargs(trained) == {**trained, "split": "test_by_product", "reward": "fixed"}
+    assert kwargs({"split": "train"}) == {"split": "test", "reward": "fixed"}
+    assert kwargs({"split": "all", "reward": "tiered"}) == {"split": "all", "reward": "tiered"}
+    for given in ({"split": "train_by_product"}, {"split": "eval_by_product"}, {"reward": "webshop"}, {}):
+        assert kwargs(trained, "--eval_env_kwargs", json.dumps(given)) == {**trained, **given}
+
+
 def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
     run, args = options(tmp_path, *TOY_SHOP, "--eval_env_kwargs", "split=eval")
     with pytest.raises(OptionError, match="eval_env_kwargs is 'split=eval', which is no JSON object"):
