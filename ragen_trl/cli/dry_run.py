@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBas
 
 from ragen_envs import AgentTurns, NoOracleError, random_action
 from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
-from ragen_trl.cli.memory_plan import memory_in_words, played_at_a_time, shown_tokens
+from ragen_trl.cli.memory_plan import longest_row, memory_in_words, played_at_a_time, shown_tokens
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments, WarmStartArguments
@@ -222,7 +222,18 @@ def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) ->
     )
     if sampled:
         text += f"; {sampled * (shown + written):,.0f} in all rollouts" + ("; thoughts are on top" * args.think)
-    return [*rows, ("tokens, typical", text)]
+    return [*rows, ("tokens, typical", text + _rows_in_words(episodes))]
+
+
+def _rows_in_words(episodes: Sequence[Trajectory]) -> str:
+    """How contexts that are built again divide a trajectory; empty if they only grow."""
+    rows, longest = fmean(len(one.segments) for one in episodes), max(map(longest_row, episodes))
+    if rows == 1:
+        return ""
+    return (
+        f"\ncontexts are built again: {rows:.1f} rows a trajectory, of at most {longest:,} tokens; a rollout holds one "
+        "of them at a time, an update all"
+    )
 
 
 def read_model(name: str | None, env: str) -> tuple[PreTrainedTokenizerBase | None, PretrainedConfig | None]:

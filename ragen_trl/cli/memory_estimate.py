@@ -4,9 +4,10 @@ Counted are the tensors that stay in memory: weights, gradients, AdamW's two mom
 backward pass, the tiles of TRL's language-model head, keys and values of a rollout. An update and a rollout do not
 happen at the same time, so the larger of the two counts; both do if the next rollout is played beside the update. An
 update is one of rows that share nothing and are as long as can be: what they share (`batching/shared_prefixes.py`) is
-not known beforehand, and takes less. With several processes it is the memory of one of them (`launch.py` says what an
-engine divides). Left out: the libraries themselves (a CUDA context is about half a GiB), fragmentation, temporaries
-inside a kernel, quantised weights.
+not known beforehand, and takes less. Where contexts are built again, a rollout holds one row of a trajectory at a time,
+and an update all of them. With several processes it is the memory of one of them (`launch.py` says what an engine
+divides). Left out: the libraries themselves (a CUDA context is about half a GiB), fragmentation, temporaries inside a
+kernel, quantised weights.
 
 Relies on TRL 1.16: weights are loaded in float32 unless ``model_init_kwargs`` names another dtype; LoRA's matrices are
 float32; the head works in tiles of at most 4096 tokens by 32768 words and keeps no logits. Relies on transformers: a
@@ -78,7 +79,7 @@ class MemoryUse:
 
     Attributes:
         rows: Trajectories of a micro-batch.
-        tokens: Tokens of the longest trajectory, its first prompt included.
+        tokens: Tokens of the longest trajectory or, where contexts are built again, row; first prompt included.
         rollout_rows: Trajectories that a process plays at the same time (``rollout_batch_size``); 0 if vLLM plays them.
         weight_bytes: Of a number of the weights: 4 as TRL loads them, 2 for bfloat16.
         mixed: Whether the model computes in bfloat16 (``bf16=True``); otherwise in the precision of its weights.
@@ -91,6 +92,7 @@ class MemoryUse:
             of keys for every head.
         prompt: Tokens of the longest message of a turn; unset: a trajectory may be one message.
         launch: What is divided among how many processes; all other numbers are those of one process.
+        all_rows: Tokens of all rows of a trajectory together, if it has several (`batching/segments.py`).
     """
 
     rows: int
@@ -106,6 +108,7 @@ class MemoryUse:
     triton: bool = False
     prompt: int | None = None
     launch: Launch = Launch()
+    all_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -278,7 +281,7 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     trained = adapter or shape.parameters
     lines = [*_gradients(use, trained), *_gathered(shape, use)]
     activations = _activations(shape, use, "update")
-    tokens = use.rows * use.tokens
+    tokens = use.rows * (use.all_rows or use.tokens)
     # The tile is as wide as TRL makes it; on the CPU pages that nothing is written to take no memory.
     tile, words = min(tokens, HEAD_TOKENS), HEAD_WORDS if use.triton else min(shape.vocabulary, HEAD_WORDS)
     tiles = 1 if use.triton else _TILES_OF_TORCH
@@ -352,7 +355,7 @@ def _by_layer(shape: ModelShape) -> tuple[int, str]:
 
 def _activations(shape: ModelShape, use: MemoryUse, phase: Phase) -> list[MemoryLine]:
     """What the backward pass reads, and the copies of weights that mixed precision makes."""
-    rows, tokens = (use.rows, "rows"), (use.tokens, "tokens")
+    rows, tokens = (use.rows, "trajectories" if use.all_rows else "rows"), (use.all_rows or use.tokens, "tokens")
     layers = (1, "layer at a time") if use.checkpointing else (shape.layers, "layers")
     lines = []
     if use.checkpointing:

@@ -46,19 +46,23 @@ def memory_in_words(
         launch = launch_of(max(launched(), run.num_processes), args.deepspeed, args.fsdp)
     except (ModelShapeError, LaunchConfigError) as error:
         return f"not estimated: {error}"
-    prompt = max((len(turn.prompt_ids) for one in episodes for turn in one.turns), default=None)
-    longest = longest_trajectory(args, episodes, context_length(config))
+    turns = [turn for one in episodes for turn in one.turns]
+    prompt = max((len(turn.context_ids or ()) + len(turn.prompt_ids) for turn in turns), default=None)
+    longest, all_rows = likely_tokens(args, episodes, context_length(config))
     use = memory_use(args, run.lora_r, longest, prompt, run.eval_episodes, launch)
+    use = replace(use, all_rows=None if all_rows == longest else all_rows)
     lines = memory_lines(shape, use)
     when = {"always": "held", "rollout": "in a rollout", "update": "in an update", "critic": "in the critic's fit"}
     table = [f"{_size(line.bytes):>9}  {line.name}, {when[line.phase]}: {line.formula}" for line in lines]
     each = f" in each of {launch.in_words()}" * (launch.processes > 1)
     most = f"at most {_size(peak_bytes(lines))} at its peak{each}"
-    head = [f"{most}, if every trajectory has {use.tokens:,} tokens and shares none;"]
+    head = [f"{most}, if every trajectory has {_tokens(use)} and shares none;"]
     if episodes:
-        usual = replace(use, tokens=round(fmean(shown_tokens(one) + one.num_reply_tokens for one in episodes)))
+        usual = replace(use, tokens=round(fmean(map(longest_row, episodes))))
+        if use.all_rows is not None:
+            usual = replace(usual, all_rows=round(fmean(shown_tokens(one) + one.num_reply_tokens for one in episodes)))
         size = _size(peak_bytes(memory_lines(shape, usual))) + ", more with thoughts" * args.think
-        head += [f"with the typical {usual.tokens:,} tokens {size};"]
+        head += [f"with the typical {_tokens(usual)} {size};"]
     head += ["libraries and fragmentation come on top (about 0.5 GiB with CUDA)"]
     if args.use_vllm:
         share = f"{args.vllm_gpu_memory_utilization:.0%} of this GPU" + ", not in updates" * args.vllm_enable_sleep_mode
@@ -78,6 +82,11 @@ def _with_fewer_at_a_time(shape: ModelShape, use: MemoryUse) -> list[str]:
         return []
     text = f"--rollout_batch_size {fewer.rollout_rows}: {_size(less)}"
     return [f"playing {use.rollout_rows} trajectories at a time takes the most; with {text}"]
+
+
+def _tokens(use: MemoryUse) -> str:
+    rows = "" if use.all_rows is None else f" (rows of at most {use.tokens:,})"
+    return f"{use.all_rows or use.tokens:,} tokens{rows}"
 
 
 def _size(count: int) -> str:
@@ -139,20 +148,49 @@ def memory_use(
     )
 
 
-def longest_trajectory(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> int:
-    """Tokens of the longest likely trajectory: the most prompt tokens seen, and the longest replies.
+def likely_tokens(args: StarPOConfig, episodes: Sequence[Trajectory], known: int | None) -> tuple[int, int]:
+    """Tokens of the longest likely row, and of all rows of the largest likely trajectory: the same if it is one row.
+
+    They have the most prompt tokens seen, and the longest replies.
 
     Args:
         args: Its limits are upper bounds.
         episodes: As `sample_episodes` plays them; without any, only the limits count.
         known: Number of positions of the model, if its configuration has it.
     """
-    first = [len(one.turns[0].prompt_ids) for one in episodes]
-    limit = max(first, default=0) + (args.max_completion_length or 0)
-    likely = max(map(shown_tokens, episodes), default=limit) + args.max_turns * args.max_reply_length
-    return min(limit, likely, known or limit)
+    first = max((len(one.turns[0].prompt_ids) for one in episodes), default=0)
+    limits = [] if known is None else [known]
+    if args.context is None or not episodes:  # what a function writes is not counted in the completion
+        limits.append(first + (args.max_completion_length or 0))
+    sizes = [[min([size, *limits]) for size in _with_longest_replies(one, args)] for one in episodes] or [[min(limits)]]
+    return max(map(max, sizes)), max(map(sum, sizes))
+
+
+def _with_longest_replies(episode: Trajectory, args: StarPOConfig) -> list[int]:
+    """Tokens of each row of an episode, if all replies in it were as long as they may be.
+
+    Replies that a window shows again are among them. What a function writes is taken as it is.
+    """
+    rows, before = episode.segments, 0
+    if len(rows) == 1:
+        replies = min(args.max_turns, args.window_turns or args.max_turns)
+        return [shown_tokens(episode) + replies * args.max_reply_length]
+    sizes = []
+    for row in rows:
+        shown_again = args.window_turns - 1 if args.window_turns and before else 0
+        end = before + len(row.turns)
+        turns = episode.turns[before - shown_again : end]
+        written = sum(len(turn.reply_ids) for turn in turns)
+        sizes.append(len(row.token_ids) - written + len(turns) * args.max_reply_length)
+        before = end
+    return sizes
+
+
+def longest_row(episode: Trajectory) -> int:
+    """Tokens of the longest context that the model read, its reply included."""
+    return max(len(row.token_ids) for row in episode.segments)
 
 
 def shown_tokens(episode: Trajectory) -> int:
-    """Tokens of all prompts of an episode."""
-    return sum(len(turn.prompt_ids) for turn in episode.turns)
+    """Tokens of all rows of an episode that the model did not sample there, earlier replies included."""
+    return sum(len(row.token_ids) for row in episode.segments) - episode.num_reply_tokens

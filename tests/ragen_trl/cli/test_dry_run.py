@@ -64,6 +64,36 @@ def test_a_star_po_plays_its_reference_first(capsys: pytest.CaptureFixture[str],
     assert "reference, held: 531,744 parameters" in said
 
 
+@pytest.fixture
+def named(tmp_path: Path) -> list[str]:
+    """The options of a small model in a folder, without weights."""
+    small_model().config.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    return ["--model", str(tmp_path), "--bf16", "false", "--think", "false"]
+
+
+@pytest.mark.parametrize("rule", [("--window_turns", "1"), ("--context", "actions_so_far")])
+def test_a_plan_counts_the_rows_of_contexts_that_are_built_again(
+    capsys: pytest.CaptureFixture[str], named: list[str], rule: tuple[str, str]
+) -> None:
+    """Regression: with a window the plan was that of a whole context; with a function its rows counted as one."""
+    lake = ["train", *OPTIONS, *named, "--max_reply_length", "10"]
+    whole, rows = plan(capsys, *lake), plan(capsys, *lake, *rule)
+    assert "contexts are built again" not in whole
+    ((turns, longest),) = re.findall(r"built again: ([\d.]+) rows a trajectory, of at most ([\d,]+) tokens", rows)
+    assert f"written in {turns} turns" in rows  # a row each
+    (grown,) = re.findall(r"if every trajectory has ([\d,]+) tokens and shares none", whole)
+    ((trained, row),) = re.findall(r"if every trajectory has ([\d,]+) tokens \(rows of at most ([\d,]+)\)", rows)
+    assert number(longest) <= number(row) < number(grown) < number(trained)
+    for said, tokens in ((whole, grown), (rows, row)):
+        assert f" · {round(1.125 * number(tokens)):,} slots" in said  # of keys and values in a rollout
+    assert f"8 trajectories · {trained} tokens" in rows and f"8 rows · {grown} tokens" in whole  # in an update
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
 def test_memory_is_that_of_the_most_trajectories_that_are_played_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Regression: with updates of one trajectory it was that of one, but an evaluation plays 128 (16 GiB, not 44)."""
     few = ["train", "--preset", "report-1", "--env", "ragen/Bandit-v0", "--eval_episodes"]
@@ -93,11 +123,11 @@ def test_a_folder_says_what_the_run_would_go_on_from(capsys: pytest.CaptureFixtu
     assert (tmp_path / "checkpoint-3").exists()
 
 
-def test_a_model_folder_is_measured_without_its_weights(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_model_folder_is_measured_without_its_weights(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]
+) -> None:
     model = small_model()
-    model.config.save_pretrained(tmp_path)
-    TOKENIZER.save_pretrained(tmp_path)
-    said = plan(capsys, "train", *OPTIONS, "--model", str(tmp_path), "--lora_r", "4", "--bf16", "false")
+    said = plan(capsys, "train", *OPTIONS, *named, "--lora_r", "4")
     assert f"{model.num_parameters():,} parameters" in said
     assert "LoRA, held: 4 ranks ·" in said
     assert AutoConfig.from_pretrained(tmp_path).hidden_size == model.config.hidden_size

@@ -138,6 +138,15 @@ def test_a_micro_batch_twice_as_large_keeps_twice_the_activations(qwen: ModelSha
     assert large["weights"] == small["weights"]
 
 
+def test_a_rollout_holds_a_row_at_a_time_and_an_update_all_rows_of_a_trajectory(qwen: ModelShape) -> None:
+    whole, rows = (by_name(qwen, MemoryUse(**ON_GPU, all_rows=count)) for count in (None, 3 * 2048))
+    assert rows["keys and values"] == whole["keys and values"]
+    for name in ("checkpoints", "activations"):
+        assert rows[name] == 3 * whole[name]
+    head = by_name(qwen, MemoryUse(**ON_GPU, all_rows=3 * 2048, checkpointing=False))["language-model head"]
+    assert head == 4096 * 32768 * 2 + (151936 + 8 * 3 * 2048) * 896 * 4
+
+
 def test_a_model_that_is_no_decoder_is_refused_by_name() -> None:
     with pytest.raises(ModelShapeError, match="t5"):
         shape_of(T5Config())
