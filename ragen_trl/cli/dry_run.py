@@ -14,13 +14,15 @@ from statistics import fmean
 import numpy as np
 from transformers import AutoTokenizer, PretrainedConfig, PreTrainedTokenizerBase
 
-from ragen_envs import AgentTurns, NoOracleError, random_action
+from ragen_envs import AgentTurns, EnvError, NoOracleError, random_action
+from ragen_trl.cli.environments import check_start
 from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
 from ragen_trl.cli.memory_plan import longest_row, memory_in_words, played_at_a_time, shown_tokens
 from ragen_trl.cli.run_state import finished_stages
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments, WarmStartArguments
 from ragen_trl.config.starpo import StarPOConfig
+from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
@@ -43,19 +45,29 @@ _SAMPLE_EPISODES = 8
 Rows = list[tuple[str, str]]
 
 
-def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig) -> str:
-    """The plan of ``train``; ``args.output_dir`` is the run folder.
+def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, held_out: StarPOConfig) -> str:
+    """The plan of ``train``.
+
+    Args:
+        run: What a run does beside training.
+        warm: The warm start of the embedded model.
+        args: The configuration; its ``output_dir`` is the run folder.
+        held_out: The configuration of the evaluations.
 
     Raises:
         UserError: As the command itself raises it.
+        EnvError: If no episode can begin with the arguments of the environment.
     """
     training_rows(args)
+    check_start(run.env, args)
+    _check_evaluated(run.env, args, held_out)
     tokenizer, config = read_model(run.model, run.env)
     if run.model is None or config is not None:
         check_named_policy(run.model, args, None)
     episodes = sample_episodes(run.env, args, tokenizer, run.model)
     rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
     rows += _environment(run.env, args.env_kwargs, args)
+    rows += [("evaluated in", _with_arguments(run.env, held_out.env_kwargs))]
     rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config, args))]
     rows += _first_prompt(tokenizer, run.env, args)
     if run.model is None:
@@ -70,6 +82,7 @@ def warm_start_plan(run: WarmStartArguments, warm: WarmStartConfig, args: StarPO
     """The plan of ``warm-start``; arguments and errors are those of `training_plan`."""
     check_observation(args)
     tokenizer, config = read_model(run.model, run.env)
+    check_start(run.env, args)
     target = Path(args.output_dir)
     there = (target / "warm_start.json").exists()
     state = "holds a warm start, which only --overwrite true replaces" if there and not run.overwrite else "new"
@@ -84,9 +97,12 @@ def evaluation_plan(plan: EvalPlan) -> str:
 
     Raises:
         ModelNotFoundError: If a folder holds no model.
+        EnvError: If no episode can begin with the arguments of an environment.
     """
     for model in plan.run.model:
         read_model(model, plan.tasks[0].name)
+    for task in plan.tasks:
+        check_start(task.spec.label, task.args["random"], task.spec.kwargs)
     there = plan.folder.exists() and any(plan.folder.iterdir())
     state = "exists; goes on if no option has changed" if there else "new"
     rows: Rows = [("output folder", f"{plan.folder}: {state}")]
@@ -136,9 +152,23 @@ def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
     return f"{folder}: an unfinished run; goes on if no option has changed\n{finished}; {place}"
 
 
+def _check_evaluated(env: str, args: StarPOConfig, held_out: StarPOConfig) -> None:
+    """Raise `OptionError` if no episode of an evaluation can begin."""
+    if held_out.env_kwargs == args.env_kwargs:
+        return
+    try:
+        check_start(env, held_out)
+    except EnvError as error:
+        raise OptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
+
+
 def _environment(env: str, kwargs: object, args: StarPOConfig) -> Rows:
     limits = f"actions per turn {args.max_actions_per_turn}, actions in all {args.max_actions}, turns {args.max_turns}"
-    return [("environment", f"{env} {kwargs or ''}".rstrip() + f"\nlimits: {limits}")]
+    return [("environment", f"{_with_arguments(env, kwargs)}\nlimits: {limits}")]
+
+
+def _with_arguments(env: str, kwargs: object) -> str:
+    return f"{env} {kwargs or ''}".rstrip()
 
 
 def _algorithm(run: RunArguments, args: StarPOConfig) -> str:

@@ -1,6 +1,6 @@
 """The environment that a command names is made once, so that what it lacks is said in one line.
 
-That is an id, an argument, random play or an oracle.
+That is an id, an argument, a first episode, random play or an oracle.
 """
 
 from collections.abc import Mapping
@@ -43,6 +43,24 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
             else f"ragen_envs.TextFromDiscrete makes one of it, in a module of yours: --env module:{env}"
         )
         raise OptionError(f"env is {env!r}, which is no environment of texts; {remedy}") from None
+
+
+def check_start(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:
+    """See that an episode can begin: a split is known to the store of a shop, which opens then.
+
+    Args:
+        env: Gymnasium id.
+        args: As for `make_turns`.
+        kwargs: As for `make_turns`.
+
+    Raises:
+        EnvError: If the environment refuses one of its arguments.
+    """
+    turns = make_turns(env, args, kwargs)
+    try:
+        turns.reset(seed=0)
+    finally:
+        turns.close()
 
 
 def missing_baseline(name: str, env: str, args: StarPOConfig) -> str:

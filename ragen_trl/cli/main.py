@@ -129,7 +129,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.launch import as_if
     from ragen_trl.cli.options import check_output_folder, options_as_yaml
-    from ragen_trl.cli.training_run import Interrupted, check, check_oracle, default_folder, train
+    from ragen_trl.cli.training_run import Interrupted, check, check_oracle, default_folder, evaluated, train
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
     from ragen_trl.reporting.report import results_table
     from ragen_trl.system.atomic import write_atomically
@@ -140,7 +140,7 @@ def _train(argv: list[str], dry_run: bool) -> int:
             check(run, args)
             check_oracle(run, args)
             args.output_dir = args.output_dir or str(default_folder(run, args.seed))
-            plan = training_plan(run, warm, args)
+            plan = training_plan(run, warm, args, evaluated(run, args))
             print(plan if is_main() else "", end="")
             return 0
     args.output_dir = args.output_dir or str(default_folder(run, args.seed))

@@ -94,6 +94,19 @@ def number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
+def test_a_plan_says_what_is_evaluated(capsys: pytest.CaptureFixture[str], named: list[str]) -> None:
+    said = plan(capsys, "train", *OPTIONS, *named, "--env_kwargs", '{"size": 5}')
+    assert "evaluated in ragen/FrozenLake-v0 {'size': 5} algorithm" in said
+    said = plan(capsys, "train", *OPTIONS, *named, "--env_kwargs", "{}", "--eval_env_kwargs", '{"size": 6}')
+    assert "evaluated in ragen/FrozenLake-v0 {'size': 6} algorithm" in said
+    trained = {"catalog": "toy", "split": "train_by_product", "reward": "tiered"}
+    shop = ["--env", "ragen/WebShop-v0", "--env_kwargs", json.dumps(trained)]
+    said = plan(capsys, "train", *OPTIONS, *named, *shop)
+    held_out = {"catalog": "toy", "split": "test_by_product", "reward": "fixed"}
+    assert f"environment ragen/WebShop-v0 {trained}" in said
+    assert f"evaluated in ragen/WebShop-v0 {held_out} algorithm" in said
+
+
 def test_memory_is_that_of_the_most_trajectories_that_are_played_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Regression: with updates of one trajectory it was that of one, but an evaluation plays 128 (16 GiB, not 44)."""
     few = ["train", "--preset", "report-1", "--env", "ragen/Bandit-v0", "--eval_episodes"]

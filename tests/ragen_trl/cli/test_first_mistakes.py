@@ -82,6 +82,29 @@ def test_an_argument_that_an_environment_does_not_take(capsys: pytest.CaptureFix
     assert "ragen/FrozenLake-v0 has no argument 'price'; it takes size" in line and "eval_env_kwargs" in line
 
 
+NO_SPLIT = 'split="foo" must be one of all, test, eval, train'
+TOY_WEBSHOP = {"catalog": "toy", "split": "foo"}
+
+
+def test_a_split_that_only_the_store_knows_is_refused_in_a_dry_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: a plan was printed, and training ended at its first evaluation."""
+    small_model().config.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    model = ["--model", str(tmp_path), "--bf16", "false"]
+    shop = ["--env", "ragen/WebShop-v0", *model, "--env_kwargs", '{"catalog": "toy", "split": "train"}']
+    line = refused(capsys, "train", *shop, "--eval_env_kwargs", '{"split": "foo"}', "--dry-run")
+    assert line.startswith(f"evaluations have {TOY_WEBSHOP}: ") and NO_SPLIT in line
+    assert line.endswith("; eval_env_kwargs changes it")
+    line = refused(capsys, "eval", "--env", f"ragen/WebShop-v0:{json.dumps(TOY_WEBSHOP)}", "--dry-run")
+    assert NO_SPLIT in line
+    shop = ["--env", "ragen/WebShop-v0", *model, "--env_kwargs", json.dumps(TOY_WEBSHOP)]
+    for command in ("train", "warm-start"):
+        line = refused(capsys, command, *shop, "--dry-run")
+        assert NO_SPLIT in line and "no episode could start" not in line
+
+
 NO_RANDOM = "random_action knows no Lottery; write one and register it with @random_action.register(Lottery)"
 NO_ORACLE = "best_action knows no Lottery; write one and register it with @best_action.register(Lottery)"
 FEW = "--max_steps 1 --per_device_train_batch_size 4 --gradient_accumulation_steps 1 --num_generations 4".split()
