@@ -172,7 +172,8 @@ def _with_arguments(env: str, kwargs: object) -> str:
 
 
 def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
-    parts = [f"{run.algo}, advantage {args.advantage}, {args.max_steps} updates, learning rate {args.learning_rate:g}"]
+    advantage = "" if isinstance(args, AStarPOConfig) else f", advantage {args.advantage}"
+    parts = [f"{run.algo}{advantage}, {args.max_steps} updates, learning rate {args.learning_rate:g}"]
     if args.filter_ratio < 1:
         parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups ({args.filter_strategy})"]
     if args.beta:

@@ -62,6 +62,7 @@ def test_a_star_po_plays_its_reference_first(capsys: pytest.CaptureFixture[str],
     said = plan(capsys, "train", *OPTIONS, *options, "--output_dir", str(tmp_path / "run"))
     assert "before that 80 to 320 of the reference, from 10 start states" in said
     assert "reference, held: 531,744 parameters" in said
+    assert "algorithm a-star-po, 5 updates" in said  # regression: "advantage group", which it refuses
 
 
 @pytest.fixture
