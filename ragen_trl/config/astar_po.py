@@ -93,8 +93,8 @@ class AStarPOConfig(StarPOConfig):
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"{name} is {value}; it must be above 0 and finite")
         for name in ("kl_coef", "refresh_steps"):
-            if getattr(self, name) < 0:
-                raise OptionError(f"{name} is {getattr(self, name)}; it cannot be negative")
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise OptionError(f"{name} is {getattr(self, name)}; it cannot be negative or infinite")
         self._check_combinations_of_ours()
 
     def _check_combinations_of_ours(self) -> None:

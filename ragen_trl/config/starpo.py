@@ -14,13 +14,14 @@ import torch
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig
 
+from ragen_trl.config.context_names import context_name
 from ragen_trl.config.critic import CriticOptions
+from ragen_trl.config.declared_numbers import check_numbers
 from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES
 from ragen_trl.config.trl_options import check_refused
 from ragen_trl.config.validation import check_combinations, check_values
 from ragen_trl.errors import OptionError
-from ragen_trl.system.functions import name_of
 
 # Transformers is about to rename it, and TRL sets and calls it by the old name in every run, whatever a user does.
 warnings.filterwarnings("ignore", r"`(is_)?gradient_checkpointing.* is deprecated", FutureWarning, r"transformers\.")
@@ -45,7 +46,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     laptop, where TRL's own default refuses to start.
 
     Raises:
-        OptionError: If a value is out of its range; the message carries the value.
+        OptionError: If a value is out of its range or of another kind; the message carries the value.
     """
 
     _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "env_kwargs"]
@@ -142,8 +143,9 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
 
     def __post_init__(self) -> None:
         check_refused(self)
+        check_numbers(self)
         if callable(self.context):  # its name goes to other processes and into saved files
-            self.context = name_of(self.context)
+            self.context = context_name(self.context)
         has_default_length = self.max_steps is None and self.num_train_epochs is None
         self._set_updates()
         if self.bf16 is None:

@@ -5,11 +5,11 @@ import threading
 import warnings
 from typing import Any, TypeAlias
 
+from ragen_trl.config.context_names import context_function
 from ragen_trl.config.critic import CRITIC_SCHEDULES
 from ragen_trl.config.play import LEAST_TEMPERATURE
 from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES, READ_BY_LOSS, check_read
 from ragen_trl.errors import OptionError
-from ragen_trl.system.functions import function_named
 
 Options: TypeAlias = Any
 """A ``StarPOConfig``, whose module imports this one."""
@@ -119,7 +119,7 @@ def check_values(args: Options) -> None:
     for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
         if not -math.inf < getattr(args, name) <= 0:
             raise OptionError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
-    if args.window_turns is not None and (not isinstance(args.window_turns, int) or args.window_turns < 1):
+    if args.window_turns is not None and args.window_turns < 1:
         raise OptionError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
     _check_stepping(args)
     if not 0 < args.filter_ratio <= 1:
@@ -137,7 +137,7 @@ def check_values(args: Options) -> None:
 
 def _check_stepping(args: Options) -> None:
     workers, timeout = args.env_workers, args.env_timeout
-    if not isinstance(workers, int) or workers < 0:
+    if workers < 0:
         raise OptionError(f"env_workers is {workers}; give a number of threads, or 0 for none")
     if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
         raise OptionError(f"env_timeout is {timeout}; give seconds above 0, or leave it unset for no limit")
@@ -147,7 +147,7 @@ def _check_stepping(args: Options) -> None:
             "env_workers to 1 or more"
         )
     size = args.rollout_batch_size
-    if size is not None and (not isinstance(size, int) or size < 1):
+    if size is not None and size < 1:
         raise OptionError(f"rollout_batch_size is {size}; give a number of trajectories, or leave it unset for all")
 
 
@@ -223,7 +223,7 @@ def _check_contexts(args: Options) -> None:
     if len(given) > 1:
         raise OptionError(f"window_turns is {args.window_turns} and context {args.context!r}; give one of the two")
     if args.context is not None:
-        function_named(args.context, "ragen_trl.rollout.contexts")
+        context_function(args.context)
     ((name, value),) = given.items()
     try:
         check_segments_trainable(args)
@@ -238,7 +238,7 @@ def _check_pictures(args: Options) -> None:
                 f"image_size is {args.image_size}, which observation 'text' does not read; set observation='image'"
             )
         return
-    if not isinstance(args.image_size, int) or args.image_size < 28:
+    if args.image_size < 28:
         raise OptionError(f"image_size is {args.image_size}; give at least 28 pixels, a token of Qwen2.5-VL")
     if args.advantage in CRITIC_ADVANTAGES:
         raise OptionError(

@@ -5,8 +5,9 @@ import re
 from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig
@@ -236,6 +237,54 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
 def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         config(**changes)
+
+
+NUMBERS = {
+    name: kind
+    for owner in reversed(AStarPOConfig.__mro__)
+    for name, kind in inspect.get_annotations(owner).items()
+    if owner.__module__.startswith("ragen_trl.") and {int, float} & {kind, *get_args(kind)}
+}
+
+
+@pytest.mark.parametrize("value", [True, "x", float("nan")], ids=str)
+@pytest.mark.parametrize("option", NUMBERS)
+def test_a_number_is_no_truth_value_no_text_and_not_nan(option: str, value: Any) -> None:
+    """Such values were accepted, and failed in the first rollout or made every loss NaN, or had no named error."""
+    whole = "whole " if int in (NUMBERS[option], *get_args(NUMBERS[option])) else ""
+    with pytest.raises(OptionError, match=f"^{option} is {value!r}; give a {whole}number$"):
+        AStarPOConfig(output_dir="unused", **{**SMALL, option: value})
+
+
+@pytest.mark.parametrize("option", ["window_turns", "curriculum_rollouts", "max_turns", "max_reference_samples"])
+def test_half_a_turn_is_no_whole_number(option: str) -> None:
+    with pytest.raises(OptionError, match=f"^{option} is 2.5; give a whole number$"):
+        AStarPOConfig(output_dir="unused", **{**SMALL, option: 2.5})
+
+
+def test_numbers_of_numpy_are_numbers_and_none_is_no_number_of_turns() -> None:
+    args = config(max_turns=np.int64(3), gamma=1, format_penalty=np.float32(-0.5), window_turns=None)
+    assert (args.max_turns, args.gamma, args.format_penalty, args.window_turns) == (3, 1, -0.5, None)
+    with pytest.raises(OptionError, match="^max_turns is None; give a whole number$"):
+        config(max_turns=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Mapping", "context is 'Mapping'; give actions_so_far or a function, 'module:function'"),
+        ("SlidingWindow", "context is 'SlidingWindow'; give actions_so_far or"),
+        ("context_rule", "context is 'context_rule'; give actions_so_far or"),
+        ("ragen_trl.rollout.contexts:SlidingWindow", "SlidingWindow', a class; give a function of the turns so far"),
+        ("ragen_trl.errors:OptionError", "OptionError', a class"),
+        ("gc:isenabled", r"isenabled\(\) cannot be called with .* define it as isenabled\(turns, opening\)"),
+        ("nowhere:none", "^context: 'nowhere:none' cannot be imported"),
+    ],
+)
+def test_a_context_is_a_function_of_the_turns_and_the_opening(name: str, message: str) -> None:
+    """Classes and helpers beside `actions_so_far` were accepted, and failed in the first turn that was rebuilt."""
+    with pytest.raises(ValueError, match=message):
+        config(context=name)
 
 
 def test_the_choices_of_trls_options_are_those_of_its_code() -> None:

@@ -143,7 +143,7 @@ def test_nothing_is_worth_anything_after_a_failure() -> None:
         ({"env_timeout": 5.0, "env_workers": 0}, "env_timeout is 5.0 and env_workers 0.*1 or more"),
         ({"rollout_batch_size": 0}, "rollout_batch_size is 0; give a number of trajectories, or leave it unset"),
         ({"env_failure_penalty": 1.0}, "env_failure_penalty is 1.0; a penalty is a number up to 0"),
-        ({"cut_penalty": float("nan")}, "cut_penalty is nan; a penalty is a number up to 0"),
+        ({"cut_penalty": float("nan")}, "cut_penalty is nan; give a number"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(changes: dict[str, Any], message: str) -> None:
