@@ -8,10 +8,11 @@ it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ragen_trl.config.context_names import context_function
 from ragen_trl.errors import UserError
-from ragen_trl.system.functions import function_named
 from ragen_trl.trajectory import Turn
 
 if TYPE_CHECKING:
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
 Context = Callable[[Sequence[Turn], str], Sequence[Mapping[str, str]] | None]
 """Writes what the model reads before a reply: called with the turns so far and the opening, it returns messages.
 
-The opening is the environment's last message as the beginning of a conversation: the rules and the present page. The
-messages are the user's and the assistant's in turn, the user's first and last. ``None``: the context grows instead.
+The turns are those that were answered, at least one: the first reply is to the opening as it is. The opening is the
+environment's last message as the beginning of a conversation: the rules and the present page. The messages are the
+user's and the assistant's in turn, the user's first and last. ``None``: the context grows instead.
+
+It is called before each later reply, and once more where a limit ended the episode: a critic values what the model
+would have read next.
 """
 
 
 class ContextError(UserError, ValueError):
-    """A context function returns something else than it should."""
+    """A context function fails, or returns something else than it should."""
 
 
 class ContextRule(Protocol):
@@ -92,10 +97,10 @@ class WrittenContext:
         """See `ContextRule`.
 
         Raises:
-            ContextError: If the function returns something else than messages, or an assistant's message does not
-                begin as the model's replies do.
+            ContextError: If the function fails or returns something else than messages, or an assistant's message does
+                not begin as the model's replies do.
         """
-        messages = self.write(tuple(turns), openings[-1])
+        messages = self._written(turns, openings[-1])
         if messages is None:
             return None
         texts = _checked(messages, self.write)
@@ -103,12 +108,22 @@ class WrittenContext:
         for reply, answered in zip(texts[1::2], texts[2::2], strict=True):
             if not reply.startswith(chat.reply_prefix):
                 raise ContextError(
-                    f"the context function {self.write} wrote the reply {reply[:40]!r}, but the model's begin "
-                    f"with {chat.reply_prefix!r}; take a turn's own `reply`"
+                    f"{_called(self.write)} wrote the reply {reply[:40]!r}, but the model's begin with "
+                    f"{chat.reply_prefix!r}; take a turn's own `reply`"
                 )
             ids += chat.encode_reply(reply)
             ids += chat.extend(ids[-1], answered)
         return (), tuple(ids)
+
+    def _written(self, turns: Sequence[Turn], opening: str) -> Sequence[Mapping[str, str]] | None:
+        try:
+            return self.write(tuple(turns), opening)
+        except Exception as error:
+            at = extract_tb(error.__traceback__)[:2][-1]  # in the function, not in what it calls
+            raise ContextError(
+                f"{_called(self.write)} failed after turn {len(turns)} ({type(error).__name__}: {error}; "
+                f"{at.filename}, line {at.lineno}); it is given the turns so far, at least one, and the opening"
+            ) from error
 
 
 def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
@@ -131,13 +146,15 @@ def context_rule(window: int | None, context: Context | None) -> ContextRule | N
 
 
 def context_named(name: str) -> Context:
-    """The function behind ``"module:function"``, or behind the name of one of this module.
-
-    Raises:
-        FunctionNameError: If there is none.
-    """
-    written: Context = function_named(name, __name__)
+    """The function that the option ``context`` names, see `context_function`."""
+    written: Context = context_function(name)
     return written
+
+
+def _called(write: Context) -> str:
+    """What errors call a context function; an object that can be called has no name."""
+    name = getattr(write, "__qualname__", None)
+    return f"the option context: {repr(write) if name is None else f'{write.__module__}:{name}'}"
 
 
 def _checked(messages: Any, write: Context) -> list[str]:
@@ -147,8 +164,7 @@ def _checked(messages: Any, write: Context) -> list[str]:
     expected = [("user", "assistant")[place % 2] for place in range(len(roles))]
     if len(roles) % 2 == 0 or roles != expected or not all(isinstance(one.get("content"), str) for one in messages):
         raise ContextError(
-            f"the context function {write} returned {messages!r:.200}; return None, or messages "
-            "{'role': ..., 'content': ...} of user and assistant in turn, the user's first and last (a system message "
-            "is the option system_prompt)"
+            f"{_called(write)} returned {messages!r:.200}; return None, or messages {{'role': ..., 'content': ...}} of "
+            "user and assistant in turn, the user's first and last (a system message is the option system_prompt)"
         )
     return [message["content"] for message in messages]

@@ -38,6 +38,18 @@ def every_other(turns: Sequence[Turn], opening: str) -> list[dict[str, str]] | N
     return user(opening) if len(turns) % 2 == 0 else None
 
 
+CALLS: list[tuple[int, bool]] = []
+
+
+def watched(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
+    CALLS.append((len(turns), all(turn.reply and "actions" in turn.info for turn in turns)))
+    return user(opening)
+
+
+def broken(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
+    return user(turns[-1].info["nope"])
+
+
 class Kept(StarPOTrainer):
     def rollout(self, starts: Any, envs: Any, policy: Any) -> list[Trajectory]:
         self.kept: list[Trajectory] = super().rollout(starts, envs, policy)
@@ -93,6 +105,28 @@ def test_a_context_may_be_rebuilt_at_some_turns_and_grow_at_others(tmp_path: Pat
     assert [len(segment.turns) for segment in longest.segments] == [2, 2]
 
 
+def test_a_function_is_called_after_every_turn_but_the_last_and_after_a_limit(tmp_path: Path) -> None:
+    """The contract in docs/rollouts.md: never before the first reply, with the turns that were answered."""
+    CALLS.clear()
+    trainer = small_trainer(tmp_path, lottery(draws=4, max_turns=2), trainer=Kept, context=watched, max_steps=1)
+    trainer.train()
+    ended = [(len(one.turns), one.truncated) for one in trainer.kept]
+    expected = [turns for last, limited in ended for turns in range(1, last + limited)]
+    assert {limited for _, limited in ended} == {True, False}
+    assert sorted(turns for turns, _ in CALLS) == sorted(expected)
+    assert all(whole for _, whole in CALLS)
+
+
+def test_a_function_that_fails_is_named_with_its_option_its_turn_and_its_line(tmp_path: Path) -> None:
+    """A user saw "KeyError: 'nope'", which named neither a function nor an option."""
+    message = (
+        r"^the option context: tests\S*test_contexts:broken failed after turn 1 \(KeyError: 'nope'; "
+        r"\S*test_contexts.py, line \d+\)"
+    )
+    with pytest.raises(ContextError, match=message):
+        trained(tmp_path, context=broken)
+
+
 def test_astar_po_plays_both_stages_in_the_same_context(tmp_path: Path) -> None:
     trainer = astar(tmp_path, lottery(draws=3), max_steps=2, learning_rate=1e-2, context=actions_so_far)
     assert isinstance(trainer, Spy)
@@ -112,25 +146,25 @@ def test_a_saved_configuration_names_the_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("returned", "words"),
     [
-        ([], "returned"),
-        ("text", "returned 'text'"),
+        ([], "return None, or messages"),
+        ("text", "return None, or messages"),
         ([{"role": "system", "content": "?"}], "a system message is the option system_prompt"),
         ([*user("?"), {"role": "assistant", "content": "!"}], "the user's first and last"),
-        ([{"role": "user", "content": None}], "returned"),
+        ([{"role": "user", "content": None}], "return None, or messages"),
     ],
 )
 def test_what_is_no_conversation_is_refused(returned: Any, words: str) -> None:
     turn = Turn((1,), (2,), (), "", "", 0.0)
-    with pytest.raises(ContextError, match=words):
+    with pytest.raises(ContextError, match=f"(?s)^the option context: .*lambda> returned .*{words}"):
         WrittenContext(lambda turns, opening: returned).rebuilt(None, [turn], ["?", "!"], "!")  # type: ignore[arg-type]
 
 
 def test_options_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="window_turns is 2 and context 'actions_so_far'; give one of the two"):
         small_trainer(tmp_path, window_turns=2, context="actions_so_far")
-    with pytest.raises(FunctionNameError, match="'nowhere:none' cannot be imported"):
+    with pytest.raises(FunctionNameError, match="context: 'nowhere:none' cannot be imported"):
         small_trainer(tmp_path, context="nowhere:none")
-    with pytest.raises(FunctionNameError, match="define it at the top of a module"):
+    with pytest.raises(FunctionNameError, match="context: .*lambda.*define it at the top of a module"):
         small_trainer(tmp_path, context=lambda turns, opening: None)
     with pytest.raises(OptionError, match="context is actions_so_far; leave it unset, or change this: loss_type"):
         small_trainer(tmp_path, context="actions_so_far", loss_type="luspo")
