@@ -9,18 +9,18 @@ import json
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 
 from ragen_trl.algorithms.losses import sums_of_others
 from ragen_trl.algorithms.soft_values import is_stale
+from ragen_trl.astar_po.exchange import StartState, exchanged
 from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import (
@@ -33,7 +33,7 @@ from ragen_trl.astar_po.reference_values import (
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, ValueKey, value_key
 from ragen_trl.batching.batch import sampled_mask
-from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.errors import OptionError
@@ -281,22 +281,24 @@ class AStarPOTrainer(StarPOTrainer):
             return False
         return is_stale(*(torch.cat(column) for column in zip(*self._window, strict=True)))
 
-    def _with_trainable_starts(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Replace start states from which the reference always earns the same by others of their environment."""
-        first = self.accelerator.process_index * len(rows)
-        exchanged = []
-        for index, row in enumerate(rows):
-            values = self.values[self._tasks.index(row)]
-            if values.of(row["seed"]).zero_variance:
-                group = (first + index) // self.num_generations
-                entropy = [self.args.seed, self.state.global_step, self.micro_step, group, row["seed"]]
-                random = np.random.default_rng(entropy)
-                row = self._tasks.row(self._tasks.index(row), int(random.choice(values.trainable)))
-            exchanged.append(row)
-        return exchanged
+    def _with_trainable_starts(
+        self, rows: list[dict[str, Any]], played: Iterable[StartState] = ()
+    ) -> list[dict[str, Any]]:
+        """Replace start states from which the reference always earns the same, see `exchanged`."""
+        tasks, size = self._tasks, self.num_generations
+        groups = gather_object([(tasks.index(row), row["seed"]) for row in rows])[::size]  # of all processes
+        is_eased = self.rollouts_before < self.args.curriculum_rollouts
+        entropy = [self.args.seed, self.state.global_step, self.micro_step]
+        starts = exchanged(groups, self.values, entropy, tasks.difficulty if is_eased else None, played)
+        places = [(self.accelerator.process_index * len(rows) + index) // size for index in range(len(rows))]
+        return [
+            row if starts[place] == groups[place] else tasks.row(*starts[place])
+            for row, place in zip(rows, places, strict=True)
+        ]
 
-    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
-        return self._with_trainable_starts(super()._refill_rows(attempt))
+    def _refill_rows(self, attempt: int, played: Sequence[TrajectorySummary] = ()) -> list[dict[str, Any]]:
+        before = [(one.task, one.seed) for one in played[:: self.num_generations]]
+        return self._with_trainable_starts(super()._refill_rows(attempt, played), before)
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         rows_a_pass = self.args.per_device_train_batch_size

@@ -4,6 +4,8 @@ In rollout r of the first C, a group draws eight new start states and plays one 
 with equal probability. So the first rollouts are the easiest of eight, and the last one of the curriculum is drawn like
 any other: nothing has to be known of difficulties but their order, and nothing jumps at the end. From a fixed set of
 start states (``num_train_seeds``), a rollout takes different ones out of the easiest share (r + 1) / C of the set.
+Extra rollouts (``max_refills``) are drawn as the one that they complete, and where A*-PO exchanges a start state, it
+takes one of about the same difficulty (``astar_po/exchange.py``).
 
 Difficulties are those of `ragen_envs.difficulty`. Rows are made before training, so a run that is resumed goes on with
 the same ones. Left out: difficulties that change with the model (the filter of StarPO-S does that, by variance), and
@@ -89,10 +91,24 @@ def seeds_of_a_set(
         entropy: Of the random choice.
     """
     random = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(3,)))
-    ranked = sorted(seeds, key=lambda seed: (hardness(seed), seed))
     chosen: list[int] = []
     for rollout in dict.fromkeys(rollouts):
         groups = rollouts.count(rollout)
-        share = math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts)
-        chosen += random.permutation(ranked[: max(groups, share)])[:groups].tolist()
+        chosen += random.permutation(easiest(args, rollout, groups, seeds, hardness))[:groups].tolist()
     return chosen
+
+
+def easiest(
+    args: "StarPOConfig", rollout: int, groups: int, seeds: range, hardness: Callable[[int], float]
+) -> list[int]:
+    """The start states of a fixed set that a rollout of the curriculum draws from, easy ones first.
+
+    Args:
+        args: Has the length of the curriculum.
+        rollout: Number of the rollout.
+        groups: How many different ones it needs.
+        seeds: The set.
+        hardness: Difficulty of a seed.
+    """
+    ranked = sorted(seeds, key=lambda seed: (hardness(seed), seed))
+    return ranked[: max(groups, math.ceil(len(ranked) * (rollout + 1) / args.curriculum_rollouts))]

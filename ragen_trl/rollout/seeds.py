@@ -18,7 +18,7 @@ import numpy as np
 from datasets import Dataset
 
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.curriculum import new_seeds, seeds_of_a_set
+from ragen_trl.rollout.curriculum import DRAWN, easiest, new_seeds, seeds_of_a_set
 from ragen_trl.rollout.env_specs import EnvSpec
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def training_rows(
     seeds = [iter(_seeds_in_order(args, rollouts[i], i, hardness[i] if hardness else None)) for i in range(count)]
     rows = _rows([next(seeds[index]) for index in order], envs, order)
     if args.max_refills and args.num_train_seeds is None:
-        refill_rows(args, args.num_rollouts - 1, args.max_refills - 1, rows)  # the last one, so that mistakes show now
+        last = (args.num_rollouts - 1, args.max_refills - 1)  # so that mistakes show now
+        refill_rows(args, *last, rows, hardness=hardness)
     return rows
 
 
@@ -157,13 +158,19 @@ def in_passes(
 
 
 def refill_rows(
-    args: "StarPOConfig", rollout_index: int, attempt: int, rows: Dataset, from_dataset: bool = False
+    args: "StarPOConfig",
+    rollout_index: int,
+    attempt: int,
+    rows: Dataset,
+    from_dataset: bool = False,
+    hardness: Sequence[Callable[[int], float]] = (),
 ) -> list[dict[str, Any]]:
     """Start states for an extra rollout, used when too few groups of the last one are worth training on.
 
     If every group of the run has a new start state, so has every extra group: its seeds come from their own range, in
     the same environments. If the start states are a fixed set, the extra ones are drawn from it, first those that this
-    rollout has not played; the attempts of one rollout follow one shuffled order.
+    rollout has not played; the attempts of one rollout follow one shuffled order. In a curriculum both are as easy as
+    those of the rollout.
 
     Args:
         args: The configuration.
@@ -171,6 +178,7 @@ def refill_rows(
         attempt: Number of the extra rollout for it, from 0.
         rows: All rows of the run, in the order in which they are played.
         from_dataset: Whether the rows are a user's data set; then no new seeds are made up.
+        hardness: With a curriculum, the difficulty of a seed in each environment.
 
     Returns:
         One row per group, for all processes together, with the columns of ``rows``. Equal arguments give equal rows.
@@ -182,18 +190,36 @@ def refill_rows(
     size = args.groups_per_generation
     first = rollout_index % (len(rows) // size) * size
     now = range(first, first + size)
+    starts = _starts(rows)
+    envs = [starts[row][0] for row in now]
+    eased = bool(hardness) and rollout_index < args.curriculum_rollouts
     if from_dataset or args.num_train_seeds is not None:
-        chosen = _others_first(rows, now, [args.seed, rollout_index])
+        chosen = _others_first(starts, now, [args.seed, rollout_index])
+        if eased:
+            easy = _easy_starts(args, rollout_index, envs, hardness)
+            chosen = [row for row in chosen if starts[row] in easy]
         return [rows[chosen[place % len(chosen)]] for place in range(attempt * size, (attempt + 1) * size)]
+    begin = _first_of_refill(args, rollout_index, attempt, max(rows["seed"]))
+    if not eased:
+        return [{**rows[row], "seed": begin + place} for place, row in enumerate(now)]
+    seeds = {}
+    for env in set(envs):
+        entropy = [args.seed, env, rollout_index, attempt + 1]
+        seeds[env] = iter(new_seeds(args, [rollout_index] * envs.count(env), begin, hardness[env], entropy))
+    return [{**rows[row], "seed": next(seeds[env])} for row, env in zip(now, envs, strict=True)]
+
+
+def _first_of_refill(args: "StarPOConfig", rollout_index: int, attempt: int, last: int) -> int:
+    """The first seed of an extra rollout with new start states; ``last`` is the last one of training."""
     if not 0 <= attempt < REFILL_ATTEMPTS:
         raise StartStateError(f"attempt is {attempt}; a rollout has at most {REFILL_ATTEMPTS} extra rollouts")
-    last = max(rows["seed"])
-    begin = REFILL + (rollout_index * REFILL_ATTEMPTS + attempt) * size
+    width = args.groups_per_generation * (DRAWN if args.curriculum_rollouts else 1)
+    begin = REFILL + (rollout_index * REFILL_ATTEMPTS + attempt) * width
     if last >= REFILL:
         raise SeedOverlapError(f"training seeds go up to {last}, but extra rollouts begin at {REFILL}; lower them")
-    if begin + size > WARM_START:
+    if begin + width > WARM_START:
         raise SeedOverlapError(f"rollout {rollout_index} has no seeds below {WARM_START} left for extra rollouts")
-    return [{**rows[row], "seed": begin + place} for place, row in enumerate(now)]
+    return begin
 
 
 def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Dataset:
@@ -283,13 +309,30 @@ def _shuffled_within(order: list[int], args: "StarPOConfig") -> list[int]:
     return shuffled
 
 
-def _others_first(rows: Dataset, now: range, entropy: list[int]) -> list[int]:
+def _starts(rows: Dataset) -> list[tuple[int, int]]:
+    """Index of the environment, and seed, of every row."""
+    envs = rows["env_index"] if "env_index" in rows.column_names else [0] * len(rows)
+    return list(zip(envs, rows["seed"], strict=True))
+
+
+def _easy_starts(
+    args: "StarPOConfig", rollout: int, envs: Sequence[int], hardness: Sequence[Callable[[int], float]]
+) -> set[tuple[int, int]]:
+    """Start states of a fixed set (environment, seed) that a rollout with groups of these environments draws from."""
+    assert args.num_train_seeds is not None
+    seeds = range(args.train_seed_start, args.train_seed_start + args.num_train_seeds)
+    return {
+        (env, seed)
+        for env, of_env in enumerate(hardness)
+        for seed in easiest(args, rollout, envs.count(env), seeds, of_env)
+    }
+
+
+def _others_first(starts: Sequence[tuple[int, int]], now: range, entropy: list[int]) -> list[int]:
     """One row for every different start state, in shuffled order; those of ``now`` come last."""
-    columns = [list(rows[name]) for name in ("env_index", "seed") if name in rows.column_names]
-    starts = list(zip(*columns, strict=True))
     current = {starts[row] for row in now}
-    shuffled = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(2,))).permutation(len(rows)).tolist()
-    found: dict[tuple[int, ...], int] = {}
+    shuffled = np.random.default_rng(np.random.SeedSequence(entropy, spawn_key=(2,))).permutation(len(starts)).tolist()
+    found: dict[tuple[int, int], int] = {}
     for row in [*(row for row in shuffled if starts[row] not in current), *now]:
         found.setdefault(starts[row], row)
     return list(found.values())

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -54,13 +54,15 @@ class Tasks:
         if env is None and dataset is None:
             raise EnvSpecError("neither of env and train_dataset given; give one of them")
         self._args, self._from_dataset = args, dataset is not None
+        self._hardness: list[Callable[[int], float]] = []
         if dataset is not None:
             self.rows, self.specs = dataset_rows(args, dataset)
         else:
             assert env is not None
             self.specs = env_specs(env, args)
-            hardness = [difficulty_of(spec, args) for spec in self.specs] if args.curriculum_rollouts else []
-            self.rows = training_rows(args, self._several, hardness)
+            if args.curriculum_rollouts:
+                self._hardness = [difficulty_of(spec, args) for spec in self.specs]
+            self.rows = training_rows(args, self._several, self._hardness)
         self._evaluated = self.specs
 
     @property
@@ -179,7 +181,16 @@ class Tasks:
             rollout: Number of the rollout in the run, from 0.
             attempt: Number of the extra rollout for it, from 0.
         """
-        return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset)
+        return refill_rows(self._args, rollout, attempt, self.rows, self._from_dataset, self._hardness)
+
+    def difficulty(self, task: int, seed: int) -> float:
+        """How hard a start state is (`ragen_envs.difficulty`); only in a run with a curriculum.
+
+        Args:
+            task: Index of its environment.
+            seed: Its seed.
+        """
+        return self._hardness[task](seed)
 
 
 def _as_text(row: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """The logged figures of a rollout and of a micro-batch: pure functions on what was played, kept and scored."""
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
 from ragen_trl.batching.batch import sampled_mask
-from ragen_trl.batching.rollout_batch import RolloutBatch
+from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.rollout.episode import measure
 from ragen_trl.system.float64 import float64_tensor, in_float64
@@ -57,6 +58,23 @@ def rollout_means(sums: Mapping[str, float]) -> dict[str, float]:
         elif measured != "episodes" and (episodes := sums[f"{name}/episodes"]):
             means[key.removeprefix("/")] = value / episodes
     return means
+
+
+def mean_difficulties(
+    played: Sequence[TrajectorySummary], envs: Sequence[str], difficulty: Callable[[int, int], float]
+) -> dict[str, float]:
+    """Mean difficulty of the start states that were played, of each environment: two have no common scale.
+
+    Args:
+        played: The trajectories of all processes.
+        envs: Names of all environments of the run.
+        difficulty: Of an environment's index and a seed.
+    """
+    found: dict[str, list[float]] = {}
+    for one in played:
+        name = f"{one.env}/difficulty" if len(set(envs)) > 1 else "difficulty"
+        found.setdefault(name, []).append(difficulty(one.task, one.seed))
+    return {name: fmean(values) for name, values in found.items()}
 
 
 def filter_metrics(rollout: RolloutBatch, kept: Sequence[int]) -> dict[str, float]:

@@ -45,7 +45,7 @@ from ragen_trl.trainers.arguments import (
 )
 from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
 from ragen_trl.trainers.dropout import switch_off_dropout
-from ragen_trl.trainers.metrics import rollout_means, rollout_sums
+from ragen_trl.trainers.metrics import mean_difficulties, rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, precision_of, tolerance_for
 from ragen_trl.trainers.trl.adapter import TRLAdapter
 from ragen_trl.trainers.trl.plain import keeps_weights_whole
@@ -332,6 +332,8 @@ class RolloutTrainer(TRLAdapter):
         if mode == "train" or not self.record_evaluated(sums):
             self.record(mode, measured)
         everyone = gather_object([TrajectorySummary.of(*of) for of in zip(played, names, tasks, strict=True)])
+        if mode == "train" and self.rollouts_before < self.args.curriculum_rollouts:
+            self.record(mode, mean_difficulties(everyone, known, self._tasks.difficulty))
         if mode == "train" and not attempt:
             check_failures(played, measured["rollout/env_failures"], len(everyone))
         rollout = RolloutBatch(
@@ -374,8 +376,13 @@ class RolloutTrainer(TRLAdapter):
             for index, row in enumerate(rows)
         ]
 
-    def _refill_rows(self, attempt: int) -> list[dict[str, Any]]:
-        """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset."""
+    def _refill_rows(self, attempt: int, played: Sequence[TrajectorySummary] = ()) -> list[dict[str, Any]]:
+        """This process's rows of an extra rollout, repeated within groups as TRL repeats those of the dataset.
+
+        Args:
+            attempt: Number of the extra rollout, from 1.
+            played: All that was played for this update before, for an algorithm that chooses by it.
+        """
         rows = self._tasks.refill_rows(self.rollouts_before, attempt - 1)
         repeated = [row for row in rows for _ in range(self.num_generations)]
         local = len(repeated) // self.accelerator.num_processes

@@ -178,7 +178,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         for attempt in range(1, self.args.max_refills + 1):
             if len(kept) >= self.args.groups_per_update:
                 break
-            more, _ = self._sample(self._refill_rows(attempt), attempt)
+            more, _ = self._sample(self._refill_rows(attempt, rollout.summaries), attempt)
             rollout = RolloutBatch.joined([rollout, more])
             kept = self._selected(rollout)
         self.play_ahead()

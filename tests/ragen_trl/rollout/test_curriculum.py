@@ -10,6 +10,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.rollout.curriculum import DRAWN, difficulty_of, new_seeds, seeds_of_a_set
 from ragen_trl.rollout.env_specs import EnvSpec
+from ragen_trl.rollout.seeds import REFILL
 from ragen_trl.rollout.start_states import StartStateError
 from ragen_trl.rollout.tasks import Tasks
 
@@ -66,6 +67,47 @@ def test_a_fixed_set_is_played_from_its_easy_end() -> None:
     rows = list(Tasks(LAKE, None, args).rows["seed"])
     assert len(rows) == 48 and set(rows) <= set(range(10_000, 10_016))
     assert not args.shuffle_dataset
+
+
+def test_a_refill_is_drawn_as_the_rollout_that_it_completes() -> None:
+    """Extra rollouts had start states of any difficulty: 2.7 on average in the first one, which asked for 1.1."""
+    args = config(max_refills=4, per_device_train_batch_size=32)
+    tasks, size = Tasks(LAKE, None, args), args.groups_per_generation
+    seeds = {(r, k): [row["seed"] for row in tasks.refill_rows(r, k)] for r in (0, 5, 15) for k in range(4)}
+    flat = [seed for each in seeds.values() for seed in each]
+    assert len(set(flat)) == len(flat) == 12 * size and min(flat) >= REFILL
+    own = list(tasks.rows["seed"])
+    for rollout, most in ((0, 0.3), (5, 0.8)):
+        asked = statistics.fmean(tasks.difficulty(0, seed) for seed in own[rollout * size : (rollout + 1) * size])
+        extra = statistics.fmean(tasks.difficulty(0, seed) for k in range(4) for seed in seeds[rollout, k])
+        assert abs(extra - asked) < most
+    assert seeds[15, 0] == list(range(min(seeds[15, 0]), min(seeds[15, 0]) + size))  # after the curriculum any
+    assert tasks.refill_rows(0, 1) == Tasks(LAKE, None, args).refill_rows(0, 1)
+
+
+def test_a_refill_from_a_fixed_set_stays_at_its_easy_end() -> None:
+    args = config(num_train_seeds=32, max_steps=12, curriculum_rollouts=8, max_refills=3)
+    tasks, size = Tasks(LAKE, None, args), args.groups_per_generation
+    ranked = sorted(range(10_000, 10_032), key=lambda seed: (tasks.difficulty(0, seed), seed))
+    own = list(tasks.rows["seed"])
+    for rollout in range(8):
+        mine, easy = own[rollout * size : (rollout + 1) * size], set(ranked[: 4 * (rollout + 1)])
+        extra = [row["seed"] for attempt in range(3) for row in tasks.refill_rows(rollout, attempt)]
+        others = (easy & set(own)) - set(mine)
+        assert set(extra) <= easy and set(extra[: len(others)]) == others & set(extra)  # first those not played yet
+        assert len(set(extra[:size])) == size
+    later = {row["seed"] for attempt in range(8) for row in tasks.refill_rows(8, attempt)}
+    assert later == set(own)  # after the curriculum any of the run
+
+
+def test_refills_of_several_environments_are_eased_in_each() -> None:
+    specs = [EnvSpec(LAKE, {"size": 4}), EnvSpec(LAKE, {"size": 8})]
+    tasks = Tasks(specs, None, config(max_refills=2, per_device_train_batch_size=64, env_weights=[3, 1]))
+    rows = [row for attempt in range(2) for row in tasks.refill_rows(0, attempt)]
+    assert [row["env_index"] for row in rows[:32]] == list(tasks.rows["env_index"][:32])
+    for env in (0, 1):
+        mine = [tasks.difficulty(env, row["seed"]) for row in rows if row["env_index"] == env]
+        assert statistics.fmean(mine) + 0.5 < statistics.fmean(tasks.difficulty(env, seed) for seed in range(400))
 
 
 def test_several_environments_have_a_curriculum_each() -> None:

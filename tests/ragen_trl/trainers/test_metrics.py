@@ -1,6 +1,7 @@
 """Metrics of a rollout, by hand: means over all processes, what the filter did, and the advantages that are shown."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ import torch
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.trainers.metrics import (
     filter_metrics,
+    mean_difficulties,
     rollout_means,
     rollout_sums,
     sampler_metrics,
     shown_advantages,
 )
 from ragen_trl.trajectory import Trajectory
-from tests.support.ragen_trl.trainers import made_up, rollout_of
+from tests.support.ragen_trl.trainers import LAKE, logged, made_up, rollout_of, small_trainer
 
 CPU = torch.device("cpu")
 
@@ -222,3 +224,26 @@ def test_metrics_of_the_sampler_by_hand_over_two_processes() -> None:
     )
     rows = sampler_metrics(here[0], torch.tensor([[3.0]]), torch.tensor([[5.0]]), masks[0], lambda local: local)
     assert (rows["sampling/importance_sampling_ratio/max"], rows["sampling/ratio_cut_share"]) == (3.0, 1.0)
+
+
+def test_difficulties_are_averaged_for_each_environment() -> None:
+    rows = [made_up((1, 1, 0.0), seed=seed) for seed in (1, 2, 5)]
+
+    def doubled(task: int, seed: int) -> float:
+        return 2.0 * seed + 100 * task
+
+    alike = rollout_of(rows, 1, envs=["lake"] * 3).summaries
+    assert mean_difficulties(alike, ["lake"], doubled) == {"difficulty": pytest.approx(16 / 3)}
+    mixed = rollout_of(rows, 1, envs=["lake", "room", "lake"]).summaries
+    assert mean_difficulties(mixed, ["lake", "room"], doubled) == {"lake/difficulty": 6.0, "room/difficulty": 104.0}
+
+
+def test_a_curriculum_logs_the_difficulty_that_it_plays_while_it_lasts(tmp_path: Path) -> None:
+    trainer = small_trainer(tmp_path, max_steps=4, curriculum_rollouts=3, max_turns=1)
+    trainer.train()
+    seeds, hard = list(trainer._tasks.rows["seed"]), trainer._tasks.difficulty
+    means = [(hard(0, seeds[2 * rollout]) + hard(0, seeds[2 * rollout + 1])) / 2 for rollout in range(4)]
+    assert logged(trainer, "difficulty") == means[:3] and len(set(means)) > 1
+    plain = small_trainer(tmp_path, LAKE, max_steps=1, max_turns=1)
+    plain.train()
+    assert not logged(plain, "difficulty")
