@@ -127,7 +127,7 @@ class WrittenContext:
 
 
 def actions_so_far(turns: Sequence[Turn], opening: str) -> list[dict[str, str]]:
-    r"""A context: the rules, the present page, and all actions that were taken (as in GiGPO's WebShop, 2505.10978).
+    r"""A context: the rules, the present page, and all actions that were taken.
 
     Example:
         >>> turn = Turn((), (), (), "", "", 0.0, info={"actions": ("search[mug]",)})
