@@ -38,7 +38,7 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
-    played = f"n = {_list(sorted(counts))} held-out start states, the same for all: [95 % interval]"
+    played = f"n = {_list(sorted(counts))} held-out start states, the same for all runs of a game: [95 % interval]"
     foot = f"{content['model']}. " + f"Success on {played}. " * bool(counts) + f"Commits of the runs: {commits}."
     return text([*lines, foot])
 

@@ -237,7 +237,8 @@ def _choose(chosen: _Chosen, env: str) -> dict[str, Any]:
     chosen.algo = chosen.algo or everywhere.get("algo", "starpo-s")
     chosen.advantage = chosen.advantage or everywhere.get("advantage", "group")
     if chosen.algo not in ALGORITHMS:
-        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}")
+        estimator = f"; {chosen.algo} is an advantage, --advantage {chosen.algo}" * (chosen.algo in READ_BY_ADVANTAGE)
+        raise OptionError(f"algo is {chosen.algo!r}; choose one of {', '.join(ALGORITHMS)}{estimator}")
     if chosen.preset is None:
         return {}
     if "a-star-po" in {chosen.algo, everywhere["algo"]} and chosen.algo != everywhere["algo"]:

@@ -115,6 +115,7 @@ def test_epochs_are_the_length_of_a_run() -> None:
         (["--per_device_train_batch_size", "0"], {}, "per_device_train_batch_size is 0; it must be at least 1"),
         (["--env_kwargs", "{bad"], {}, "env_kwargs is '{bad', which is no JSON"),
         (["--algo", "ppo"], {}, "algo is 'ppo'; choose one of starpo, starpo-s"),
+        (["--algo", "gigpo"], {}, "a-star-po; gigpo is an advantage, --advantage gigpo"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_value_and_what_would_do(
