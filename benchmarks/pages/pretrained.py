@@ -190,28 +190,43 @@ def _found(run: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any] | 
 
 def _training(content: Mapping[str, Any]) -> list[str]:
     """What training took, a row a run."""
-    columns = ("run", "began at", "at the end", "difference", "readable replies", "warned of")
-    lines = head([*columns, "updates", "trajectories", "seconds an update", "minutes of updates"])
+    columns = ("run", "began at", "at the end", "difference", "readable replies", "turns", "tokens an episode", "KL")
+    lines = head([*columns, "warned of", "updates", "trajectories", "seconds an update", "minutes of updates"])
     trained = [run for run in content["runs"].values() if run["evaluations"] and run.get("curve")]
     for run in trained:
         name, found = next(iter(run["evaluations"]["sampled"].items()))
         after, curve = found["model"], run["curve"]
         began = _began(content, run, name)
+        before: Mapping[str, Any] = {}
         cells = ["", success(after), ""]
         if began is not None:
             before = began["evaluations"]["sampled"][name]["model"]
             cells = [success(before), success(after), _difference(began, run, name)]
         signs = run["training"].get("monitor", {}).get("signs", ())
         warned = ", ".join(f"`{sign['name']}` ({sign['step']})" for sign in signs)
-        ends = [f"{after['format_valid']:.2f}", warned, curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
+        played = [_changed(before, after, "turns", 1), _changed(before, after, "reply_tokens", 0), _kl(run)]
+        ends = [f"{after['format_valid']:.2f}", *played, warned, curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
         times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
         lines.append(row([run["name"], *cells, *ends, *times]))
     note = (
         "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
-        "the table says whether the intervals of both rates are apart."
+        "the table says whether the intervals of both rates are apart. Turns and sampled tokens an episode: before → "
+        f"after. KL: to the model that it began with, nats a token, mean of the last {_UPDATES} updates; A\\*-PO alone "
+        "computes it here."
     )
     return [*lines, "", note] if trained else ["No training run is finished."]
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any], name: str, digits: int) -> str:
+    """A measure of the model that training began with, if that is known, and of what came out."""
+    return " → ".join(f"{found[name]:.{digits}f}" for found in (before, after) if name in found)
+
+
+def _kl(run: Mapping[str, Any]) -> str:
+    """What the last updates logged; empty without a reference."""
+    found = [update["kl"] for update in run.get("updates", ()) if "kl" in update][-_UPDATES:]
+    return f"{fmean(found):.3f}" if found else ""
 
 
 def _greedily(content: Mapping[str, Any]) -> list[str]:

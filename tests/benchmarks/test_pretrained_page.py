@@ -43,12 +43,25 @@ def test_a_page_shows_what_is_finished_and_names_what_is_not() -> None:
     assert "| frozenlake_640 | what it is | held out |" in text and "| random play |  | 0.20 [0.15, 0.25] |" in text
     assert "| `warm_start` | 640 demonstrations | 0.30 [0.25, 0.35] |" in text
     assert f"| `{stage}-seed1` | {what} | 0.60 [0.55, 0.65] |" in text
-    assert f"| {name} | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.90 |  | 60 |" in text
+    assert f"| {name} | 0.30 [0.25, 0.35] | 0.60 [0.55, 0.65] | above, by 0.30 | 0.90 |  |  |  |  | 60 |" in text
     assert "> <answer>Right</answer>" in transcripts(content) and "<answer>" not in text
     left = text.partition("Not finished")[2].partition("\n")[0]
     assert f"`frozenlake_640/{stage}-seed0`" in left and f"`{name}`" not in left
     assert set(content["unfinished"]) == BY_NAME.keys() - {"frozenlake_640/warm_start", name}
     assert "n = 256" in text and "sokoban |" not in text
+
+
+def test_a_page_shows_scores_turns_tokens_and_kl_where_they_are_kept() -> None:
+    name = "frozenlake/astar_po-seed0"
+    before = finished("frozenlake/warm_start", 0.3)
+    after = finished(name, 0.6, began_with=MORNING, **TRAINED, updates=[{"kl": 0.0}, *[{"kl": 0.02}] * 5])
+    for run, values in ((before, (5.94, 63.4, 0.654)), (after, (4.61, 52.1, 0.76))):
+        model = run["evaluations"]["sampled"]["held out"]["model"]
+        model |= dict(zip(("turns", "reply_tokens", "score"), values, strict=True))
+    text, _ = page(before, after)
+    assert "| above, by 0.30 | 0.90 | 5.9 → 4.6 | 63 → 52 | 0.020 |  | 60 |" in text
+    assert "| `warm_start` | 768 demonstrations | 0.30 [0.25, 0.35] | 0.65 |" in text
+    assert "| random play |  | 0.20 [0.15, 0.25] |  |" in text
 
 
 def test_a_difference_is_paired_where_the_episodes_are_kept(tmp_path: Path) -> None:
