@@ -82,11 +82,11 @@ def test_an_argument_that_an_environment_does_not_take(capsys: pytest.CaptureFix
     assert "ragen/FrozenLake-v0 has no argument 'price'; it takes size" in line and "eval_env_kwargs" in line
 
 
-NO_SPLIT = 'split="foo" must be one of all, test, eval, train'
+NO_SPLIT = "split='foo' is unknown; use one of all, test, eval, train, test_by_product"
 TOY_WEBSHOP = {"catalog": "toy", "split": "foo"}
 
 
-def test_a_split_that_only_the_store_knows_is_refused_in_a_dry_run(
+def test_an_unknown_split_is_refused_in_a_dry_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Regression: a plan was printed, and training ended at its first evaluation."""
