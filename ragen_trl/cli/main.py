@@ -87,7 +87,7 @@ def _run(command: str, options: list[str], commands: Mapping[str, Callable[..., 
         return 141
     except KeyboardInterrupt:
         if is_main():
-            kept = "Nothing is kept" if command in _AT_ONCE else "What is finished is kept"
+            kept = _KEPT.get(command, "What is finished is kept")
             print(f"\nStopped. {kept}. {REPEAT}", file=sys.stderr)
         return 130
     except Exception as error:
@@ -220,8 +220,9 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModelForCausalLM.from_pretrained(source, dtype="float32")  # as in training; many are saved in bf16
     warm_start(model, tokenizer, run.env, args, warm, folder)
-    write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
-    print(f"saved to {folder}")
+    if is_main():
+        write_atomically(folder / "config.yaml", options_as_yaml(chosen, folder, "warm-start"))
+        print(f"saved to {folder}")
     return 0
 
 
@@ -273,9 +274,12 @@ def _no_training(folder: Path) -> str:
     return "" if (folder / "summary.json").exists() else "no finished run (no summary.json)"
 
 
+# What is left of a command that is stopped, where its output appears complete or not at all.
+_KEPT = {
+    **dict.fromkeys(("convert", "smollm2"), "Nothing is kept"),
+    "warm-start": "If it has learnt for ten minutes, a checkpoint is kept",
+}
 # Commands that have options of their own and no plan.
-# Commands whose output appears complete or not at all.
-_AT_ONCE = ("convert", "smollm2", "warm-start")
 _PLAIN: dict[str, Callable[[list[str]], int]] = {
     "report": _report,
     "convert": run_convert,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen_trl.cli import main as cli
 from ragen_trl.cli.main import main
 from ragen_trl.imitation import fine_tuning
 
@@ -75,5 +76,14 @@ def test_ctrl_c_does_not_promise_what_is_not_kept(
 
     monkeypatch.setattr(fine_tuning, "demonstrate", stop)
     assert main([*FEW, "--output_dir", str(tmp_path / "start")]) == 130
-    assert "Stopped. Nothing is kept." in capsys.readouterr().err
+    assert "Stopped. If it has learnt for ten minutes, a checkpoint is kept." in capsys.readouterr().err
     assert not (tmp_path / "start").exists()
+
+
+def test_the_main_process_alone_writes_the_options_beside_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: each process wrote them, and one found that another had renamed its partial file."""
+    monkeypatch.setattr(cli, "is_main", lambda: False)
+    assert main([*FEW, "--output_dir", str(tmp_path / "start")]) == 0
+    assert not (tmp_path / "start" / "config.yaml").exists() and capsys.readouterr().out == ""
