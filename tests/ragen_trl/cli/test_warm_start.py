@@ -1,5 +1,6 @@
 """``python -m ragen_trl warm-start``: what becomes of a folder that holds something already."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,11 @@ def test_the_main_process_alone_writes_the_options_beside_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: each process wrote them, and one found that another had renamed its partial file."""
+    logger = logging.getLogger("ragen_trl")
+    before = logger.level
     monkeypatch.setattr(cli, "is_main", lambda: False)
-    assert main([*FEW, "--output_dir", str(tmp_path / "start")]) == 0
+    try:
+        assert main([*FEW, "--output_dir", str(tmp_path / "start")]) == 0
+    finally:
+        logger.setLevel(before)  # a process that is not the main one is silenced for good
     assert not (tmp_path / "start" / "config.yaml").exists() and capsys.readouterr().out == ""
