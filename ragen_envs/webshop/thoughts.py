@@ -68,7 +68,8 @@ def toy_thought(env: ToyShop, actions: Sequence[str], rng: np.random.Generator) 
 def _toy_search(request: str, words: Sequence[str], action: str, rng: np.random.Generator) -> str:
     asked, added = _split(words, request)
     if not asked:
-        return f"{listed(added).capitalize()}: not asked for. {pick(rng, 'I try', 'Let me try')} {action}."
+        start = listed(added)
+        return f"{start[0].upper()}{start[1:]}: not asked for. {pick(rng, 'I try', 'Let me try')} {action}."
     # Of a mistake as of a right search: greedy play takes the most frequent beginning, which must not tell them apart.
     start = pick(
         rng,
