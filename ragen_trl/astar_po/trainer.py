@@ -151,11 +151,11 @@ class AStarPOTrainer(StarPOTrainer):
         except (NothingToLearnError, ReferenceNeverSucceedsError) as error:
             if known is None:
                 raise
-            reason: object = error
-            if isinstance(error, ReferenceNeverSucceedsError):
+            reason = str(error)
+            if isinstance(error, ReferenceNeverSucceedsError):  # whose advice is for stage 1
                 reason = (
-                    f"of {player.num_played} episodes of the policy as it is now none succeeded; it has unlearnt the "
-                    "task, so resume from an earlier checkpoint with a lower learning_rate"
+                    "no episode of the policy as it is now succeeded; it has unlearnt the task, so resume from an "
+                    "earlier checkpoint with a lower learning_rate"
                 )
             logger.warning("step %d, %s keeps its V*: %s", self.state.global_step + 1, spec.name, reason)
             self._reference_episodes += player.num_played
