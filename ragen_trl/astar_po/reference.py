@@ -26,10 +26,10 @@ from transformers import PreTrainedModel
 
 from ragen_trl.errors import UserError
 from ragen_trl.system.atomic import replacing
+from ragen_trl.system.hashing import hash_weight
 from ragen_trl.system.shards import any_nonzero, is_divided, part, part_of, release, release_zero3, whole, whole_shape
 
 _FILE = "reference.safetensors"
-_CHUNK = 1 << 22  # elements hashed at a time
 # Settings that no forward pass reads, and that trainers set or that differ between two loads of one model.
 _VOLATILE = {
     *("architectures", "dtype", "transformers_version", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
@@ -132,9 +132,7 @@ class Reference:
         weights = {**dict(self._policy.named_parameters()), **buffers}
         for name in sorted(weights.keys() - self._names_of_other_adapters(), key=_plain_name):
             tensor = self._whole_weight(name) if name in own else whole(weights[name])
-            digest.update(f"\n{_plain_name(name)} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            for piece in tensor.reshape(-1).split(_CHUNK):
-                digest.update(memoryview(piece.view(torch.uint8).cpu().numpy()))
+            hash_weight(digest, _plain_name(name), tensor)
         return digest.hexdigest()
 
     def save(self, folder: str | Path) -> None:

@@ -25,7 +25,7 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.imitation.demonstrations import DemonstrationsError
 from ragen_trl.imitation.explained import Explained
-from ragen_trl.imitation.resuming import TimedSaves, checkpoints_in, digest, forget, stopped_at
+from ragen_trl.imitation.resuming import checkpoints_in, digest, forget, stopped_at
 from ragen_trl.policies.adapters import lora
 from ragen_trl.policies.scripted import ScriptedPolicy
 from ragen_trl.rollout.chat import Chat
@@ -196,7 +196,7 @@ def _fit(
     examples, others = to_examples(learnt), to_examples(aside)
     trained = [value.requires_grad for value in model.parameters()]
     settings = {**asdict(config), "seed": args.seed, "bf16": args.bf16, "processes": args.world_size}
-    begun = digest(model.parameters(), (examples, others) if aside else (examples,), settings)
+    begun = digest(model, (examples, others) if aside else (examples,), settings)
     routes = getattr(model.config, "output_router_logits", None)
     trainer = PackedSFTTrainer(
         model,
@@ -204,7 +204,7 @@ def _fit(
         train_dataset=examples,
         eval_dataset=others if aside else None,
         processing_class=tokenizer,
-        callbacks=[TimedSaves(), *([EarlyStoppingCallback(_PATIENCE)] if aside else [])],
+        callbacks=[EarlyStoppingCallback(_PATIENCE)] if aside else None,
         peft_config=lora(config.demo_lora_r, config.demo_lora_r),
     )
     checkpoint = stopped_at(trainer, folder, begun)

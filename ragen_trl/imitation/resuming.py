@@ -15,12 +15,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ragen_trl.system.atomic import write_atomically
+from ragen_trl.system.hashing import hash_weight
 from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 
 SAVED_EVERY = 600.0
@@ -51,20 +51,21 @@ class TimedSaves(TrainerCallback):
         self._saved_at = time.monotonic()
 
 
-def digest(weights: Iterable[torch.Tensor], data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
+def digest(model: PreTrainedModel, data: Iterable[Dataset], settings: Mapping[str, Any]) -> str:
     """A digest of what a warm start comes from.
 
     Args:
-        weights: Parameters of the model before the first update.
+        model: Before the first update; its configuration and its parameters.
         data: Examples, not empty: those that are learnt, and those that are not.
         settings: Everything else that the result depends on, as JSON has it.
 
     Returns:
         A SHA-256 in hexadecimal digits.
     """
-    found = sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for value in weights:
-        found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    known = {**settings, "model": model.config.to_dict()}
+    found = sha256(json.dumps(known, sort_keys=True, default=str).encode())
+    for name, value in model.named_parameters():
+        hash_weight(found, name, value.detach())
     for examples in data:
         table = examples.with_format("arrow")[:]
         for name in table.column_names:
@@ -83,7 +84,7 @@ def checkpoints_in(folder: Path) -> Path:
 def stopped_at(trainer: Trainer, folder: Path, begun: str) -> Path | None:
     """The checkpoint from which to go on; without one ``folder`` is emptied for a new beginning.
 
-    All processes call it together.
+    All processes call it together. From now on checkpoints are written in time (`TimedSaves`).
 
     Args:
         trainer: Before ``train()``; its output folder is `checkpoints_in` ``folder``.
@@ -95,6 +96,8 @@ def stopped_at(trainer: Trainer, folder: Path, begun: str) -> Path | None:
     """
     note = folder / _NAME
     divided = trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled
+    if not divided:  # nobody would go on from its checkpoints
+        trainer.add_callback(TimedSaves())
     if trainer.args.process_index == 0 and (divided or not _is(note, begun)):
         shutil.rmtree(folder, ignore_errors=True)
         write_atomically(note, json.dumps({"digest": begun}))

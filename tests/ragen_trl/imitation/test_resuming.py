@@ -48,9 +48,15 @@ def updates(monkeypatch: pytest.MonkeyPatch) -> Iterator[Updates]:
 
 
 def start(
-    tokenizer: PreTrainedTokenizerFast, folder: Path, options: WarmStartConfig = FOUR, seed: int = 0, of_model: int = 0
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    options: WarmStartConfig = FOUR,
+    seed: int = 0,
+    of_model: int = 0,
+    eps: float = 1e-6,
 ) -> Path:
     model = build_tiny_model(tokenizer, of_model, hidden_size=32, num_layers=1)
+    model.config.rms_norm_eps = eps
     quiet: dict[str, Any] = {"bf16": False, "use_cpu": True, "report_to": "none", "think": False}
     return warm_start(model, tokenizer, LAKE, StarPOConfig("unused", seed=seed, **quiet), options, folder)
 
@@ -108,8 +114,9 @@ def test_one_that_was_stopped_after_its_last_update_learns_no_more(
         {"options": WarmStartConfig(32, 0.1, demo_batch_size=8)},
         {"seed": 1},
         {"of_model": 1},
+        {"eps": 1e-3},
     ],
-    ids=["rate", "demonstrations", "seed", "model"],
+    ids=["rate", "demonstrations", "seed", "model", "its configuration"],
 )
 def test_another_one_begins_anew(
     tmp_path: Path, tiny_tokenizer: PreTrainedTokenizerFast, updates: Updates, other: dict[str, Any]
