@@ -234,6 +234,24 @@ def test_claims_have_names_of_their_own_and_name_what_their_question_has() -> No
     assert unknown == set()
 
 
+def test_no_place_of_a_claim_compares_two_variants_whose_runs_are_the_same() -> None:
+    """Regression: on the bandit, of one turn, bi-level GAE is GAE, and their equality counted against VAGEN."""
+    costs = {"seconds", "cpu_seconds"}
+
+    def curves(pair: Pair, task: str, variant: str) -> dict[int, Any]:
+        found = verdicts.runs_of(RESULTS, pair.question, task, variant)
+        return {seed: [{k: row[k] for k in row.keys() - costs} for row in one["curve"]] for seed, one in found.items()}
+
+    same = []
+    for claim in claims.CLAIMS:
+        for pair, game in [(each, game) for each in claim.pairs for game in each.games]:
+            ours, theirs = curves(pair, game, pair.ours), curves(pair, pair.other_task.format(game), pair.theirs)
+            shared = ours.keys() & theirs.keys()
+            if shared and all(ours[seed] == theirs[seed] for seed in shared):
+                same.append((claim.name, pair.form, game))
+    assert same == []
+
+
 def test_every_claim_says_what_would_refute_it() -> None:
     assert PLAIN.refuted == "success at the end, difference: the 95 % interval lies below 0.05"
     alone = replace(PLAIN, pairs=(Pair("GRPO", "q", "a"),), measure=measures.FALL)
