@@ -16,33 +16,12 @@ from findings.claims import GAMES, Claim, Pair
 from findings.intervals import Interval
 from pages.claims import claims_tables
 
-from tests.support.finished_runs import run
+from tests.support.finished_runs import ending, falling, finals, question, run
 from tests.support.project import ROOT
 from tests.support.ragen_trl.reports import write_run
 
 RESULTS = claims.read_results(ROOT / "benchmarks" / "results")
 PLAIN = Claim("it", "Paper", "Figure 1", "It is more.", (Pair("GRPO", "q", "a", "b", ("game",)),))
-
-
-def question(**variants: Any) -> Any:
-    """The JSON of a question with one game, `game`, and these variants' runs."""
-    rates = {"random": {"success": 0.2}, "oracle": {"success": 1.0}, "warm_start": {"success": 0.3}}
-    settings = {"env": "E", "episodes": 256, "evaluations": {"held out": {}}}
-    labelled = {name: {"label": name.upper(), "runs": runs} for name, runs in variants.items()}
-    task = {"prepared": {"settings": settings, "results": {"held out": rates}}, "variants": labelled}
-    return {"question": {"name": "q"}, "tasks": {"game": {**task, "trajectories": 100}}}
-
-
-def ending(*rates: float) -> list[Any]:
-    """Runs that begin at 0.3 and end at these rates, by seed."""
-    return [
-        {**run([0.3, rate], [0, 100], seed=seed, peak_mib=100.0), "final": finals(rate)}
-        for seed, rate in enumerate(rates)
-    ]
-
-
-def finals(rate: float, **figures: Any) -> dict[str, Any]:
-    return {"cpu_seconds": 8.0, "peak_mib": 100.0, "evaluations": {"held out": {"success": rate, **figures}}}
 
 
 @pytest.mark.parametrize(
@@ -175,50 +154,6 @@ def test_a_steady_run_has_no_fall_and_a_collapse_has_one() -> None:
     assert measures.lasted(collapsed) == pytest.approx(0.375) and measures.lasted(steady) == 1.0
 
 
-def test_success_is_compared_at_equal_cost() -> None:
-    quick, slow = ending(0.5, 0.5, 0.5), ending(0.7, 0.7, 0.7)
-    for each in slow:
-        each["curve"][-1] |= {"cpu_seconds": 4.0, "step": 2}
-    found = matched.matched({"quick": quick, "slow": slow}, 256)
-    (by_trajectories,), (by_cpu,), (by_step,) = (found[axis] for axis in ("trajectories", "cpu_seconds", "step"))
-    assert [each["label"] for each in by_trajectories["ranking"]] == ["slow", "quick"]
-    assert by_trajectories["ranking"][1]["worse"]
-    # After a second the slow one has made a quarter of its way, from 0.3 to 0.7.
-    assert by_cpu["budget"] == 1.0
-    rates = {each["label"]: each["success"] for each in by_cpu["ranking"]}
-    assert rates == {"quick": pytest.approx(0.5), "slow": pytest.approx(0.4)}
-    assert {each["label"]: each["success"] for each in by_step["ranking"]} == {
-        "slow": pytest.approx(0.5),
-        "quick": pytest.approx(0.5),
-    }
-
-
-def test_success_at_equal_cpu_seconds_is_ranked_among_runs_of_the_same_commits_only() -> None:
-    old, new = ending(0.5, 0.5, 0.5), [{**each, "commit": "later"} for each in ending(0.7, 0.7, 0.7)]
-    found = matched.matched({"a": old, "b": new, "c": old, "d": new, "e": [old[0], *new[1:]]}, 256)
-    assert [len(each["ranking"]) for each in found["trajectories"]] == [5]
-    ranked = [sorted(row["label"] for row in each["ranking"]) for each in found["cpu_seconds"]]
-    assert ranked == [["a", "c"], ["b", "d"]]
-    assert matched.matched({"a": old, "b": new}, 256)["cpu_seconds"] == []
-    page = claims_page(PLAIN, {"q": question(a=old, b=new)})
-    assert "(A 0.50) | cannot be told: runs of other commits |" in page
-
-
-def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs() -> None:
-    short = [run([0.3, 0.3], [0, 10])]
-    content = question(a=ending(0.5), b=ending(0.6), c=short)
-    assert {name: list(group) for name, group in matched.groups(content).items()} == {"game": ["A", "B"]}
-    single = question(a=ending(0.5))
-    single["tasks"]["other"] = single["tasks"]["game"]
-    assert {name: list(group) for name, group in matched.groups(single).items()} == {"E": ["game", "other"]}
-
-
-def test_aggregates_are_normalised_by_random_play_and_the_oracle() -> None:
-    (row,) = matched.aggregate(question(a=ending(0.2, 0.6, 0.6, 1.0)), ["game"])
-    assert row["scores"] == [[pytest.approx(0.0), pytest.approx(0.5), pytest.approx(0.5), pytest.approx(1.0)]]
-    assert row["iqm"] == pytest.approx(0.5)
-
-
 def test_claims_have_names_of_their_own_and_name_what_their_question_has() -> None:
     names = [claim.name for claim in claims.CLAIMS]
     assert len(set(names)) == len(names) and sum(claim.headline for claim in claims.CLAIMS) == 4
@@ -281,6 +216,9 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     assert "| `it` | game | GRPO | +0.300 [0.253, 0.347] | 0.05 | 3 | agrees |" in page
     assert "| `q` | game | at 100 trajectories: A 0.70; (B 0.40) |" in page
     assert "| A | 0.625 [0.625, 0.625] | 3 |" in page
+    later = [{**each, "commit": "later"} for each in ending(0.7, 0.7, 0.7)]
+    page = claims_page(PLAIN, {"q": question(a=ending(0.5, 0.5, 0.5), b=later)})
+    assert "(A 0.50) | cannot be told: runs of other commits |" in page
 
 
 def test_a_verdict_is_so_far_where_a_place_is_not_run_yet() -> None:
@@ -292,16 +230,6 @@ def test_a_verdict_is_so_far_where_a_place_is_not_run_yet() -> None:
     assert "1 of the verdicts are *so far*" in page
 
 
-def falling(success: list[float], spread: list[float], **others: Any) -> Any:
-    """A run with an evaluation every ten steps, and the std within groups between them."""
-    steps = [10 * place for place in range(len(success))]
-    rows = [
-        {**row, "step": step, "in_group_std": std}
-        for row, step, std in zip(run(success, steps)["curve"], steps, spread, strict=True)
-    ]
-    return {**run(success, steps), "curve": rows, **others}
-
-
 def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> None:
     rows = falling([0.5, 0.5], [2.0, 1.0])
     history = [{"step": 5, "filter/in_group_std": 3.0, "loss": math.nan}, {"step": 6, "train_runtime": 9.0}]
@@ -311,41 +239,6 @@ def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> N
     assert found["filter/in_group_std"] == [(5.0, 3.0)] and "in_group_std" not in found and "loss" not in found
     assert found["entropy"] == [(1.0, 0.5), (2.0, 0.25)] and found["held_out"] == [(0.0, 0.5), (10.0, 0.5)]
     assert pictures.find(found, "in_group_std") == [(5.0, 3.0)]
-
-
-def test_a_sign_that_turns_before_the_drop_leads_it() -> None:
-    early = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
-    late = falling([0.8] * 3 + [0.1] * 7, [2.0] * 6 + [0.5] * 4)
-    never = falling([0.8] * 3 + [0.1] * 7, [2.0] * 10)
-    assert [(signs.turn(one, signs.SPREAD), signs.dropped(one)) for one in (early, late, never)] == [
-        (20, 50),  # both are smoothed over three evaluations
-        (50, 20),
-        (None, 20),
-    ]
-    measure = signs.lead(signs.SPREAD)
-    assert [measure.of(one) for one in (early, late, never)] == pytest.approx([30 / 90, -30 / 90, -70 / 90])
-    assert measure.of(falling([0.8] * 10, [0.5] * 10)) is None
-    rising = signs.Sign("norm", ("in_group_std",), falls=False, rises=True)
-    assert signs.turn(falling([0.5] * 5, [1.0, 1.0, 1.0, 3.0, 3.0]), rising) == 20  # smoothed over three
-
-
-def test_turns_without_a_drop_are_false_and_runs_are_counted_once() -> None:
-    dropping = falling([0.8] * 6 + [0.1] * 4, [2.0] * 3 + [0.5] * 7)
-    healthy = [falling([0.5 + 0.001 * seed] * 10, [2.0] * 5 + [0.2] * 5) for seed in range(3)]
-    content = question(a=[dropping], b=[*healthy, run([0.5, 0.5], [0, 9])])
-    rows = signs.judged(signs.every_run({"q": content, "again": content}))
-    assert len(rows) == 4  # the fifth was evaluated twice only
-    count = next(each for each in signs.counts(rows) if each["sign"] == "std within groups" and each["share"] == 0.85)
-    assert (count["before"]["count"], count["before"]["of"], count["leads"]) == (1, 1, [30])
-    assert (count["false"]["count"], count["false"]["of"]) == (3, 3)
-    assert count["false"]["low"] == pytest.approx(0.438, abs=1e-3)  # Wilson's interval of 3 of 3
-
-
-def test_a_claim_about_a_lead_cannot_be_told_where_nothing_drops() -> None:
-    steady = [{**each, "seed": place} for place, each in enumerate([falling([0.5] * 10, [1.0] * 10)] * 2)]
-    claim = replace(PLAIN, measure=signs.lead(signs.SPREAD), pairs=(Pair("GRPO", "q", "a", games=("game", "other")),))
-    places = verdicts.examined(claim, {"q": question(a=steady)})["places"]
-    assert [place["verdict"] for place in places] == ["cannot be told", "not run yet"]
 
 
 def test_published_values_fit_their_categories_and_claims_their_questions() -> None:

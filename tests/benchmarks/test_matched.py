@@ -1,0 +1,48 @@
+"""Rankings at equal cost: what is compared, over which seeds, and the aggregate over games."""
+
+import pytest
+from findings import matched
+
+from tests.support.finished_runs import ending, question, run
+
+
+def test_success_is_compared_at_equal_cost() -> None:
+    quick, slow = ending(0.5, 0.5, 0.5), ending(0.7, 0.7, 0.7)
+    for each in slow:
+        each["curve"][-1] |= {"cpu_seconds": 4.0, "step": 2}
+    found = matched.matched({"quick": quick, "slow": slow}, 256)
+    (by_trajectories,), (by_cpu,), (by_step,) = (found[axis] for axis in ("trajectories", "cpu_seconds", "step"))
+    assert [each["label"] for each in by_trajectories["ranking"]] == ["slow", "quick"]
+    assert by_trajectories["ranking"][1]["worse"]
+    # After a second the slow one has made a quarter of its way, from 0.3 to 0.7.
+    assert by_cpu["budget"] == 1.0
+    rates = {each["label"]: each["success"] for each in by_cpu["ranking"]}
+    assert rates == {"quick": pytest.approx(0.5), "slow": pytest.approx(0.4)}
+    assert {each["label"]: each["success"] for each in by_step["ranking"]} == {
+        "slow": pytest.approx(0.5),
+        "quick": pytest.approx(0.5),
+    }
+
+
+def test_success_at_equal_cpu_seconds_is_ranked_among_runs_of_the_same_commits_only() -> None:
+    old, new = ending(0.5, 0.5, 0.5), [{**each, "commit": "later"} for each in ending(0.7, 0.7, 0.7)]
+    found = matched.matched({"a": old, "b": new, "c": old, "d": new, "e": [old[0], *new[1:]]}, 256)
+    assert [len(each["ranking"]) for each in found["trajectories"]] == [5]
+    ranked = [sorted(row["label"] for row in each["ranking"]) for each in found["cpu_seconds"]]
+    assert ranked == [["a", "c"], ["b", "d"]]
+    assert matched.matched({"a": old, "b": new}, 256)["cpu_seconds"] == []
+
+
+def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs() -> None:
+    short = [run([0.3, 0.3], [0, 10])]
+    content = question(a=ending(0.5), b=ending(0.6), c=short)
+    assert {name: list(group) for name, group in matched.groups(content).items()} == {"game": ["A", "B"]}
+    single = question(a=ending(0.5))
+    single["tasks"]["other"] = single["tasks"]["game"]
+    assert {name: list(group) for name, group in matched.groups(single).items()} == {"E": ["game", "other"]}
+
+
+def test_aggregates_are_normalised_by_random_play_and_the_oracle() -> None:
+    (row,) = matched.aggregate(question(a=ending(0.2, 0.6, 0.6, 1.0)), ["game"])
+    assert row["scores"] == [[pytest.approx(0.0), pytest.approx(0.5), pytest.approx(0.5), pytest.approx(1.0)]]
+    assert row["iqm"] == pytest.approx(0.5)
