@@ -4,6 +4,9 @@ A series *turns* by the rule by which success drops (``drop_step``): at the step
 its highest value so far, or above the inverse share of its lowest, for what rises. That is seen after the run only: it
 says whether a sign is there at all. ``warning_signs.py`` judges the alerts, which see nothing of what comes later.
 
+A sign has its first value at the first evaluation after the start, and turns at the second one at the earliest. A
+drop up to there comes before any sign could: such a run says nothing of signs and is in no count of drops.
+
 Two shares are counted: 0.85, as for success, and 0.7, which fewer healthy runs reach.
 """
 
@@ -82,15 +85,21 @@ def dropped(run: Run) -> int | None:
     return drop_step([row["step"] for row in run["curve"]], [row["success"] for row in run["curve"]])
 
 
+def drops_at_once(run: Run) -> bool:
+    """Whether success drops before a sign can turn, at the second evaluation after the start or before."""
+    drop = dropped(run)
+    return drop is not None and drop <= run["curve"][2]["step"]
+
+
 def lead(sign: Sign) -> Measure:
     """How long before the drop the sign turns, as a share of the run; ``None`` for a run that does not drop.
 
-    A sign that never turns counts as one that turns at the end.
+    A sign that never turns counts as one that turns at the end. ``None``, too, if the run drops at once.
     """
 
     def of(run: Run) -> float | None:
         drop, last = dropped(run), run["curve"][-1]["step"]
-        if drop is None or not series(run, sign):
+        if drop is None or drops_at_once(run) or not series(run, sign):
             return None
         found = turn(run, sign)
         return float(drop - (last if found is None else found)) / last
@@ -118,6 +127,7 @@ def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]
             "seed": seed_of(run),
             "steps": run["curve"][-1]["step"],
             "drop": dropped(run),
+            "at_once": drops_at_once(run),
             "turns": {
                 sign.says: [turn(run, sign, share) for share in SHARES] for sign in SIGNS if series(run, sign)
             },
@@ -127,10 +137,13 @@ def judged(runs: Iterable[tuple[Mapping[str, Any], Run]]) -> list[dict[str, Any]
 
 
 def counts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """For each sign: before how many drops it turned, and in how many runs without one, with Wilson intervals."""
+    """For each sign: before how many drops it turned, and in how many runs without one, with Wilson intervals.
+
+    Drops at once are left out.
+    """
     found = []
     for sign, place in product(SIGNS, range(len(SHARES))):
-        known = [row for row in rows if sign.says in row["turns"]]
+        known = [row for row in rows if sign.says in row["turns"] and not row["at_once"]]
         turns = [(row["turns"][sign.says][place], row["drop"]) for row in known]
         drops = [(step, drop) for step, drop in turns if drop is not None]
         leads = [drop - step for step, drop in drops if step is not None and step < drop]

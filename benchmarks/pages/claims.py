@@ -89,12 +89,18 @@ def _signs(found: Mapping[str, Any]) -> list[str]:
         leads = ", ".join(map(str, count["leads"])) or "–"
         lines.append(row([count["sign"], count["share"], _rate(count["before"]), leads, _rate(count["false"])]))
     names = list(dict.fromkeys(count["sign"] for count in found["counts"]))
-    said = f"{found['runs']} runs with nine evaluations or more. Those that dropped, and the step of each turn at 0.85:"
+    fallen, at_once = len(found["dropped"]), sum(each["at_once"] for each in found["dropped"])
+    said = (
+        f"{found['runs']} runs with nine evaluations or more. {at_once} of the {fallen} that dropped did so "
+        "at the first or second evaluation after the start (*at once*), before a sign can turn; they are not counted. "
+        "Those that dropped, and the step of each turn at 0.85:"
+    )
     lines += ["", said, "", *head(["question, game", "variant", "seed", "updates", "drop", *names])]
     for each in found["dropped"]:
         turns = [each["turns"].get(name, ["not logged"])[0] for name in names]
         cells = (f"{each['question']}, {each['task']}", _escaped(each["variant"]), each["seed"], each["steps"])
-        lines.append(row([*cells, each["drop"], *("–" if step is None else step for step in turns)]))
+        drop = f"{each['drop']}, at once" if each["at_once"] else each["drop"]
+        lines.append(row([*cells, drop, *("–" if step is None else step for step in turns)]))
     for game in found["games"]:
         lines += ["", f"![Success and its signs: {game}](../../benchmarks/results/claims_signs_{game}.png)"]
     return lines
