@@ -5,8 +5,10 @@ saves most of the time. So success is read off every curve at the same number of
 reached, by straight lines between evaluations. A variant is called worse than the first of the ranking only where the
 interval of their difference, paired by seed, lies below 0.
 
-CPU seconds depend on the commit and the machine; the package became twice as fast on the way. So variants are ranked
-at equal CPU seconds only beside those that were run at the same commits on the same machines, seed by seed.
+All means are over the seeds that all variants of a ranking have; a variant that shares fewer than two with the others
+is ranked by itself or left out. CPU seconds depend on the commit and the machine; the package became twice as fast on
+the way. So variants are ranked at equal CPU seconds only beside those that were run at the same commits on the same
+machines in each of these seeds.
 """
 
 import json
@@ -14,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from learning.summary import origins, seed_of
+from learning.summary import at_one_origin, lacking, seed_of, shared_seeds
 
 from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
 from findings.measures import Run, final_success
@@ -58,24 +60,42 @@ def matched(variants: Variants, episodes: int) -> dict[str, Any]:
         episodes: Of an evaluation.
 
     Returns:
-        By axis a list of rankings: one, but for CPU seconds one for each set of two variants and more that compare.
-        Each has ``budget`` and ``ranking``, the best first, with ``label``, ``success`` and ``worse`` (than the first,
-        by an interval that excludes 0).
+        By axis a list of rankings, one for each set of two variants and more that compare. Each has ``budget``,
+        ``seeds``, ``missing`` (label → those that another variant of the ranking has and this one lacks) and
+        ``ranking``, the best first, with ``label``, ``success`` and ``worse`` (than the first, by an interval that
+        excludes 0).
     """
-    timed: dict[tuple[tuple[int, str], ...], dict[str, Sequence[Run]]] = {}
-    for label, runs in variants.items():
-        timed.setdefault(origins(runs), {})[label] = runs
-    alike = [each for each in timed.values() if len(each) > 1]
     return {
-        axis: [ranked(each, axis, episodes) for each in (alike if axis == "cpu_seconds" else [variants])]
+        axis: [ranked(each, axis, episodes) for each in comparable(variants, axis == "cpu_seconds") if len(each) > 1]
         for axis in AXES
     }
 
 
+def comparable(variants: Variants, cost: bool) -> list[dict[str, Sequence[Run]]]:
+    """Variants in sets that share their seeds, of a cost at one commit and on one machine each.
+
+    Those with the fewest seeds come first: the others may have been run in more of them at other commits.
+    """
+    sets: list[dict[str, Sequence[Run]]] = []
+    for label, runs in sorted(variants.items(), key=lambda variant: len(variant[1])):
+        for each in sets:
+            joined = {**each, label: runs}
+            seeds = shared_seeds(joined.values())
+            enough = len(seeds) > 1 or all({seed_of(run) for run in one} == set(seeds) for one in joined.values())
+            if seeds and enough and (not cost or at_one_origin(joined.values())):
+                each[label] = runs
+                break
+        else:
+            sets.append({label: runs})
+    return sets
+
+
 def ranked(variants: Variants, axis: str, episodes: int) -> dict[str, Any]:
-    """Variants by their success at the largest cost that all their runs have reached; see `matched`."""
-    budget = min(run["curve"][-1][axis] for runs in variants.values() for run in runs)
-    rates = {label: {seed_of(run): success_at(run, axis, budget) for run in runs} for label, runs in variants.items()}
+    """Variants by success, over shared seeds, at the largest cost that all these runs have reached; see `matched`."""
+    seeds = shared_seeds(variants.values())
+    runs = {label: [run for run in each if seed_of(run) in seeds] for label, each in variants.items()}
+    budget = min(run["curve"][-1][axis] for each in runs.values() for run in each)
+    rates = {label: {seed_of(run): success_at(run, axis, budget) for run in each} for label, each in runs.items()}
     order = sorted(rates, key=lambda label: -fmean(rates[label].values()))
     ranking = [
         {
@@ -85,15 +105,14 @@ def ranked(variants: Variants, axis: str, episodes: int) -> dict[str, Any]:
         }
         for label in order
     ]
-    return {"budget": budget, "ranking": ranking}
+    return {"budget": budget, "seeds": seeds, "missing": lacking(variants), "ranking": ranking}
 
 
 def is_worse(rates: Mapping[int, float], first: Mapping[int, float], episodes: int) -> bool:
     """Whether success by seed is below that of the first, by an interval of the difference that excludes 0."""
-    seeds = sorted(rates.keys() & first.keys())
-    if len(seeds) < 2:
+    if len(rates) < 2:
         return False
-    pairs = [[rates[seed], first[seed]] for seed in seeds]
+    pairs = [[rates[seed], first[seed]] for seed in sorted(rates)]
     return t_interval([ours - theirs for ours, theirs in pairs], evaluation_arm(pairs, episodes)).high < 0
 
 

@@ -3,7 +3,7 @@
 Three seeds are too few for an interval of their mean that anyone should trust, so there are the mean and the range.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -62,33 +62,52 @@ def spent_at(run: Run, level: float) -> dict[str, float] | None:
 
 
 def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] | None:
-    """Two variants at the highest success, in steps of 0.05, that every run of both has reached.
+    """Two variants at the highest success, in steps of 0.05, that every run of both has reached, in shared seeds.
 
     Args:
         ours: Runs of one variant.
         theirs: Runs of the other.
 
     Returns:
-        That ``level`` and, of each quantity, the means over seeds and the ratio of ours to theirs: ``trajectories`` of
-        all stages, ``policy_trajectories`` without those of a reference, ``cpu_seconds``, ``kl``, and the peak of
-        memory. ``None`` if the level is not above where both began; ``cpu_seconds`` and ``peak_mib`` are ``None`` if
-        the two runs of a seed were made at different commits or on different machines.
+        That ``level`` and, of each quantity, the means over the ``seeds`` that both have and the ratio of ours to
+        theirs: ``trajectories`` of all stages, ``policy_trajectories`` without those of a reference, ``cpu_seconds``,
+        ``kl``, and the peak of memory; ``missing`` has the seeds that one of the two lacks. ``None`` if they share no
+        seed, or the level is not above where both began; ``cpu_seconds`` and ``peak_mib`` are ``None`` if the two runs
+        of a seed were made at different commits or on different machines.
     """
-    reached = min(max(row["success"] for row in run["curve"]) for run in (*ours, *theirs))
+    missing = lacking({"ours": ours, "theirs": theirs})
+    seeds = shared_seeds([ours, theirs])
+    ours, theirs = ([run for run in runs if seed_of(run) in seeds] for runs in (ours, theirs))
+    reached = min((max(row["success"] for row in run["curve"]) for run in (*ours, *theirs)), default=0.0)
     level = round(int(reached / _STEP + 1e-9) * _STEP, 2)
-    if level <= max(run["curve"][0]["success"] for run in (*ours, *theirs)):
+    if level <= max((run["curve"][0]["success"] for run in (*ours, *theirs)), default=0.0):
         return None
-    found: dict[str, Any] = {"level": level}
+    found: dict[str, Any] = {"level": level, "seeds": seeds, "missing": missing}
     for name in ("trajectories", "policy_trajectories", "cpu_seconds", "kl"):
         means = [fmean((spent_at(run, level) or {})[name] for run in runs) for runs in (ours, theirs)]
         found[name] = _compared(*means)
     found["peak_mib"] = _compared(*(fmean(run["final"]["peak_mib"] for run in runs) for runs in (ours, theirs)))
-    return found if origins(ours) == origins(theirs) else {**found, "cpu_seconds": None, "peak_mib": None}
+    return found if at_one_origin([ours, theirs]) else {**found, "cpu_seconds": None, "peak_mib": None}
 
 
-def origins(runs: Sequence[Run]) -> tuple[tuple[int, str], ...]:
-    """Each seed with the commit and machine of its run; the costs of two variants compare where these are equal."""
-    return tuple(sorted((seed_of(run), origin(run)) for run in runs))
+def shared_seeds(variants: Iterable[Sequence[Run]]) -> list[int]:
+    """The seeds that all variants were run with, ascending."""
+    return sorted(set.intersection(*({seed_of(run) for run in runs} for runs in variants)))
+
+
+def lacking(variants: Mapping[str, Sequence[Run]]) -> dict[str, list[int]]:
+    """Label → the seeds that another variant was run with and this one was not; without those that lack none."""
+    seeds = {label: {seed_of(run) for run in runs} for label, runs in variants.items()}
+    found = {label: sorted(set.union(*seeds.values()) - its) for label, its in seeds.items()}
+    return {label: missing for label, missing in found.items() if missing}
+
+
+def at_one_origin(variants: Iterable[Sequence[Run]]) -> bool:
+    """Whether the variants' runs of each shared seed have one commit and machine, so that their costs compare."""
+    variants = list(variants)
+    seeds = shared_seeds(variants)
+    made = {(seed_of(run), origin(run)) for runs in variants for run in runs if seed_of(run) in seeds}
+    return len(made) == len(seeds)
 
 
 def seed_of(run: Run) -> int:

@@ -116,7 +116,8 @@ def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = head(["question", "compared in", *(f"equal {name}" for name in AXES.values())])
     for found in rows:
         ranked = [[_ranking(each, name) for each in found[axis]] for axis, name in AXES.items()]
-        cells = ["; of other commits: ".join(each) or "cannot be told: runs of other commits" for each in ranked]
+        other = "of other commits or seeds"
+        cells = [f"; {other}: ".join(each) or f"cannot be told: runs {other}" for each in ranked]
         lines.append(row([f"`{found['question']}`", found["group"], *map(_escaped, cells)]))
     return lines
 
@@ -124,7 +125,18 @@ def _rankings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _ranking(found: Mapping[str, Any], unit: str) -> str:
     named = [f"{each['label']} {each['success']:.2f}" for each in found["ranking"]]
     marked = [f"({name})" if each["worse"] else name for name, each in zip(named, found["ranking"], strict=True)]
-    return f"at {found['budget']:,.0f} {unit}: {'; '.join(marked)}"
+    return f"at {found['budget']:,.0f} {unit}{_seeds(found)}: {'; '.join(marked)}"
+
+
+def _seeds(found: Mapping[str, Any]) -> str:
+    """The seeds of a ranking, if some of its variants lack others."""
+    if not found["missing"]:
+        return ""
+    lacking: dict[str, list[str]] = {}
+    for label, seeds in found["missing"].items():
+        lacking.setdefault(", ".join(map(str, seeds)), []).append(label)
+    said = "; ".join(f"{seeds} not run of {', '.join(labels)}" for seeds, labels in lacking.items())
+    return f" (seeds {', '.join(map(str, found['seeds']))}; {said})"
 
 
 def _aggregate(found: Mapping[str, Any]) -> list[str]:

@@ -163,8 +163,11 @@ def _equal(found: Mapping[str, Any]) -> str:
         shown = "" if pair["ratio"] is None else f", {pair['ratio']:.2f} ×"
         return f"{pair['ours']:,.0f} against {pair['theirs']:,.0f}{shown}"
 
+    seeds = "seeds"
+    if found.get("missing"):  # results of before 26 November 2026 do not say
+        seeds = f"seeds {', '.join(map(str, found['seeds']))}, which both have"
     return (
-        f"At {100 * found['level']:.0f} % success, A\\*-PO against StarPO (group), means over seeds: trajectories of "
+        f"At {100 * found['level']:.0f} % success, A\\*-PO against StarPO (group), means over {seeds}: trajectories of "
         f"the policy {ratio('policy_trajectories')}; with those of the reference {ratio('trajectories')}; CPU "
         f"seconds {ratio('cpu_seconds')}; peak MiB {ratio('peak_mib')}; KL {found['kl']['ours']:.2f} against "
         f"{found['kl']['theirs']:.2f} nats."

@@ -218,7 +218,9 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     assert "| A | 0.625 [0.625, 0.625] | 3 |" in page
     later = [{**each, "commit": "later"} for each in ending(0.7, 0.7, 0.7)]
     page = claims_page(PLAIN, {"q": question(a=ending(0.5, 0.5, 0.5), b=later)})
-    assert "(A 0.50) | cannot be told: runs of other commits |" in page
+    assert "(A 0.50) | cannot be told: runs of other commits or seeds |" in page
+    shared = {"q": question(a=ending(0.5, 0.5, 0.5), b=ending(0.7, 0.7))}
+    assert "| at 100 trajectories (seeds 0, 1; 2 not run of B): B 0.70; (A 0.50) |" in claims_page(PLAIN, shared)
 
 
 def test_a_verdict_is_so_far_where_a_place_is_not_run_yet() -> None:

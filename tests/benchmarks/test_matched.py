@@ -33,6 +33,33 @@ def test_success_at_equal_cpu_seconds_is_ranked_among_runs_of_the_same_commits_o
     assert matched.matched({"a": old, "b": new}, 256)["cpu_seconds"] == []
 
 
+def test_variants_are_ranked_over_the_seeds_that_all_have() -> None:
+    """Regression: a variant of one commit that lacked a seed was ranked apart, as one of other commits."""
+    both, lacks = ending(0.5, 0.5, 0.9), ending(0.6, 0.6)
+    found = matched.matched({"both": both, "lacks": lacks}, 256)
+    for axis in matched.AXES:
+        (each,) = found[axis]
+        assert (each["seeds"], each["missing"]) == ([0, 1], {"lacks": [2]})
+        # Over its three seeds the other would have 0.63.
+        assert [(row["label"], row["success"]) for row in each["ranking"]] == [("lacks", 0.6), ("both", 0.5)]
+
+
+def test_seeds_that_only_some_have_may_be_of_other_commits() -> None:
+    old, five = ending(0.5, 0.5, 0.5), ending(0.6, 0.6, 0.6, 0.6, 0.6)
+    other = [{**each, "commit": each["commit"] if each["seed"] < 3 else "later"} for each in five]
+    (each,) = matched.matched({"five": five, "other": other, "old": old}, 256)["cpu_seconds"]
+    assert each["seeds"] == [0, 1, 2] and len(each["ranking"]) == 3
+    assert each["missing"] == {"old": [3, 4]}
+
+
+def test_a_variant_of_one_seed_leaves_the_others_theirs() -> None:
+    variants = {"a": ending(0.5, 0.5), "one": ending(0.5), "b": ending(0.6, 0.6)}
+    assert [list(each) for each in matched.comparable(variants, False)] == [["one"], ["a", "b"]]
+    assert [list(each) for each in matched.comparable({"one": ending(0.5), "other": ending(0.6)}, True)] == [
+        ["one", "other"]
+    ]
+
+
 def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs() -> None:
     short = [run([0.3, 0.3], [0, 10])]
     content = question(a=ending(0.5), b=ending(0.6), c=short)

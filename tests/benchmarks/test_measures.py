@@ -30,14 +30,25 @@ def test_a_summary_is_of_the_best_evaluation_and_the_last_and_of_the_first_at_th
 
 
 def test_equal_success_is_the_highest_step_of_a_twentieth_that_all_runs_have_reached() -> None:
-    ours = [run([0.1, 0.62, 0.9], [0, 300, 400], reference=200), run([0.1, 0.3, 0.9], [0, 300, 400], reference=200)]
-    theirs = [run([0.1, 0.2, 0.64], [0, 400, 800], peak_mib=1200.0)]
+    ours = [run([0.1, rate, 0.9], [0, 300, 400], reference=200, seed=seed) for seed, rate in enumerate((0.62, 0.3))]
+    theirs = [run([0.1, 0.2, 0.64], [0, 400, 800], seed=seed, peak_mib=1200.0) for seed in (0, 1)]
     found = equal_success(ours, theirs)
     assert found["level"] == 0.6
     assert found["trajectories"] == {"ours": 350.0, "theirs": 800.0, "ratio": 0.4375}
     assert found["policy_trajectories"] == {"ours": 150.0, "theirs": 800.0, "ratio": 0.1875}
-    assert found["cpu_seconds"] is None  # three runs of two seeds
-    assert found["peak_mib"] is None
+    assert found["peak_mib"] == {"ours": 600.0, "theirs": 1200.0, "ratio": 0.5}
+    assert (found["seeds"], found["missing"]) == ([0, 1], {})
+
+
+def test_equal_success_is_that_of_the_seeds_that_both_have() -> None:
+    """Regression: a missing seed was taken for other commits, and means were over different seeds."""
+    both = [run([0.1, 0.9], [0, 100], seed=seed) for seed in (0, 1)]
+    slow = run([0.1, 0.9], [0, 800], seed=2)
+    found = equal_success([*both, slow], both)
+    assert found is not None and (found["seeds"], found["missing"]) == ([0, 1], {"theirs": [2]})
+    assert found["trajectories"] == {"ours": 100.0, "theirs": 100.0, "ratio": 1.0}
+    assert found["cpu_seconds"] == {"ours": 1.0, "theirs": 1.0, "ratio": 1.0}
+    assert equal_success([slow], both) is None
 
 
 def test_costs_at_equal_success_compare_at_one_commit_on_one_machine_only() -> None:
