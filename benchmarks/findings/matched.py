@@ -39,13 +39,16 @@ def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
     found: dict[str, dict[str, Sequence[Run]]] = {
         name: {each["label"]: each["runs"] for each in variants.values()} for name, variants in several.items()
     }
-    single: dict[tuple[str, str], dict[str, Sequence[Run]]] = {}
+    single: dict[tuple[str, str], dict[str, Sequence[Run]]] = {}  # by environment and evaluations
     for name, task in tasks.items():
         if name not in several and whole[name]:  # tasks with the same evaluation can be compared
             settings = task["prepared"]["settings"]
             game = (settings["env"], json.dumps(settings["evaluations"]))
             single.setdefault(game, {})[name] = next(iter(whole[name].values()))["runs"]
-    return found | {game[0]: labelled for game, labelled in single.items() if len(labelled) > 1}
+    for (env, _), labelled in single.items():
+        if len(labelled) > 1:
+            found[env if env not in found else f"{env}, as in {next(iter(labelled))}"] = labelled
+    return found
 
 
 def _is_whole(variant: Mapping[str, Any], task: Mapping[str, Any]) -> bool:

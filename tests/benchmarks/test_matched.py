@@ -67,6 +67,14 @@ def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs
     single = question(a=ending(0.5))
     single["tasks"]["other"] = single["tasks"]["game"]
     assert {name: list(group) for name, group in matched.groups(single).items()} == {"E": ["game", "other"]}
+    # Regression: of two sets of tasks in one environment, evaluated in different ways, the first was lost.
+    slippery = question(a=ending(0.5))["tasks"]["game"]
+    slippery["prepared"]["settings"]["evaluations"] = {"held out": {"env_kwargs": {"is_slippery": True}}}
+    single["tasks"] |= {"slippery": slippery, "slippery, too": slippery}
+    assert {name: list(group) for name, group in matched.groups(single).items()} == {
+        "E": ["game", "other"],
+        "E, as in slippery": ["slippery", "slippery, too"],
+    }
 
 
 def test_aggregates_are_normalised_by_random_play_and_the_oracle() -> None:
