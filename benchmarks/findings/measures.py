@@ -99,9 +99,13 @@ def _cost(says: str, name: str) -> Measure:
     return Measure(says, lambda run: math.log(run["final"][name]), ratio=True, cost=True)
 
 
-def _tokens(run: Run) -> float:
-    rows = run["curve"]
-    return math.log(rows[0]["reply_tokens"] / rows[-1]["reply_tokens"])
+def _brevity(run: Run) -> float | None:
+    """Logarithm of the replies per sampled token in the first evaluation at the end; ``None`` for scripts.
+
+    Tokens an episode would not do: they fall as episodes that succeed end sooner.
+    """
+    found = next(iter(run["final"]["evaluations"].values()))
+    return math.log(found["turns"] / found["reply_tokens"]) if found.get("reply_tokens") else None
 
 
 def _by_spread(run: Run, name: str) -> float | None:
@@ -153,7 +157,7 @@ ENTROPY_GRADIENT = Measure("entropy gradient, most to least spread", lambda run:
 DISTANCE = Measure("KL to the warm start", lambda run: math.log(max(run["curve"][-1]["kl"], 1e-3)), ratio=True)
 CPU = _cost("CPU seconds", "cpu_seconds")
 MEMORY = _cost("peak of memory", "peak_mib")
-SHORTER = Measure("length of a reply, start to end", _tokens, ratio=True)
+SHORTER = Measure("length of a reply, start to end", _brevity, ratio=True)
 
 
 def logged(run: Run) -> dict[str, Series]:

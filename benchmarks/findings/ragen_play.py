@@ -135,7 +135,7 @@ BEHAVIOUR = (
         _PAPER,
         "Figure 11",
         "Training shortens thoughts: 66 to 20 tokens on the bandit, 340 to 104 a trajectory in Sokoban.",
-        (Pair("GRPO, free notes", "reasoning", "starpo", games=("with notes of three lengths",)),),
+        (Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", ("with notes of three lengths",)),),
         measure=SHORTER,
         effect=1.25,
     ),

@@ -47,7 +47,7 @@ class Sign:
 SPREAD = Sign("std within groups", ("filter/in_group_std", "in_group_std"))
 ENTROPY = Sign("entropy", ("entropy",), rises=True)
 GRADIENT = Sign("gradient norm", ("grad_norm",), falls=False, rises=True)
-LENGTH = Sign("reply length", ("collapse/reply_tokens", "reply_tokens"), rises=True)
+LENGTH = Sign("reply length", ("collapse/reply_tokens",), rises=True)  # evaluations have tokens an episode only
 SIGNS = (SPREAD, ENTROPY, GRADIENT, LENGTH)
 
 

@@ -86,13 +86,20 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
 def _above_baseline(
     runs: Sequence[Run], measure: Measure, results: Results, pair: Pair, game: str
 ) -> Interval | None:
-    """The runs' mean less a baseline, whose one evaluation they share; ``None`` as in `difference`."""
+    """The runs' mean less a baseline, whose one evaluation they share; ``None`` as in `difference`.
+
+    The error of that evaluation counts where it is known, in rates.
+    """
     ours = [value for run in runs if (value := measure.of(run)) is not None]
     if len(ours) < 2:
         return None
     episodes = episodes_of(results, pair.question, game)
     theirs = measure.of(baseline(results[pair.question]["tasks"][game], pair.theirs))
-    return None if theirs is None else above_one(ours, episodes, theirs, episodes)
+    if theirs is None:
+        return None
+    if not any(map(measure.rates, runs)):
+        return t_interval([each - theirs for each in ours])
+    return above_one(ours, episodes, theirs, episodes)
 
 
 def episodes_of(results: Results, question: str, task: str) -> int:

@@ -88,6 +88,26 @@ def test_a_variant_can_be_compared_with_its_warm_start() -> None:
     assert verdicts.difference(replace(pair, theirs="b"), "game", measures.SUCCESS, results) is None
 
 
+def test_a_reply_is_as_long_as_its_tokens_in_however_many_turns() -> None:
+    """Regression: tokens an episode were taken for it, which fall as episodes end sooner."""
+
+    def playing(tokens: float, turns: float) -> list[Any]:
+        return [{**one, "final": finals(0.5, reply_tokens=tokens, turns=turns)} for one in ending(0.5, 0.5)]
+
+    pair = Pair("GRPO", "q", "a", "warm_start", ("game",))
+
+    def ratio(tokens: float, turns: float) -> float:
+        found = question(a=playing(tokens, turns))
+        begun = found["tasks"]["game"]["prepared"]["results"]["held out"]["warm_start"]
+        begun |= {"reply_tokens": 40.0, "turns": 4.0}
+        interval = verdicts.difference(pair, "game", measures.SHORTER, {"q": found})
+        assert interval is not None
+        return math.exp(interval.mean)
+
+    assert ratio(20.0, 2.0) == pytest.approx(1.0)
+    assert ratio(20.0, 4.0) == pytest.approx(2.0)
+
+
 def test_costs_are_compared_as_ratios() -> None:
     cheap = [{**each, "final": {**each["final"], "cpu_seconds": 4.0}} for each in ending(0.5, 0.5)]
     claim = replace(PLAIN, measure=measures.CPU, effect=1.5, pairs=(Pair("GRPO", "q", "b", "a", ("game",)),))
