@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from records.committed import LOGGED, as_text, logged_elsewhere, read
+from records.committed import LOGGED, as_text, kept_logs, logged_elsewhere, read
 
 from learning.collect import NOTHING, collect, dropped, logged, missing
 from learning.plots import draw_question
@@ -112,8 +112,9 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     if changed := dropped(question, earlier):
         print(f"left out, as their settings have changed: {', '.join(changed)}", file=sys.stderr)
     write_atomically(output, as_text(content))
+    log = kept_logs(options.output, output.name) | logged(question, content, found)
     others = logged_elsewhere(options.output, output.name)
-    log = {digest: each for digest, each in logged(question, content, found).items() if digest not in others}
+    log = {digest: each for digest, each in log.items() if digest not in others}
     write_atomically(options.output / LOGGED / output.name, as_text(log, depth=1))
     print(f"written: {output}")
     for path in draw_question(content, options.output, name):

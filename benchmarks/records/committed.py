@@ -57,6 +57,14 @@ def _tasks(path: Path) -> Iterator[Mapping[str, Any]]:
         yield from content["tasks"].values()
 
 
+def kept_logs(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
+    """What a question's file has of logs, of the runs that some question's JSON still holds."""
+    path = folder / LOGGED / name
+    log = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    runs = read(folder).runs
+    return {digest: each for digest, each in log.items() if digest in runs}
+
+
 def logged_elsewhere(folder: Path, name: str) -> set[str]:
     """The digests of the runs whose measures another question's file has, so that each is kept once."""
     others = [path for path in (folder / LOGGED).glob("*.json") if path.name != name]

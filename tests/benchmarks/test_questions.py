@@ -274,6 +274,22 @@ def test_a_run_whose_settings_have_changed_is_made_again_and_said_to_be_left_out
     assert "0" * 16 not in path.read_text()
 
 
+def test_the_log_of_a_run_that_another_question_shares_stays_when_the_first_one_drops_it(
+    call: Call, tmp_path: Path
+) -> None:
+    """Regression: a file of logs held its own question's runs only, and the log of a shared run was in one file."""
+    assert call("starpo")[0] == 0
+    out, digest = tmp_path / "out", Path((tmp_path / "here" / "starpo.path").read_text()).stem
+    other = out / "other.json"
+    other.write_text((out / "learning_curves.json").read_text())
+    question = learning_curves.QUESTION
+    fewer = replace(question, tasks={"frozenlake": replace(question.tasks["frozenlake"], variants=("astar_po",))})
+    words = ["--folder", str(tmp_path / "a"), "--output", str(out), "--budget-minutes", "0", "--variants", "astar_po"]
+    assert runner.ask(fewer, words) == 1 and digest in read(out).measures
+    other.unlink()
+    assert runner.ask(fewer, words) == 1 and digest not in read(out).measures
+
+
 def test_a_question_finds_the_runs_that_another_questions_json_holds() -> None:
     results = read(ROOT / "benchmarks" / "results")
     curves = learning_curves.QUESTION
