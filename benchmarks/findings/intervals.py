@@ -44,10 +44,6 @@ class Interval:
     high: float
     n: int
 
-    def excludes(self, value: float = 0.0) -> bool:
-        """Whether a value lies outside."""
-        return not self.low <= value <= self.high
-
 
 @cache
 def t_quantile(freedom: int, level: float = 0.975) -> float:

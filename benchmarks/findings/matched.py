@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from learning.summary import at_one_origin, lacking, seed_of, shared_seeds
+from learning.summary import at_one_origin, lacking, seed_of, shared_seeds, success_along
 
 from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
 from findings.measures import Run, final_success
@@ -122,18 +122,13 @@ def is_worse(rates: Mapping[int, float], first: Mapping[int, float], episodes: i
 def success_at(run: Run, axis: str, budget: float) -> float:
     """Success at that much of the axis, linear between evaluations.
 
-    While a reference is played the policy does not change: up to there success is that of the start.
-
     Example:
         >>> rows = [(0, 0, 0.2), (100, 40, 0.2), (200, 40, 0.6)]
         >>> run = {"curve": [dict(zip(("trajectories", "reference_trajectories", "success"), row)) for row in rows]}
         >>> round(success_at(run, "trajectories", 150), 3)
         0.4
     """
-    points = [(float(row[axis]), float(row["success"])) for row in run["curve"]]
-    reference = run["curve"][-1]["reference_trajectories"]
-    if axis == "trajectories" and reference:
-        points.insert(1, (min(float(reference), points[1][0]), points[0][1]))
+    points = success_along(run, axis)
     for (before, low), (after, high) in zip(points, points[1:], strict=False):
         if budget <= after:
             share = (budget - before) / (after - before) if after > before else 1.0

@@ -172,7 +172,7 @@ def logged(run: Run) -> dict[str, Series]:
         {'entropy': [(1.0, 2.0)], 'success': [(1.0, 0.4)], 'held_out': [(0.0, 0.5)]}
     """
     found: dict[str, dict[float, float]] = {}
-    for row in run.get("history") or run.get("steps") or ():
+    for row in run.get("history", ()):
         _add(found, row, row)
     for part in run.get("series", ()):
         for name, values in part["values"].items():

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
@@ -67,15 +66,14 @@ class Curve(TrainerCallback):
         self._played = 0
         self._reference_played = 0
         self._seconds = self._cpu_seconds = 0.0
-        self._peak = self._base = 0.0
+        self._peak = 0.0
         self._clock = 0.0, 0.0
 
     def begin(self) -> None:
         """Evaluate before training, then start the clocks."""
         self._add_row(step=0)
         self._resume()
-        # The kernel counts a process's pages by thread and adds them up late: a later reading can be a page lower.
-        self._base = self._peak = peak_memory()
+        self._peak = peak_memory()
 
     def on_log(
         self,
@@ -109,14 +107,12 @@ class Curve(TrainerCallback):
             del row["due"]
 
     def totals(self) -> dict[str, float]:
-        """What the whole run took; ``base_mib`` was held before training: libraries, models, tokenizer."""
+        """What the whole run took."""
         return {
             "seconds": self._seconds,
             "cpu_seconds": self._cpu_seconds,
-            "base_mib": self._base,
             "peak_mib": self._peak,
             "loss_min": min(row["loss"] for row in self.steps),
-            "loss_max": max(row["loss"] for row in self.steps),
         }
 
     @property
@@ -150,9 +146,7 @@ class Curve(TrainerCallback):
         self._clock = time.perf_counter(), time.process_time()
 
 
-def distance(
-    trajectories: Sequence[Trajectory], reference: PreTrainedModel, batch_size: int = 16
-) -> tuple[float, float]:
+def distance(trajectories: Sequence[Trajectory], reference: PreTrainedModel, batch_size: int = 16) -> float:
     r"""KL to the reference, :math:`\mathrm E_\pi \sum_{t: m_t = 1} \log \pi(y_t) - \log \pi_{ref}(y_t)`, in nats.
 
     Args:
@@ -161,7 +155,7 @@ def distance(
         batch_size: Trajectories per forward pass.
 
     Returns:
-        Mean over the trajectories, an estimate that may fall below 0, and its standard error.
+        Mean over the trajectories, an estimate that may fall below 0.
     """
     ratios: list[float] = []
     for first in range(0, len(trajectories), batch_size):
@@ -172,8 +166,7 @@ def distance(
         logprobs = torch.zeros_like(batch["logprobs"])  # (B, S); the logits of a column are for the next one
         logprobs[:, 1:] = torch.log_softmax(logits[:, :-1], dim=-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
         ratios += ((batch["logprobs"] - logprobs) * mask).sum(dim=1).tolist()
-    spread = float(np.std(ratios, ddof=1)) if len(ratios) > 1 else 0.0
-    return fmean(ratios), spread / math.sqrt(len(ratios))
+    return fmean(ratios)
 
 
 def peak_memory() -> float:

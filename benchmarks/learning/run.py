@@ -26,7 +26,6 @@ from learning.saved import saved_policy
 from learning.spec import Question, Task, Variant, play_options, run_trajectories, training_options
 from learning.store import baselines_file, finished, model_folder, prepare_settings, run_file, run_settings
 from ragen_trl.astar_po.reference_values import ReferenceNeverSucceedsError
-from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.evaluation.evaluator import play_held_out, summarise
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
@@ -118,7 +117,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
     """One run.
 
     Returns:
-        ``curve`` (a row an evaluation), ``steps`` (a row an update), ``final`` figures, and where they come from.
+        ``curve`` (a row an evaluation), ``final`` figures, ``history`` (what was logged), and where they come from.
     """
     total = run_trajectories(task, variant)
     with tempfile.TemporaryDirectory() as folder:
@@ -156,12 +155,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
         "settings": run_settings(task, variant_name, variant, seed),
         **origin(),
         "curve": curve.rows,
-        "final": {
-            **curve.totals(),
-            "evaluations": others,
-            "stage_1": trainer.values[0].summary() if isinstance(trainer, AStarPOTrainer) else None,
-        },
-        "steps": curve.steps,
+        "final": {**curve.totals(), "evaluations": others},
         "history": trainer.state.log_history,
     }
 
@@ -184,7 +178,6 @@ def watch(trainer: Any, variant: Variant) -> None:
 def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) -> dict[str, float]:
     """An evaluation's figures for the curve."""
     result = summarise(trajectories)
-    kl, kl_stderr = (0.0, 0.0) if reference is None else distance(trajectories, reference)
     return {
         "success": result.success,
         "success_low": result.success_low,
@@ -192,8 +185,7 @@ def measured(trajectories: list[Trajectory], reference: PreTrainedModel | None) 
         "return": result.mean_return,
         "format_valid": result.format_valid,
         "reply_tokens": result.reply_tokens,
-        "kl": kl,
-        "kl_stderr": kl_stderr,
+        "kl": 0.0 if reference is None else distance(trajectories, reference),
     }
 
 

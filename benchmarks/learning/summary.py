@@ -118,24 +118,26 @@ def seed_of(run: Run) -> int:
 def mean_curve(runs: Sequence[Run], points: int = 200) -> tuple[list[float], ...]:
     """Success against sampled trajectories over the seeds, linear between evaluations.
 
-    While a reference is played the policy does not change: up to there the curve is flat.
-
     Returns:
         Trajectories, mean, smallest and largest success, each ``points`` long, over the range that all runs have.
     """
-    curves = [_points(run) for run in runs]
+    curves = [tuple(zip(*success_along(run), strict=True)) for run in runs]
     first, last = (choose(found[end] for found, _ in curves) for choose, end in ((max, 0), (min, -1)))
     x = np.linspace(first, last, points)
     y = np.array([np.interp(x, trajectories, success) for trajectories, success in curves])  # (seeds, points)
     return x.tolist(), y.mean(axis=0).tolist(), y.min(axis=0).tolist(), y.max(axis=0).tolist()
 
 
-def _points(run: Run) -> tuple[list[float], list[float]]:
-    rows = list(run["curve"])
-    reference = rows[-1]["reference_trajectories"]
-    if reference:
-        rows.insert(1, {**rows[0], "trajectories": min(reference, rows[1]["trajectories"])})
-    return [row["trajectories"] for row in rows], [row["success"] for row in rows]
+def success_along(run: Run, axis: str = "trajectories") -> list[tuple[float, float]]:
+    """Success at each evaluation, by trajectories, ``"step"`` or ``"cpu_seconds"``.
+
+    While a reference is played the policy does not change: to the end of its trajectories success is that of the start.
+    """
+    points = [(float(row[axis]), float(row["success"])) for row in run["curve"]]
+    reference = run["curve"][-1]["reference_trajectories"]
+    if axis == "trajectories" and reference:
+        points.insert(1, (min(float(reference), points[1][0]), points[0][1]))
+    return points
 
 
 def _compared(ours: float, theirs: float) -> dict[str, float | None]:

@@ -151,8 +151,8 @@ def test_a_run_ends_with_its_curve_its_evaluations_and_the_settings_it_was_made_
     assert {name: found["n"] for name, found in result["final"]["evaluations"].items()} == dict.fromkeys(
         ("trained pair", "other pairs", "BanditRev"), 8
     )
-    assert result["final"]["peak_mib"] >= result["final"]["base_mib"] > 0
-    assert [row["step"] for row in result["steps"]] == [1, 2]
+    assert result["final"]["peak_mib"] > 0
+    assert [row["step"] for row in result["history"] if "loss" in row] == [1, 2]
     json.dumps(result)
 
 
@@ -186,7 +186,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     (here / "warm_start.json").write_text(json.dumps({"settings": store.prepare_settings(task), "results": rates}))
     for variant in ("starpo", "astar_po"):
         history = [{"step": 1, "success": 0.123456, "loss": 3.0, "entropy": 2.0}, {"step": 1, "train_runtime": 1.0}]
-        finished = {**run([0.1, 0.9], [0, 100]), "steps": [], "history": history}
+        finished = {**run([0.1, 0.9], [0, 100]), "history": history}
         (here / f"{variant}.json").write_text(json.dumps(finished))
         paths[variant] = store.run_file(Path(), task, variant, question.variants[variant], 0)
     for name, path in paths.items():
