@@ -4,11 +4,13 @@
     python benchmarks/train.py --smoke         # a minute, to see that it works
 
 Writes ``results/train.json``: for every seed the run's summary, and success on those evaluation states that neither
-the warm start nor RL has seen (seeds differ, but a small lake has few likely start states).
+the warm start nor RL has seen (seeds differ, but a small lake has few likely start states). Options of ``python -m
+ragen_trl train`` are passed on; a finished run of other options is an error.
 """
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +26,10 @@ from ragen_trl.rollout.seeds import WARM_START
 SMOKE = ["--demonstrations", "64", "--max_steps", "2", "--eval_episodes", "16"]
 
 
+class OtherRunError(RuntimeError):
+    """The folder of a run holds one that was made with other options."""
+
+
 def main() -> None:
     """Run the seeds one after the other, then collect."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -35,15 +41,25 @@ def main() -> None:
         options.seeds, recipe = [0], [*recipe, *SMOKE, "--overwrite", "true"]
         options.output = Path("runs/benchmark-train-smoke.json")
     runs = [collect(train(seed, recipe, options.smoke)) for seed in options.seeds]
-    write_result(options.output, "python benchmarks/train.py", seeds=options.seeds, runs=runs)
+    command = shlex.join(["python", "benchmarks/train.py", *sys.argv[1:]])
+    write_result(options.output, command, seeds=options.seeds, runs=runs)
 
 
 def train(seed: int, recipe: list[str], smoke: bool) -> Path:
-    """One run of the command, unless its folder holds the finished run already."""
+    """One run of the command, unless its folder holds the finished run already.
+
+    Raises:
+        OtherRunError: If it holds a run of another command.
+    """
     folder = Path("runs") / f"benchmark-train{'-smoke' if smoke else ''}-seed{seed}"
-    if smoke or not (folder / "summary.json").exists():
-        command = [sys.executable, "-m", "ragen_trl", "train", "--seed", str(seed), "--output_dir", str(folder)]
-        subprocess.run([*command, *recipe], check=True)
+    command = ["-m", "ragen_trl", "train", "--seed", str(seed), "--output_dir", str(folder), *recipe]
+    summary = folder / "summary.json"
+    if smoke or not summary.exists():
+        subprocess.run([sys.executable, *command], check=True)
+    else:
+        made, asked = json.loads(summary.read_text())["command"], shlex.join(["python", *command])
+        if made != asked:
+            raise OtherRunError(f"{folder} holds a run of {made!r}, not of {asked!r}; move it away")
     return folder
 
 

@@ -21,9 +21,10 @@ def train_table(content: dict[str, Any]) -> str:
         lines.append(row([run["seed"], *cells, f"{success(unseen)} (n={unseen['n']})", *times]))
     first = content["runs"][0]
     machine = first["machine"]
+    commits = ", ".join(commit(name) for name in dict.fromkeys(run["commit"] for run in content["runs"]))
     foot = (
         f"Success [95 % interval], n = {first['results']['trained']['n']} held-out start states, sampled at "
-        f"temperature 1. Commit {commit(first['commit'])}, {machine['cpus']} CPU cores, {machine['gpu'] or 'no GPU'}."
+        f"temperature 1. Commit {commits}, {machine['cpus']} CPU cores, {machine['gpu'] or 'no GPU'}."
     )
     return text([*lines, "", foot])
 
