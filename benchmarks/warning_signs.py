@@ -12,7 +12,8 @@ them apart. It counts runs of 18 rollouts and more only, since no early alert ca
 need all their checkpoints, made with ``make train ARGS='--save_steps 20 --save_total_limit 40'``; each is played on
 256 held-out start states. The window of 20 rollouts by which a gain is judged was chosen on its seeds 42 and 0.
 
-A run that is not here keeps its row of the earlier results, with the commit that judged it.
+A run whose log is not here keeps its row of the earlier results, with the commit that judged it, as long as a
+question's JSON has that very run.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from everything import benchmarks, is_question
 from learning.saved import options_of, saved_policy
 from learning.store import Finished, digest, run_settings
 from records.committed import read
+from records.measures import rounded
 from records.measures import rows as logged_rows
 
 from ragen_trl.evaluation.evaluator import evaluate
@@ -39,6 +41,7 @@ EPISODES = 256
 # Seeds of collapse.py and of the main job that nobody looked at when thresholds were chosen; 11 of collapse.py was.
 FRESH = (12, 13, 14, 15)
 FRESH_MAIN_JOB = (1, 2, 3, 4)
+_DIGITS = 5  # of a success rate; committed runs have six
 # No early alert fires before: each compares the last 8 rollouts or more with the first ten, or waits for one that does.
 FEWEST_ROLLOUTS = 18
 
@@ -52,19 +55,20 @@ def main() -> None:
     folder = Path("runs") / ("experiments-smoke" if options.smoke else "experiments")
     target = (folder if options.smoke else HERE / "results") / "warning_signs.json"
     about = provenance()
-    there = Finished(folder.resolve(), read(target.parent))
+    committed = read(target.parent)
+    there = Finished(folder.resolve(), committed)
     found = [*finished_runs(there, options.smoke), *map(main_job, options.main_job)]
     logged = [(names, run) for names, run in found if "history" in run]
     judged_now = [{**names, **judged(run, names), "commit": about["commit"]} for names, run in logged]
     rows = judged_now
     if not options.smoke and target.exists():
-        rows = with_earlier(rows, json.loads(target.read_text(encoding="utf-8")))
+        rows = with_earlier(rows, json.loads(target.read_text(encoding="utf-8")), committed.runs)
     known = {run_name(row) for row in rows}
     content = {
         **about,
         "command": " ".join(["python benchmarks/warning_signs.py", *sys.argv[1:]]),
         "seeds": sorted({row["seed"] for row in rows}),
-        "not_judged": sum(run_name({**names, "seed": run["seed"]}) not in known for names, run in found),
+        "not_judged": sum(run_name({**names, **identity(run)}) not in known for names, run in found),
         "fewest_rollouts": FEWEST_ROLLOUTS,
         "runs": rows,
     }
@@ -72,18 +76,44 @@ def main() -> None:
     print(f"{len(judged_now)} runs judged, {len(rows) - len(judged_now)} kept; written: {target}")
 
 
-def with_earlier(rows: list[dict[str, Any]], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows, and those of the earlier results for other runs."""
+def with_earlier(
+    rows: list[dict[str, Any]], earlier: Mapping[str, Any], runs: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The rows, and those of the earlier results for other runs, if these still are the committed ones.
+
+    Args:
+        rows: Judged now.
+        earlier: The content of the JSON as it was.
+        runs: The committed runs by digest. The main job's are in no question's JSON, and stay.
+    """
     known = {run_name(row): row for row in rows}
     before = {
-        run_name(row): {"commit": earlier["commit"], **row, "calibrated": is_calibrated(row)} for row in earlier["runs"]
+        run_name(row): {"commit": earlier["commit"], **row, "calibrated": is_calibrated(row)}
+        for row in earlier["runs"]
+        if row["question"] == "train" or is_of(row, runs.get(row.get("digest")))
     }
     return list({**before, **known}.values())
 
 
-def run_name(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a run from all others."""
-    return tuple(row[key] for key in ("question", "task", "variant", "seed"))
+def is_of(row: Mapping[str, Any], run: Mapping[str, Any] | None) -> bool:
+    """Whether that run was judged, and not another one with the same settings that it has replaced."""
+    return run is not None and rounded(row["success"], _DIGITS) == rounded(first_best_last(run), _DIGITS)
+
+
+def first_best_last(run: Mapping[str, Any]) -> list[float]:
+    """Success at these evaluations."""
+    success = [row["success"] for row in run["curve"]]
+    return [success[0], max(success), success[-1]]
+
+
+def identity(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The seed, and the digest of the settings of a question's run."""
+    return {name: run[name] for name in ("seed", "digest") if name in run}
+
+
+def run_name(row: Mapping[str, Any]) -> Any:
+    """What tells a run from all others: its digest; of the main job, what it is called."""
+    return row.get("digest") or tuple(row[key] for key in ("question", "task", "variant", "seed"))
 
 
 def is_calibrated(row: Mapping[str, Any]) -> bool:
@@ -152,11 +182,11 @@ def judged(run: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     drop = drop_step(steps, success)
     early = [sign.step for sign in fired if sign.rule.kind == "early"]
     return {
-        "seed": run["seed"],
+        **identity(run),
         "calibrated": is_calibrated({**names, "seed": run["seed"]}),
         "steps": steps[-1],
         "rollouts": sum("success" in row for row in history),  # logged once a rollout
-        "success": [success[0], max(success), success[-1]],
+        "success": first_best_last(run),
         "drop": drop,
         "signs": [{"name": sign.rule.name, "kind": sign.rule.kind, "step": sign.step} for sign in fired],
         "first_early": min(early, default=None),

@@ -6,15 +6,19 @@ from typing import Any
 
 import warning_signs
 from pages.warning_signs import signs_table
+from records.committed import read
 
 from ragen_trl.monitoring.alerts import find_alerts
+from tests.support.project import ROOT
+
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def row(seed: int, question: str = "collapse", **changes: Any) -> dict[str, Any]:
     plain = {
         **{"question": question, "task": "t", "variant": "starpo_s", "label": "S", "env": "E", "seed": seed},
-        **{"calibrated": False, "rollouts": 18, "steps": 18, "success": [0.4, 0.5, 0.5]},
-        **{"drop": None, "signs": [], "first_early": None, "lead": None},
+        **{"digest": f"{question} {seed}", "calibrated": False, "rollouts": 18, "steps": 18},
+        **{"success": [0.4, 0.5, 0.5], "drop": None, "signs": [], "first_early": None, "lead": None},
     }
     return {**plain, **changes}
 
@@ -23,9 +27,28 @@ def content(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"commit": "b" * 40, "runs": rows, "not_judged": 7, "fewest_rollouts": warning_signs.FEWEST_ROLLOUTS}
 
 
+def committed(*rows: dict[str, Any]) -> dict[str, Any]:
+    """The runs that these rows are of."""
+    return {one["digest"]: {"curve": [{"success": rate} for rate in one["success"]]} for one in rows}
+
+
+def test_a_row_of_a_run_that_was_replaced_or_is_in_no_json_any_more_is_left_out() -> None:
+    """Regression: rows were kept by the names of their runs, and two were of runs that others had replaced."""
+    replaced, gone, kept, main_job = row(1), row(2), row(3), row(0, "train")
+    runs = committed({**replaced, "success": [0.4, 0.5, 0.45]}, kept)
+    earlier = {"commit": "a" * 40, "runs": [replaced, gone, kept, main_job]}
+    assert [one["digest"] for one in warning_signs.with_earlier([], earlier, runs)] == ["collapse 3", "train 0"]
+
+
+def test_the_committed_rows_are_those_of_the_committed_runs() -> None:
+    runs, results = read(RESULTS).runs, json.loads((RESULTS / "warning_signs.json").read_text(encoding="utf-8"))
+    rows = [one for one in results["runs"] if one["question"] != "train"]
+    assert len(rows) > 100 and all(warning_signs.is_of(one, runs.get(one.get("digest"))) for one in rows)
+
+
 def test_a_run_that_is_not_here_keeps_the_row_of_the_commit_that_judged_it() -> None:
     earlier = {"commit": "a" * 40, "runs": [row(12), row(2, first_early=3)]}
-    rows = warning_signs.with_earlier([row(2, commit="b" * 40)], earlier)
+    rows = warning_signs.with_earlier([row(2, commit="b" * 40)], earlier, committed(row(12)))
     assert [(one["seed"], one["commit"][0], one["first_early"]) for one in rows] == [(12, "a", None), (2, "b", None)]
     table = signs_table(content(rows))
     assert "Judged by commits `aaaaaaaaa` (1 runs) and `bbbbbbbbb` (1 runs)." in table
@@ -55,7 +78,7 @@ def test_a_finished_run_of_the_main_job_is_judged_by_its_kept_evaluations(tmp_pa
 def test_a_seed_on_which_a_threshold_was_checked_is_not_fresh_in_kept_rows_either() -> None:
     """Regression: seed 11 of collapse.py was counted as fresh, although its runs had decided a threshold."""
     earlier = {"commit": "a" * 40, "runs": [row(11), row(12), row(42, "train"), row(1, "train")]}
-    rows = warning_signs.with_earlier([], earlier)
+    rows = warning_signs.with_earlier([], earlier, committed(row(11), row(12)))
     assert [(one["seed"], one["calibrated"]) for one in rows] == [(11, True), (12, False), (42, True), (1, False)]
 
 
