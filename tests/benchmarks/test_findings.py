@@ -267,6 +267,10 @@ def test_published_values_fit_their_categories_and_claims_their_questions() -> N
     for comparison in published.COMPARISONS:
         rows = [*comparison.published.values(), *comparison.here.values()]
         assert {len(row) for row in rows} == {len(comparison.categories)}, comparison.question
+    # Regression: RAGEN-2's main table is of peaks, and was compared with the ends of runs.
+    peaks = published.BY_QUESTION["variance_filter"].here
+    assert {each.measure for row in peaks.values() for each in row} == {measures.BEST}
+    assert next(claim for claim in claims.CLAIMS if claim.name == "variance_filter_helps").measure is measures.BEST
 
 
 def test_gradients_by_spread_and_information_are_read_from_kept_logs() -> None:
