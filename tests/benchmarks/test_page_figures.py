@@ -55,6 +55,24 @@ def test_the_rates_of_smollm2_are_in_the_tables_of_its_experiment() -> None:
         assert said - shown == set()
 
 
+def test_echoes_of_smollm2_are_counted_among_the_runs_that_can_echo(trained: dict[str, Any]) -> None:
+    """Regression: "five of 23 runs", of 25, six of them with A*-PO, which has no groups."""
+    watched = [
+        run["training"]["monitor"]["signs"]
+        for name, run in trained.items()
+        if "monitor" in run.get("training", {}) and "thoughts" not in run["game"] and "astar_po" not in name
+    ]
+    echoes = sum(any(sign["name"] == "echo" for sign in signs) for signs in watched)
+    assert echoes == 5 and f"warns in five of {len(watched)} runs" in prose("docs/experiments/pretrained.md")
+
+
+def test_the_share_of_memory_that_lora_takes_is_that_of_the_rows() -> None:
+    """Regression: 0.7 was said of 2.75 in 3.62 GiB."""
+    content = json.loads((ROOT / "benchmarks" / "results" / "model_sizes.json").read_text(encoding="utf-8"))
+    full, lora = (row["gib"]["peak"] for row in content["rows"] if row["model"] == "SmolLM2-135M-Instruct")
+    assert f"LoRA takes {lora / full:.2f} of the memory at 135 million" in prose("docs/experiments/model_sizes.md")
+
+
 def test_the_rates_of_shopping_are_in_the_tables_of_its_experiment() -> None:
     """But for those of a paragraph that names the commit of other results."""
     page = (ROOT / "docs" / "experiments" / "webshop_training.md").read_text(encoding="utf-8")
