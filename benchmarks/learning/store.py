@@ -16,12 +16,15 @@ from records.committed import Committed, Run, kept
 from records.measures import measures
 
 from learning.spec import Task, Variant, play_options, run_trajectories, training_options
+from ragen_trl.config.play import LIMITS, MANNER, PlayOptions
 
-# The options of a task that demonstrations and evaluations depend on.
+# The options of a task that demonstrations and evaluations depend on: these as they are, since results were made with
+# them in the digest, and the other ones of play where they are not at their defaults.
 _PLAY = (
     *("think", "max_turns", "max_actions_per_turn", "max_actions", "max_reply_length", "max_completion_length"),
     "window_turns",
 )
+_FURTHER = {name: getattr(PlayOptions(), name) for name in (*LIMITS, *MANNER) if name not in _PLAY}
 # Fields of a variant that name it, or that are for other scales.
 _APART = ("label", "smoke", "paper")
 # A digest holds the name that a class had when the first results were made, so that these are still found after the
@@ -46,7 +49,7 @@ def lesson_settings(task: Task) -> dict[str, Any]:
     return {
         "env": task.env,
         "warm_start": {name: value for name, value in fields.items() if value or name not in ("lesson", "play")},
-        "play": {name: options[name] for name in _PLAY if name in options},
+        "play": _play(options),
     }
 
 
@@ -57,9 +60,15 @@ def prepare_settings(task: Task) -> dict[str, Any]:
         **lesson_settings(task),
         "episodes": task.episodes,
         "evaluations": {name: asdict(evaluation) for name, evaluation in task.evaluations.items()},
-        "play": {name: options[name] for name in _PLAY if name in options},
+        "play": _play(options),
     }
     return settings if task.model is None else {**settings, "warm_start": task.model, "temperature": task.temperature}
+
+
+def _play(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of play among a task's options."""
+    further = {name: options[name] for name, default in _FURTHER.items() if options.get(name, default) != default}
+    return {name: options[name] for name in _PLAY if name in options} | further
 
 
 def run_settings(task: Task, variant_name: str, variant: Variant, seed: int) -> dict[str, Any]:

@@ -73,6 +73,13 @@ def test_equal_settings_share_a_result_and_others_do_not() -> None:
     assert store.run_file(Path("here"), shares.tasks["frozenlake"], "group_25", quarter, 0) == path
     others = [(lake, quarter, 1), (lake, half, 0), (replace(lake, episodes=8), quarter, 0)]
     assert path not in [store.run_file(Path("here"), *(task, "x", variant, seed)) for task, variant, seed in others]
+    # Regression: tasks that differed in these only shared a warm start.
+    for options in ({"observation": "image"}, {"system_prompt": "Win."}, {"stop_at_answer": True}):
+        played = replace(lake, options={**lake.options, **options})
+        assert store.model_folder(Path("here"), played) != store.model_folder(Path("here"), lake)
+        assert store.baselines_file(Path("here"), played) != store.baselines_file(Path("here"), lake)
+    plain = replace(lake, options={**lake.options, "observation": "text"})
+    assert store.model_folder(Path("here"), plain) == store.model_folder(Path("here"), lake)
 
 
 @pytest.mark.parametrize("name", sorted(QUESTIONS.keys() - UNANSWERED))
