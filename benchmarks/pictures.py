@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,19 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
         axes.legend(title="held out, shown", loc="lower center", ncols=3, frameon=False)
 
 
+def joined(earlier: Mapping[str, Any], found: Mapping[str, Any], where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The runs of all seeds, each with where it comes from; a seed that was run again is replaced.
+
+    Args:
+        earlier: The results as they were; runs of before each had its own command, commit and machine have theirs.
+        found: The new run.
+        where: Its command, commit and machine.
+    """
+    of_all = {name: earlier[name] for name in where if name in earlier}
+    rows = [{**of_all, **row} for row in earlier["runs"] if row["seed"] != found["seed"]]
+    return sorted([*rows, {**where, **found}], key=lambda row: int(row["seed"]))
+
+
 def main() -> int:
     """Run one seed and add it to the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -205,9 +218,9 @@ def main() -> int:
     )
     if options.smoke:
         return 0
-    known = json.loads(options.output.read_text(encoding="utf-8"))["runs"] if options.output.is_file() else []
-    runs = sorted([row for row in known if row["seed"] != options.seed] + [found], key=lambda row: row["seed"])
+    known = json.loads(options.output.read_text(encoding="utf-8")) if options.output.is_file() else {"runs": []}
     where = {**provenance(), "command": f"python benchmarks/pictures.py --seed {options.seed}"}
+    runs = joined(known, found, where)
     write_atomically(options.output, json.dumps({**where, "env_kwargs": LAKE, "runs": runs}, indent=1) + "\n")
     draw(runs, options.output.with_suffix(".png"))
     return 0

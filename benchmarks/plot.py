@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def read_families(paths: Sequence[Path], task: str | None, variants: Sequence[str] | None) -> dict[str, list[Run]]:
-    """The runs by label: a run folder by its name, runs of a question by task and variant.
+    """The runs by label: a run folder by its name, runs of a question by task and variant; a second one with its path.
 
     Raises:
         NoRunsError: If a path is neither, or the question has no such runs.
@@ -58,11 +58,12 @@ def read_families(paths: Sequence[Path], task: str | None, variants: Sequence[st
     found: dict[str, list[Run]] = {}
     for path in paths:
         if path.is_dir():
-            found[path.name] = [{"history": read_run(path).history}]
+            families: dict[str, list[Run]] = {path.name: [{"history": read_run(path).history}]}
         elif path.suffix == ".json" and path.exists():
-            found |= of_question(path, task, variants)
+            families = of_question(path, task, variants)
         else:
             raise NoRunsError(f"{path} is neither a run folder nor a JSON of results")
+        found |= {f"{label} ({path})" if label in found else label: runs for label, runs in families.items()}
     return found
 
 

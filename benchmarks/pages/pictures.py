@@ -26,9 +26,10 @@ def pictures_table(content: dict[str, Any]) -> str:
     lines += [each for run in content["runs"] for each in _stages(run["seed"], run["on_text"])]
     run = content["runs"][0]
     episodes, unseen = (run["trained"][kind]["n"] for kind in ("own", "unseen"))
+    commits = dict.fromkeys(run.get("commit", content["commit"]) for run in content["runs"])
     foot = (
         f"Success [95 % interval], n = {episodes} held-out start states; training never began at {unseen} of them. "
-        f"Commit {commit(content['commit'])}."
+        f"Commit {', '.join(map(commit, commits))}."
     )
     return text([*lines, "", foot])
 

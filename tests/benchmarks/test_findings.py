@@ -322,6 +322,11 @@ def test_any_logged_measure_is_drawn_and_an_unknown_one_is_answered_with_the_lis
     assert drawn("--measure", "entropy", "in_group_std", "--output", str(target)) == 0 and target.exists()
     families = plot.read_families([write_run(tmp_path / "lake-seed0")], None, None)
     assert list(families) == ["lake-seed0"]
+    # Regression: of two folders or questions with equal names the first was lost.
+    again = [tmp_path / "lake-seed0", write_run(tmp_path / "b" / "lake-seed0"), *[tmp_path / "q.json"] * 2]
+    assert list(plot.read_families(again, None, None)) == [
+        *("lake-seed0", f"lake-seed0 ({tmp_path / 'b' / 'lake-seed0'})", "game: A", f"game: A ({tmp_path / 'q.json'})")
+    ]
     assert measures.logged(families["lake-seed0"][0])["entropy"]
     target.unlink()
     assert drawn("--measure", "entopy", "--output", str(target)) == 1 and not target.exists()

@@ -1,6 +1,7 @@
 """Lessons for models that see: what they tell, and that a model learns from the picture what it tells."""
 
 import gymnasium
+import pictures
 import pytest
 from learning.seeing import described, imitate, lessons, places_right
 
@@ -48,3 +49,15 @@ def test_places_are_counted_without_a_gradient(blank: bool) -> None:
     told = lessons("ragen/FrozenLake-v0", LAKE, 84, processor, TOKENIZER, [0])
     assert 0 <= places_right(model, told, processor, TOKENIZER, is_blank=blank) <= 1
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_each_run_has_the_commit_that_it_was_made_with() -> None:
+    """Regression: runs of other seeds stood under the commit and the machine of the last one."""
+    earlier = {"commit": "old", "machine": {"cpus": 2}, "env_kwargs": {}, "runs": [{"seed": 1}, {"seed": 0}]}
+    rows = pictures.joined(earlier, {"seed": 1, "minutes": 3.0}, {"commit": "new", "machine": {"cpus": 4}})
+    assert rows == [
+        {"commit": "old", "machine": {"cpus": 2}, "seed": 0},
+        {"commit": "new", "machine": {"cpus": 4}, "seed": 1, "minutes": 3.0},
+    ]
+    (seed_2, *_) = reversed(pictures.joined({"commit": "new", "runs": rows}, {"seed": 2}, {"commit": "newer"}))
+    assert [row["commit"] for row in rows] == ["old", "new"] and seed_2["commit"] == "newer"
