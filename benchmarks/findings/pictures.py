@@ -135,7 +135,7 @@ def _draw_categories(
 
 
 def draw_signs(title: str, variants: Mapping[str, Sequence[Run]], path: Path) -> None:
-    """RAGEN's Figure 6: success and the signs of one game, seeds light and the mean dark, with marks where they turn.
+    """RAGEN's Figure 6: success and the logged signs of a game, seeds light and the mean dark, marked where they turn.
 
     Args:
         title: Over the picture.
@@ -143,8 +143,9 @@ def draw_signs(title: str, variants: Mapping[str, Sequence[Run]], path: Path) ->
         path: Where to.
     """
     look = looks(list(variants))
-    with plots.figure(path, (7.6, 9.4), SETTINGS) as figure:
-        panels = figure.subplots(1 + len(SIGNS), 1, sharex=True)
+    shown = [sign for sign in SIGNS if any(series(run, sign) for runs in variants.values() for run in runs)]
+    with plots.figure(path, (7.6, 2.2 + 1.8 * len(shown)), SETTINGS) as figure:
+        panels = figure.subplots(1 + len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for label, runs in variants.items():
             held_out = [_by_trajectories(run, logged(run)["held_out"]) for run in runs]
             _draw_runs(panels[0], held_out, look[label], f"{label} ({len(runs)} seeds)")
@@ -155,17 +156,18 @@ def draw_signs(title: str, variants: Mapping[str, Sequence[Run]], path: Path) ->
                         place, 0, 1, color=look[label].colour, ls=[(0, look[label].dashes)], lw=0.7, alpha=0.7,
                         transform=panel.get_xaxis_transform(),
                     )
-            for panel, sign in zip(panels[1:], SIGNS, strict=True):
+            for panel, sign in zip(panels[1:], shown, strict=True):
                 _draw_runs(panel, [_by_trajectories(run, series(run, sign)) for run in runs], look[label])
                 turns = [_sampled(run, step) for run in runs if (step := turn(run, sign)) is not None]
                 height = panel.get_xaxis_transform()
                 place = 0.97 - 0.07 * list(variants).index(label)
                 mark = {"color": look[label].colour, "s": 28, "ec": "white", "lw": 0.5, "transform": height}
                 panel.scatter(turns, [place] * len(turns), marker=look[label].marker, **mark)
-        for panel, name in zip(panels, ("success, held out", *(sign.says for sign in SIGNS)), strict=True):
+        for panel, name in zip(panels, ("success, held out", *(sign.says for sign in shown)), strict=True):
             panel.set_ylabel(name)
         panels[0].set_ylim(-0.03, 1.03)
-        _scale_by_decades(panels[1 + SIGNS.index(GRADIENT)])
+        if GRADIENT in shown:
+            _scale_by_decades(panels[1 + shown.index(GRADIENT)])
         panels[-1].set_xlabel("sampled trajectories, thousands")
         figure.legend(loc="outside lower left", ncols=2, fontsize=8.5, handlelength=3.5)
         said = f"{title}\nvertical lines: success drops; marks at the top of a panel: it turns"
