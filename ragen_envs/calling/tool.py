@@ -124,9 +124,14 @@ def call_in(found: Mapping[str, Any]) -> Call | None:
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None if it is none. No string raises an exception."""
+    r"""The JSON object that a text is; None if it is none. No string raises an exception.
+
+    One that holds half of a surrogate pair, as in ``{"name": "\ud83d"}``, is none either: it is no text that could be
+    sent to a server, written to a file or tokenised.
+    """
     try:
         found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

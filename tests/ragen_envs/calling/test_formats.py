@@ -61,10 +61,15 @@ def test_a_thought_comes_first_and_is_not_read(reply: str, actions: tuple[str, .
         *('{"name": "a", "arguments": "{}"}', '{"name": "a", "arguments": {}, "more": 1}', '{"answer": 1}'),
         *("[" * 100_000, '{"a":' * 50_000, "9" * 100_000, '{"name": "a", "arguments": {}} x'),
         '{"name": "a", "arguments": {}, "parameters": {}}',
+        *(r'{"name": "\ud83d"}', r'{"name": "a", "arguments": {"\udc00": [1]}}', r'{"answer": "\ud83d \ude00"}'),
     ],
 )
 def test_other_json_is_no_action(text: str) -> None:
     assert read_action(text) is None
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    assert read_action(r'{"answer": "\ud83d\ude00"}') == "\N{GRINNING FACE}"
 
 
 ARGUMENTS = st.dictionaries(
