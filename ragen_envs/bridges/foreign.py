@@ -176,8 +176,6 @@ class ForeignTools(Foreign, ToolEnv):
     def __init__(self, *, purpose: str, success: Success, max_result_length: int, render_mode: str | None) -> None:
         """Sets what is shown; the arguments are described in the class docstring."""
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
-        self.observation_space = AnyText(max_result_length, min_length=0)
-        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
         self._purpose, self._is_success = purpose, success
         self._tools: tuple[Tool, ...] = ()
 

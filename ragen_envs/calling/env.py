@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 
 import gymnasium
 
+from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
 from ragen_envs.calling.schema import Schema
 from ragen_envs.calling.tool import Call, Tool, ToolError, as_text, read_action, write_answer, write_call
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 MAX_CALL_LENGTH = 4096  # of action_space; step accepts longer ones
 Judgement = tuple[float, bool] | tuple[float, bool, Mapping[str, Any]]
@@ -34,6 +35,8 @@ class ToolEnv(TextEnv):
 
     A tool that exceeds its time limit goes on in its thread, which Python cannot stop. Until it is done, all other
     calls are refused, and so is `reset`, so that no two threads change the same state.
+
+    Tasks, calls and results are of any characters: the spaces are `AnyText`.
 
     A subclass provides `tools`, `_start` (which returns the task in words) and `_judge`.
 
@@ -68,9 +71,10 @@ class ToolEnv(TextEnv):
         check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
         if call_timeout is not None and not call_timeout > 0:
             raise ValueError(f"call_timeout={call_timeout!r} must be a number of seconds above 0, or None for no limit")
-        super().__init__(
-            render_mode=render_mode, max_observation_length=max_result_length, max_action_length=MAX_CALL_LENGTH
-        )
+        super().__init__(render_mode=render_mode)
+        # Of any characters: what tools return, and what a model asks them, is not ours.
+        self.observation_space = AnyText(max_result_length, min_length=0, charset=TEXT_CHARSET)
+        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self.max_result_length, self.call_timeout = max_result_length, call_timeout
         self._hanging: list[threading.Thread] = []
 
@@ -189,9 +193,8 @@ class ToolEnv(TextEnv):
         return f"Error: no result within {self.call_timeout:g} seconds", True
 
     def _shown(self, text: str) -> str:
-        """The text within its limit, in characters that the observation space has."""
-        if type(self.observation_space) is gymnasium.spaces.Text:  # an `AnyText` takes any character
-            text = "".join(each if each in self.observation_space.character_set else "?" for each in text)
+        """The text within its limit. A tool's half of a surrogate pair is no character, and cannot be tokenised."""
+        text = text.encode("utf-8", "replace").decode()
         if len(text) <= self.max_result_length:
             return text
         note = f"\n[{len(text)} characters, cut]"

@@ -18,7 +18,7 @@ from typing import Any
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_flags, check_integer
-from ragen_envs.calling.env import MAX_CALL_LENGTH, Judgement, ToolEnv
+from ragen_envs.calling.env import Judgement, ToolEnv
 from ragen_envs.calling.tool import Call, Tool, ToolError
 from ragen_envs.errors import EnvError
 
@@ -90,7 +90,6 @@ class McpTools(ToolEnv):
         check_integer("max_result_length", max_result_length, 40, "leaves no room for a result")
         super().__init__(render_mode=render_mode, max_result_length=max_result_length)
         self.observation_space = AnyText(max_result_length + max(map(len, tasks)), min_length=0)
-        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0)
         self._tasks, self._judged_by, self._restart = tuple(tasks), judge, restart
         self.answer: str | None = None
         self._connect = partial(_Connection, list(command), variables, cwd, call_timeout, start_timeout)

@@ -40,12 +40,12 @@ class Tools(ToolEnv):
     `"unseen_domain"` plays the tree of files.
 
     ## Action Space
-    Text: a call as JSON, ``{"name": "find_customer", "arguments": {"name": "Anna"}}``, or ``{"answer": "Done."}``,
+    AnyText: a call as JSON, ``{"name": "find_customer", "arguments": {"name": "Anna"}}``, or ``{"answer": "Done."}``,
     which gives up. A call with an unknown tool or wrong arguments is an invalid action. `ToolTurns` lets a model call
     tools in the form of its chat template.
 
     ## Observation Space
-    Text: the task; after a call its result, or ``Error:`` and what was wrong.
+    AnyText: the task; after a call its result, or ``Error:`` and what was wrong.
 
     ## Starting State
     A uniformly random domain of the split, random rows, and a random task that needs a uniformly random one of `calls`.

@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ragen_envs.any_text import AnyText
-from ragen_envs.calling.env import MAX_CALL_LENGTH, ToolEnv
+from ragen_envs.calling.env import ToolEnv
 from ragen_envs.calling.tool import ToolError, write_call
-from ragen_envs.text_env import TEXT_CHARSET
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.env import LONGEST, search_words
 from ragen_envs.webshop.policies import best_shop_action, random_shop_action
@@ -65,8 +63,6 @@ class WebShopTools(ToolEnv):
         """Sets the store; the arguments are described in the class docstring."""
         super().__init__(render_mode=render_mode, max_result_length=max_result_length, call_timeout=call_timeout)
         self.shop = WebShop(catalog, split, reward, observation_mode, base_url, max_steps)
-        self.observation_space = AnyText(max_result_length, min_length=0, charset=TEXT_CHARSET)
-        self.action_space = AnyText(MAX_CALL_LENGTH, min_length=0, charset=TEXT_CHARSET)
 
     @property
     def purpose(self) -> str:

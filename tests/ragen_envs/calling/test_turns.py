@@ -96,11 +96,26 @@ def test_a_result_is_cut_at_its_limit() -> None:
     assert message == "x" * 38 + "\n[203 characters, cut]" and len(message) <= 60
 
 
-def test_characters_outside_the_space_are_replaced() -> None:
+def test_a_result_has_any_characters() -> None:
+    """Regression: those outside ASCII became question marks, so that a model could not write what it had to."""
     env = turns()
     env.step(calls(("write", {"text": "Zoë 日本"})))
     message = env.step(calls(("read", {})))[0]
-    assert message == "Zo? ??" and message in env.observation_space
+    assert message == "Zoë 日本"
+    assert message in env.observation_space and message in env.game.observation_space
+    env.game.notes = ["half of a pair: \ud83d"]  # no character, and no tokenizer takes it
+    assert env.step(calls(("read", {})))[0] == "half of a pair: ?"
+
+
+def test_a_task_has_any_characters() -> None:
+    class Café(Notes):
+        def _start(self, options: Any) -> str:
+            super()._start(options)
+            return "Write the café's secret number."
+
+    env = Café()
+    assert env.reset(seed=3)[0] in env.observation_space
+    assert write_call("write", {"text": "Zoë"}) in env.action_space
 
 
 @pytest.mark.parametrize(
