@@ -25,7 +25,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **{"integer": (int,), "number": (int, float), "string": (str,), "boolean": (bool,), "null": (type(None),)},
     **{"array": (list,), "object": (dict,)},
 }
-_SECTION = re.compile(r"^(Args|Returns|Raises|Example|Examples):\s*$", re.MULTILINE)
+# Parts of a docstring, as Transformers finds them (`utils.chat_template_utils`).
+_DESCRIPTION = re.compile(r"(.*?)\s*(?:Args:|Returns:|Raises:|\Z)", re.DOTALL)
+_ARGUMENTS = re.compile(r"\n\s*Args:\n(.*?)\s*(?:Returns:|Raises:|\Z)", re.DOTALL)
+_RETURNS = re.compile(r"\n\s*Returns:\n\s*(.*?)\s*(?:Raises:|\Z)", re.DOTALL)
+_NAME = r"(\w+)(?: \([^)\n]*\))?:"  # with a type in brackets, too
+# Ends at the next name that is not indented further.
+_ARGUMENT = re.compile(rf"(?:^|\n)([ \t]*){_NAME}\s*(.*?)\s*(?=\n(?!\1[ \t])[ \t]*{_NAME}|\Z)", re.DOTALL)
 
 
 class ToolSignatureError(EnvError, TypeError):
@@ -48,10 +54,11 @@ def function_schema(function: Callable[..., Any]) -> Schema:
         ToolSignatureError: If a hint or a description is missing, or a hint has no JSON type.
     """
     name = function.__name__
-    sections = _sections(inspect.getdoc(function) or "")
-    if not sections[""]:
+    docstring = inspect.getdoc(function) or ""
+    description = _found(_DESCRIPTION, docstring)
+    if not description:
         raise ToolSignatureError(f"{name} has no docstring; a model learns from it what the tool does")
-    described = _argument_texts(sections.get("Args", ""))
+    described = _argument_texts(_found(_ARGUMENTS, docstring))
     hints = get_type_hints(function)
     properties: dict[str, Schema] = {}
     required = []
@@ -66,9 +73,9 @@ def function_schema(function: Callable[..., Any]) -> Schema:
         if parameter.default is inspect.Parameter.empty:
             required.append(argument)
     parameters: Schema = {"type": "object", "properties": properties, **({"required": required} if required else {})}
-    whole: Schema = {"name": name, "description": sections[""], "parameters": parameters}
+    whole: Schema = {"name": name, "description": description, "parameters": parameters}
     if "return" in hints:
-        said = sections.get("Returns")
+        said = _found(_RETURNS, docstring)
         whole["return"] = {**_of_hint(hints["return"], name), **({"description": said} if said else {})}
     return {"type": "function", "function": whole}
 
@@ -126,25 +133,19 @@ def _article(name: str) -> str:
     return {"null": "null"}.get(name, f"{'an' if name[0] in 'aio' else 'a'} {name}")
 
 
-def _sections(docstring: str) -> dict[str, str]:
-    """The text before the first title of a section, under "", and the text of each section."""
-    parts = _SECTION.split(docstring)
-    return {"": parts[0].strip(), **dict(zip(parts[1::2], map(str.strip, parts[2::2]), strict=True))}
+def _found(part: re.Pattern[str], docstring: str) -> str:
+    """A part of a docstring; "" if it has none."""
+    found = part.search(docstring)
+    return found[1].rstrip() if found else ""
 
 
 def _argument_texts(section: str) -> dict[str, str]:
-    """Name and description of each argument; a description may go on in lines that are indented further."""
-    found: dict[str, str] = {}
-    last = ""
-    lines = inspect.cleandoc(section).splitlines()
-    for line in lines:
-        begin = re.match(r"(\w+)(?: \([^)]*\))?:\s*(.*)", line)
-        if begin:
-            last = begin[1]
-            found[last] = begin[2].strip()
-        elif last and line.strip():
-            found[last] = f"{found[last]} {line.strip()}".strip()
-    return found
+    """Name and description of each argument; a description may go on in lines that are indented further.
+
+    Another section may follow. Its title then counts as the name of an argument, for which nobody asks.
+    """
+    text = "\n".join(line for line in section.splitlines() if line.strip())
+    return {found[2]: re.sub(r"\s*\n\s*", " ", found[3].strip()) for found in _ARGUMENT.finditer(text)}
 
 
 def _of_hint(hint: Any, function: str) -> Schema:

@@ -58,6 +58,30 @@ def bare() -> str:
     return ""
 
 
+def noted(room: str, hour: int) -> str:
+    """Book a room.
+
+    Example:
+        noted("blue", 9) books the blue one.
+
+    Args:
+        room: Its name.
+
+        hour: When: in the morning,
+            Default: nine, or the next free hour.
+
+    Note:
+        Rooms: are free from 9 on.
+
+    Returns:
+        The number.
+
+    Example:
+        noted("red", 9) does not.
+    """
+    return room * hour
+
+
 class Shop:
     """Has a method."""
 
@@ -70,9 +94,22 @@ class Shop:
         return hour > 8
 
 
-@pytest.mark.parametrize("function", [plain, everything, nested, bare, Shop.open], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("function", [plain, everything, nested, bare, noted, Shop.open], ids=lambda f: f.__name__)
 def test_a_schema_is_that_of_transformers(function: Any) -> None:
     assert function_schema(function) == get_json_schema(function)
+
+
+def test_types_in_brackets_are_read_too() -> None:
+    def put(key: str, number: int) -> None:
+        """Put it there.
+
+        Args:
+            key (str): Where.
+            number (int, at least 1): How many.
+        """
+
+    properties = function_schema(put)["function"]["parameters"]["properties"]
+    assert [each["description"] for each in properties.values()] == ["Where.", "How many."]
 
 
 def test_what_a_schema_says() -> None:
