@@ -14,7 +14,7 @@ import gymnasium
 
 from ragen_envs.any_text import AnyText
 from ragen_envs.arguments import check_integer
-from ragen_envs.calling.schema import Schema
+from ragen_envs.calling.schema import Schema, ToolSignatureError
 from ragen_envs.calling.tool import Call, Tool, ToolError, as_text, read_action, write_answer, write_call
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
@@ -156,7 +156,13 @@ class ToolEnv(TextEnv):
         return observation, info
 
     def _by_name(self) -> dict[str, Tool]:
-        return {tool.name: tool for tool in map(Tool.of, self.tools)}
+        found: dict[str, Tool] = {}
+        for tool in map(Tool.of, self.tools):
+            if tool.name in found:
+                kind = type(self).__name__
+                raise ToolSignatureError(f"two tools of {kind} have the name {tool.name!r}; give each its own")
+            found[tool.name] = tool
+        return found
 
     def _parse_action(self, text: str) -> str | None:
         said = read_action(text)

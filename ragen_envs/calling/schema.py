@@ -51,9 +51,15 @@ def function_schema(function: Callable[..., Any]) -> Schema:
         function has a hint for what it returns. It must not be changed: it is made once.
 
     Raises:
-        ToolSignatureError: If a hint or a description is missing, or a hint has no JSON type.
+        ToolSignatureError: If it is no function, a hint or a description is missing, or a hint has no JSON type.
     """
-    name = function.__name__
+    try:
+        name = function.__name__
+    except AttributeError:
+        raise ToolSignatureError(
+            f"{function!r:.100} is no function and has no name; write one, or describe the tool yourself with "
+            "ragen_envs.Tool"
+        ) from None
     docstring = inspect.getdoc(function) or ""
     description = _found(_DESCRIPTION, docstring)
     if not description:
@@ -80,7 +86,7 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     return {"type": "function", "function": whole}
 
 
-def fault(value: Any, schema: Mapping[str, Any], name: str) -> str | None:
+def fault(value: Any, schema: Mapping[str, Any] | bool, name: str) -> str | None:
     """What is wrong with a value, in words that do not repeat the value; None if nothing is.
 
     Of JSON Schema, `type`, `nullable`, `enum`, `anyOf`, `items`, `properties`, `required` and `additionalProperties`
@@ -88,9 +94,11 @@ def fault(value: Any, schema: Mapping[str, Any], name: str) -> str | None:
 
     Args:
         value: What `json.loads` returned.
-        schema: The schema that it should meet.
+        schema: The schema that it should meet; True for anything, and False for nothing.
         name: What to call the value.
     """
+    if isinstance(schema, bool):
+        return None if schema else f"{name} is not allowed"
     if value is None and schema.get("nullable"):
         return None
     if "anyOf" in schema:
@@ -102,7 +110,7 @@ def fault(value: Any, schema: Mapping[str, Any], name: str) -> str | None:
         return f"{name} must be {' or '.join(map(_article, names))}"
     if "enum" in schema and value not in schema["enum"]:
         return f"{name} must be one of {', '.join(map(str, schema['enum']))}"
-    if isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+    if isinstance(value, list) and isinstance(schema.get("items"), Mapping | bool):
         return next((found for one in value if (found := fault(one, schema["items"], f"each of {name}"))), None)
     if isinstance(value, dict) and "properties" in schema:
         return _object_fault(value, schema, name)
@@ -114,7 +122,7 @@ def _object_fault(value: Mapping[str, Any], schema: Mapping[str, Any], name: str
     lacking = [each for each in schema.get("required", ()) if each not in value]
     if lacking:
         return f"{name} needs {', '.join(lacking)}"
-    if not value.keys() <= properties.keys() and not schema.get("additionalProperties", False):
+    if not value.keys() <= properties.keys() and schema.get("additionalProperties", False) is False:
         return f"{name} takes only {', '.join(properties)}" if properties else f"{name} takes no arguments"
     for each, one in value.items():
         if each in properties and (found := fault(one, properties[each], f"{each} of {name}")):
@@ -160,6 +168,8 @@ def _of_hint(hint: Any, function: str) -> Schema:
     if origin is Literal:
         kinds = list(dict.fromkeys(_NAMES[type(value)] for value in arguments))
         return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
+    if origin in (list, dict) and not arguments:  # typing.List
+        return {"type": _NAMES[origin]}
     if origin is list:
         return {"type": "array", "items": _of_hint(arguments[0], function)}
     if origin is dict:

@@ -146,7 +146,9 @@ def as_text(result: Any) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
+def _kind(schema: Mapping[str, Any] | bool) -> str:
+    if isinstance(schema, bool):
+        return "any" if schema else "none"
     if "enum" in schema:
         return "|".join(map(str, schema["enum"]))
     found = schema.get("type", "any")

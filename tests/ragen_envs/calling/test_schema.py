@@ -1,5 +1,7 @@
 """Schemas of functions are those of Transformers, and what is wrong with arguments is said."""
 
+import functools
+import typing
 from typing import Any, Literal
 
 import pytest
@@ -40,6 +42,15 @@ def everything(
         f: Six.
         g: Seven.
         h: Eight.
+    """
+
+
+def unsaid(rows: typing.List, names: typing.Dict) -> None:  # noqa: UP006
+    """Take what may hold anything.
+
+    Args:
+        rows: The rows.
+        names: The names.
     """
 
 
@@ -94,7 +105,10 @@ class Shop:
         return hour > 8
 
 
-@pytest.mark.parametrize("function", [plain, everything, nested, bare, noted, Shop.open], ids=lambda f: f.__name__)
+FUNCTIONS = [plain, everything, unsaid, nested, bare, noted, Shop.open]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda one: one.__name__)
 def test_a_schema_is_that_of_transformers(function: Any) -> None:
     assert function_schema(function) == get_json_schema(function)
 
@@ -151,6 +165,11 @@ def of_bytes(name: bytes) -> str:
     return str(name)
 
 
+class Called:
+    def __call__(self, name: str) -> str:
+        return name
+
+
 def silent(name: str) -> str:  # noqa: D103
     return name
 
@@ -162,6 +181,8 @@ def silent(name: str) -> str:  # noqa: D103
         (without_description, "docstring of without_description does not describe name"),
         (of_bytes, "bytes.*of of_bytes has no JSON type; use int"),
         (silent, "silent has no docstring"),
+        (functools.partial(plain, "Anna"), r"functools.partial\(.* is no function and has no name; write one, or"),
+        (Called(), "Called object.* is no function and has no name"),
     ],
 )
 def test_a_function_that_says_too_little_is_refused(function: Any, said: str) -> None:
@@ -202,6 +223,13 @@ def test_what_is_wrong_with_arguments_is_said(arguments: dict[str, Any], said: s
         ("a", {"$ref": "#/$defs/Name"}, None),
         ({}, {"type": "object", "properties": {}}, None),
         ({"a": 1}, {"type": "object", "properties": {}}, "it takes no arguments"),
+        ({"a": 1}, {"type": "object", "properties": {}, "additionalProperties": {}}, None),
+        ({"a": 1}, {"type": "object", "properties": {"a": True}}, None),
+        ({"a": 1}, {"type": "object", "properties": {"a": False}}, "a of it is not allowed"),
+        ([1], {"type": "array", "items": False}, "each of it is not allowed"),
+        ([], {"type": "array", "items": False}, None),
+        ("a", {"anyOf": [{"type": "integer"}, True]}, None),
+        ("a", {"anyOf": [False, {"type": "integer"}]}, "it is not allowed"),
     ],
 )
 def test_keywords_of_json_schema(value: Any, schema: dict[str, Any], said: str | None) -> None:

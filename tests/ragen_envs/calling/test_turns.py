@@ -11,6 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ragen_envs import AgentTurns, Tool, ToolTurns
+from ragen_envs.calling.schema import ToolSignatureError
 from ragen_envs.calling.tool import write_answer, write_call
 from tests.support.ragen_envs.notes import Notes
 from tests.support.ragen_envs.toys import calls
@@ -105,6 +106,27 @@ def test_a_result_has_any_characters() -> None:
     assert message in env.observation_space and message in env.game.observation_space
     env.game.notes = ["half of a pair: \ud83d"]  # no character, and no tokenizer takes it
     assert env.step(calls(("read", {})))[0] == "half of a pair: ?"
+
+
+def test_a_schema_may_be_true() -> None:
+    """Regression: `step` and `ToolTurns` raised a TypeError."""
+
+    class Box(Notes):
+        tools = (Tool("put", "Put it.", {"type": "object", "properties": {"it": True}, "required": ["it"]}, str),)
+
+    env = turns(Box())
+    assert "- put(it: any): Put it." in env.game.instruction
+    assert env.step(calls(("put", {})))[0] == "Error: put needs it"
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    """Regression: the first one was dropped."""
+
+    class Twice(Notes):
+        tools = (Tool("put", "First.", {}, str), Tool("put", "Second.", {}, str))
+
+    with pytest.raises(ToolSignatureError, match="two tools of Twice have the name 'put'"):
+        ToolTurns(Twice())
 
 
 def test_a_task_has_any_characters() -> None:
