@@ -34,7 +34,7 @@ class ToolEnv(TextEnv):
     error message. `ToolTurns` shows all of these to a model as results.
 
     A tool that exceeds its time limit goes on in its thread, which Python cannot stop. Until it is done, all other
-    calls are refused, and so is `reset`, so that no two threads change the same state.
+    calls are refused, and so are `reset`, copies and pickles, so that no two threads change the same state.
 
     Tasks, calls and results are of any characters: the spaces are `AnyText`.
 
@@ -147,8 +147,7 @@ class ToolEnv(TextEnv):
         Raises:
             RuntimeError: If a call of the last episode still hangs.
         """
-        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
-        if self._hanging:
+        if self._hangs():
             name = type(self).__name__
             raise RuntimeError(f"a call of {name} still runs after its time limit; make a new environment")
         observation, info = super().reset(seed=seed, options=options)
@@ -184,8 +183,7 @@ class ToolEnv(TextEnv):
     def _call(self, call: Call) -> tuple[str, bool]:
         """The text of a call's result, and whether it failed."""
         tool = self._by_name()[call.name]
-        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
-        if self._hanging:
+        if self._hangs():
             return "Error: an earlier call has not ended yet", True
         if self.call_timeout is None:
             return _outcome(tool, call)
@@ -197,6 +195,17 @@ class ToolEnv(TextEnv):
             return outcomes[0]
         self._hanging.append(thread)
         return f"Error: no result within {self.call_timeout:g} seconds", True
+
+    def _hangs(self) -> bool:
+        """Whether a call goes on after its time limit."""
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        return bool(self._hanging)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._hangs():
+            name = type(self).__name__
+            raise RuntimeError(f"a call of {name} still runs after its time limit; copy or pickle it when it has ended")
+        return vars(self)
 
     def _shown(self, text: str) -> str:
         """The text within its limit. A tool's half of a surrogate pair is no character, and cannot be tokenised."""

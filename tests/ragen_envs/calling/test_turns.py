@@ -184,10 +184,17 @@ def test_a_call_that_hangs_is_an_error_until_it_ends() -> None:
     assert env.step(calls(("write", {"text": "a"})))[0] == "Error: an earlier call has not ended yet"
     with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; make a new environment"):
         env.reset(seed=4)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(RuntimeError, match="a call of Notes still runs after its time limit; copy or pickle"):
+            copied(env)
     env.game.gate.set()
     for thread in threading.enumerate():
         if thread.name == "wait":
             thread.join(5)
+    env.game.__dict__.pop("gate")  # an event has a lock, which cannot be copied
+    # Regression: the thread that had ended was copied, too, which raised a TypeError.
+    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        assert twin.step(calls(("read", {})))[0] == "late"
     assert env.step(calls(("read", {})))[0] == "late"
     assert env.reset(seed=4)[0].endswith("number.")
 
