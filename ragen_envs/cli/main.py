@@ -26,6 +26,7 @@ from ragen_envs.oracles import NoOracleError
 from ragen_envs.sokoban.solver import SearchLimitError
 from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import MissingTextWorldError
+from ragen_envs.webshop.local_store import HiddenGoalError
 
 _EXAMPLES = """examples:
   python -m ragen_envs play ragen/Sokoban-v0                  arrow keys, on a terminal
@@ -185,7 +186,7 @@ def _baselines(options: argparse.Namespace) -> None:
                 row = measure(
                     env_id, policy, horizons[env_id], options.episodes, options.env_kwargs, first_seed=options.seed
                 )
-            except (NoOracleError, SearchLimitError) as error:
+            except (NoOracleError, SearchLimitError, HiddenGoalError) as error:
                 _note_progress("")
                 print(f"left out: {error}", file=sys.stderr)
                 continue

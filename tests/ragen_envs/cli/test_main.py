@@ -19,8 +19,9 @@ import gymnasium
 import pytest
 
 from ragen_envs import TextEnv
-from ragen_envs.baselines import measure
+from ragen_envs.baselines import Baseline, measure
 from ragen_envs.cli.main import main
+from ragen_envs.webshop.local_store import HiddenGoalError
 from tests.support.ragen_envs.commands import check_one_line
 from tests.support.ragen_envs.registered import IDS
 
@@ -197,6 +198,23 @@ def test_baselines_as_a_table_and_as_json(tmp_path: Path, capsys: pytest.Capture
     assert {**results["rows"][1], "seconds": 0} == {**expected, "seconds": 0}
     command = f"python -m ragen_envs baselines {LAKE} ragen/Bandit-v0 --episodes 40 --seed 5 --json"
     assert results["command"].startswith(command)
+
+
+def test_rows_outlive_an_oracle_that_cannot_see_the_goal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: the random row, which was measured first, was thrown away."""
+
+    def unseeing(env_id: str, policy: str, *arguments: Any, **options: Any) -> Baseline:
+        if policy == "oracle":
+            raise HiddenGoalError("only the server knows the goal")
+        return measure(env_id, policy, *arguments, **options)
+
+    monkeypatch.setattr("ragen_envs.cli.main.measure", unseeing)
+    assert main(["baselines", LAKE, "--episodes", "4", "--json", str(tmp_path / "rows.json")]) == 0
+    assert capsys.readouterr().err == "left out: only the server knows the goal\n"
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [row["policy"] for row in rows] == ["random"]
 
 
 def test_baselines_play_every_environment_by_default(capsys: pytest.CaptureFixture[str]) -> None:
