@@ -10,6 +10,7 @@ Nothing of TRL is imported. Left out: its environments here; TRL has none of its
 """
 
 import functools
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -115,7 +116,8 @@ def trl_environment(
     in every environment, episode and process.
 
     Args:
-        env: Id of a `TextEnv`, or a function that makes one:
+        env: Id of a `TextEnv`, such as ``ragen/FrozenLake-v0`` or, with the module that registers it,
+            ``lamps:me/Lamps-v0``. Or a function that makes one:
             ``functools.partial(gymnasium.make, "ragen/FrozenLake-v0", is_slippery=False)``.
         max_actions: Valid actions per episode, at least 1; None for RAGEN's number, or 10 where RAGEN has none.
         outcome_seed: Fixes the outcomes of all episodes.
@@ -123,10 +125,14 @@ def trl_environment(
     Raises:
         ValueError: If `max_actions` is below 1; when the factory is called, if `env` does not make a `TextEnv`.
         gymnasium.error.Error: If the id is unknown.
+        ModuleNotFoundError: If its module is not there.
     """
     check_limit("max_actions", max_actions)
-    if isinstance(env, str):
-        gymnasium.spec(env)  # an unknown id fails here, not in the trainer
+    if isinstance(env, str):  # an unknown id fails here, not in the trainer
+        module, _, name = env.rpartition(":")
+        if module:
+            importlib.import_module(module)
+        gymnasium.spec(name)
     # A group may be spread over processes: each has the rank that torchrun and accelerate give it.
     outcome_seeds = np.random.SeedSequence((outcome_seed, int(os.environ.get("RANK", "0"))))
     return functools.partial(ToolEnvironment, env, max_actions, outcome_seeds)

@@ -114,6 +114,13 @@ def test_limits_are_those_of_ragen() -> None:
     assert trl_environment("ragen/FrozenLake-v0")().reset(seed=np.int64(0)).endswith("Actions left: 10")
 
 
+def test_an_id_may_name_its_module() -> None:
+    """Regression: it was looked up with the module in its name, and not found."""
+    assert "Actions: " in trl_environment("ragen_envs:ragen/Bandit-v0")().reset(seed=1)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        trl_environment("no_such_module:ragen/Bandit-v0")
+
+
 def test_mistakes_are_named() -> None:
     with pytest.raises(gymnasium.error.Error, match="Nope"):
         trl_environment("ragen/Nope-v0")
