@@ -108,13 +108,21 @@ class FrozenLake(TextEnv):
     @property
     def instruction(self) -> str:
         """The task and the legend."""
-        counted = f"\n{LEGEND}" if self._coordinates else ""
-        return f"{self._task}\nP you, _ ice, O hole, G goal, X you in a hole, √ you on the goal{counted}"
+        return f"{self._task}\nP you, _ ice, O hole, G goal, X you in a hole, √ you on the goal{self._counted}"
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{self._task}\n{PICTURED}"
+        return f"{self._task}\n{PICTURED}{self._counted}"
+
+    @property
+    def _counted(self) -> str:
+        return f"\n{LEGEND}" if self._coordinates else ""
+
+    @property
+    def text_beside_picture(self) -> str:
+        """The coordinates, if observations list them."""
+        return self._places().lstrip()
 
     @property
     def _task(self) -> str:
@@ -166,14 +174,17 @@ class FrozenLake(TextEnv):
     def _text(self) -> str:
         """The map with the player on it."""
         at = self._position + self._position // self._size  # one newline per row above
-        text = f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}"
+        return f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}{self._places()}"
+
+    def _places(self) -> str:
+        """The lines of coordinates, each after a newline; "" without them."""
         if not self._coordinates:
-            return text
+            return ""
         named: dict[str, list[int]] = {"You": [self._position], "Holes": [], "Goal": []}
         for tile, symbol in enumerate(self._lake.tiles):
             if symbol != ICE:
                 named["Holes" if symbol == HOLE else "Goal"].append(tile)
-        return text + coordinate_lines(named, self._size)
+        return coordinate_lines(named, self._size)
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_lake(self._lake.tiles, self._size, self._position)

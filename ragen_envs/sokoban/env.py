@@ -135,13 +135,21 @@ class Sokoban(TextEnv):
         """The task and the legend of the symbols in use."""
         named = zip(self._symbols, MEANINGS, strict=True)
         legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
-        counted = f"\n{LEGEND}" if self._coordinates else ""
-        return f"{_TASK}\n{legend}{counted}"
+        return f"{_TASK}\n{legend}{self._counted}"
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{_TASK}\n{PICTURED}"
+        return f"{_TASK}\n{PICTURED}{self._counted}"
+
+    @property
+    def _counted(self) -> str:
+        return f"\n{LEGEND}" if self._coordinates else ""
+
+    @property
+    def text_beside_picture(self) -> str:
+        """The coordinates, if observations list them."""
+        return self._places().lstrip()
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -217,12 +225,15 @@ class Sokoban(TextEnv):
         self._cells[square + square // self._board.width] = self._symbols[self._kind(square)]
 
     def _text(self) -> str:
-        text = "".join(self._cells)
+        return "".join(self._cells) + self._places()
+
+    def _places(self) -> str:
+        """The lines of coordinates, each after a newline; "" without them."""
         if not self._coordinates:
-            return text
+            return ""
         board = self._board
         named = {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}
-        return text + coordinate_lines(named, board.width)
+        return coordinate_lines(named, board.width)
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_sokoban(self.room)

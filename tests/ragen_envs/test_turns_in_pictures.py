@@ -37,6 +37,18 @@ def test_the_picture_is_the_rendered_state_and_the_text_has_no_map() -> None:
     assert message["text"].startswith("Turn 2 of 5\n")
 
 
+@pytest.mark.parametrize("env", ["ragen/Sokoban-v0", "ragen/FrozenLake-v0"])
+def test_coordinates_stand_beside_the_picture(env: str) -> None:
+    """Regression: with pictures, `coordinates=True` was accepted and did nothing."""
+    turns = AgentTurns(gymnasium.make(env, coordinates=True, render_mode="rgb_array"), observation="image")
+    message, info = turns.reset(seed=0)
+    assert "Coordinates are (row, column), from 0 at the top left.\n" in message["text"]
+    for _ in range(2):
+        places = info["state"][info["state"].index("You: (") :]
+        assert f"State: the picture and\n{places}\nActions left: " in message["text"]
+        message, *_, info = turns.step(turns.format_reply(["Up"], "go"))
+
+
 def test_a_smaller_picture_has_the_means_of_the_areas() -> None:
     picture = np.random.default_rng(0).integers(0, 256, (192, 192, 3), np.uint8)
     blocks = picture.reshape(48, 4, 48, 4, 3).mean(axis=(1, 3))
