@@ -20,6 +20,7 @@ from ragen_envs.arguments import check_action_names
 from ragen_envs.text_env import TEXT_CHARSET, TextEnv
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_OFF = {0, *range(22, 30), 39, 49}  # codes that end a colour or another mark
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
@@ -27,7 +28,8 @@ def spell_out_colours(text: str) -> str:
     r"""Writes a terminal's colours as words: red S becomes ``[red:S]``.
 
     They cannot simply be removed, since Taxi and FrozenLake show the player's place only by a colour. Text with two
-    colours is in two brackets. Text that is only bold becomes ``[marked:…]``. Other escape codes are dropped.
+    colours is in two brackets. Text that is only bold, or in a colour given by number, becomes ``[marked:…]``. Other
+    escape codes are dropped.
 
     Example:
         >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
@@ -39,8 +41,8 @@ def spell_out_colours(text: str) -> str:
         nonlocal depth
         if code[2] != "m":
             return ""
-        numbers = [int(number) for number in code[1].split(";") if number.isdigit()]
-        if not any(numbers):  # "0" or nothing: plain text from here on
+        numbers = _codes([int(number) for number in code[1].split(";") if number.isdigit()])
+        if _OFF.issuperset(numbers):  # none is like 0
             closing, depth = "]" * (depth > 0), max(0, depth - 1)
             return closing
         depth += 1
@@ -48,6 +50,16 @@ def spell_out_colours(text: str) -> str:
         return f"[{_COLOURS[coloured[0]] if coloured else 'marked'}:"
 
     return _ESCAPE.sub(spelled, text)
+
+
+def _codes(numbers: list[int]) -> list[int]:
+    """The codes among the numbers of an escape: after 38 and 48 come an index or three parts of a colour."""
+    codes, rest = [], list(numbers)
+    while rest:
+        codes.append(rest.pop(0))
+        if codes[-1] in (38, 48) and rest:
+            del rest[: {5: 2, 2: 4}.get(rest[0], 0)]
+    return codes
 
 
 class TextFromDiscrete(TextEnv):
@@ -131,12 +143,13 @@ class TextFromDiscrete(TextEnv):
             charset: Every character that observations may contain.
 
         Raises:
-            ValueError: If the actions are not `Discrete`, the names do not fit them, or there is no text to show.
+            ValueError: If the actions are not `Discrete`, the names do not fit them, there is no text to show, or
+                `env_kwargs` come with an environment that is made already.
         """
         if describe != "ansi" and not callable(describe):
             raise ValueError(f"describe={describe!r} must be 'ansi' or a function that turns an observation into text")
         mode = "ansi" if describe == "ansi" else None
-        env = gymnasium.make(env, render_mode=mode, **(env_kwargs or {})) if isinstance(env, str) else env
+        env = _made(env, mode, env_kwargs)
         _check_env(env, in_ansi=describe == "ansi")
         assert isinstance(env.action_space, Discrete)
         names = _checked_names(actions, env.action_space)
@@ -202,6 +215,16 @@ class TextFromDiscrete(TextEnv):
     def close(self) -> None:
         """Closes the environment that this one owns."""
         self.env.close()
+
+
+def _made(
+    env: str | gymnasium.Env[Any, Any], mode: str | None, env_kwargs: Mapping[str, Any] | None
+) -> gymnasium.Env[Any, Any]:
+    if isinstance(env, str):
+        return gymnasium.make(env, render_mode=mode, **(env_kwargs or {}))
+    if env_kwargs:
+        raise ValueError(f"env_kwargs is {dict(env_kwargs)}, but env is made already; make it with them")
+    return env
 
 
 def _check_env(env: gymnasium.Env[Any, Any], in_ansi: bool) -> None:

@@ -196,6 +196,9 @@ def test_close_reaches_the_environment() -> None:
         ("\x1b[35m\x1b[34;1m\x1b[43mR\x1b[0m\x1b[0m\x1b[0m", "[magenta:[blue:[yellow:R]]]"),
         ("\x1b[2J\x1b[1;1Ha\x1b[0mb\x1b[mc", "abc"),
         ("\x1b[1mbold\x1b[m \x1b[91mbright\x1b[0m", "[marked:bold] [red:bright]"),
+        ("\x1b[31mA\x1b[39mB\x1b[44mC\x1b[49mD", "[red:A]B[blue:C]D"),  # colorama's Fore.RESET and Back.RESET
+        ("\x1b[31m\x1b[1mA\x1b[22mB\x1b[0m", "[red:[marked:A]B]"),
+        ("\x1b[38;5;34mA\x1b[0m\x1b[48;2;31;0;34;32mB\x1b[m", "[marked:A][green:B]"),
     ],
 )
 def test_colours_become_words(shown: str, text: str) -> None:
@@ -274,6 +277,7 @@ def test_the_info_within_is_the_callers_to_change() -> None:
         ({"env": lambda: gymnasium.make("CartPole-v1"), "actions": ("left", "right")}, "cannot show itself as text"),
         ({"env": lambda: gymnasium.make("MountainCarContinuous-v0")}, "wrap an environment with Discrete actions"),
         ({"render_mode": "human"}, "render_mode='human' is unknown"),
+        ({"env": Switch, "env_kwargs": {"size": 8}}, r"env_kwargs is \{'size': 8\}, but env is made already"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], message: str) -> None:
