@@ -68,6 +68,10 @@ class Room:
     boxes: frozenset[int]
     player: int
 
+    def __deepcopy__(self, memo: object) -> "Room":
+        """This object, because it is immutable."""
+        return self
+
 
 def draw_room(
     random: np.random.Generator, dim_room: tuple[int, int] = (6, 6), num_boxes: int = 1, search_depth: int = 300

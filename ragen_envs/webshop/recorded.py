@@ -49,6 +49,10 @@ class RecordedEpisode:
     pages: tuple[str, ...]
     actions: tuple[str, ...]
 
+    def __deepcopy__(self, memo: object) -> "RecordedEpisode":
+        """This object, because it is immutable."""
+        return self
+
     @property
     def request(self) -> str:
         """What was wanted, as the first page says it; empty if it does not."""

@@ -1,5 +1,6 @@
 """Sokoban: the rules by hand, the text, and the arguments."""
 
+import copy
 import re
 from pathlib import Path
 
@@ -152,6 +153,7 @@ def test_levels_are_drawn_or_chosen(load) -> None:
     env.reset(seed=4)
     assert env.reset()[0] == after  # choosing a level does not move later starts
     assert chosen[0] in env.observation_space and chosen[1] in env.observation_space
+    assert copy.deepcopy(env)._levels is env._levels  # a plan copies the environment for each reply
 
 
 def test_a_level_that_is_not_there_is_named(load) -> None:
