@@ -46,7 +46,7 @@ ENVIRONMENTS_MAY_IMPORT_LATE = {
     "ragen_envs/textworld/scenes.py": {"textworld"},
     "ragen_envs/calling/mcp.py": {"mcp"},
 }
-# Each module or folder imports only what stands in a line before its own. `toy_shop` is the alias of a former path.
+# Each module or folder imports only what stands in a line before its own.
 ENVIRONMENTS_ORDER = (
     ("errors",),
     ("any_text", "arguments", "reply_format", "coordinates", "wording", "pictures"),
@@ -54,7 +54,7 @@ ENVIRONMENTS_ORDER = (
     ("turns", "discrete_text", "bandit", "countdown", "frozen_lake", "sokoban", "textworld", "webshop"),
     ("calling",),
     ("tools",),
-    ("oracles", "vector", "toy_shop"),
+    ("oracles", "vector"),
     ("baselines", "thoughts"),
     ("bridges",),
     ("cli",),

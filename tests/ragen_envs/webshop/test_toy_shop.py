@@ -1,6 +1,5 @@
 """The toy shop: its words, its five results, its score by hand, its fixed evaluation prompts."""
 
-import importlib
 import re
 
 import pytest
@@ -218,11 +217,3 @@ def test_another_catalogue_is_refused_with_the_remedy(monkeypatch: pytest.Monkey
     with pytest.raises(ShopServerError, match=message):
         env.reset()
     assert server_connection("http://shop.test").address == "http://shop.test"
-
-
-def test_the_former_path_still_works_and_says_so() -> None:
-    former = importlib.import_module("ragen_envs.toy_shop")
-    with pytest.warns(DeprecationWarning, match="import ToyShop from ragen_envs.webshop"):
-        assert former.ToyShop is ToyShop
-    with pytest.raises(AttributeError, match="no Elsewhere"):
-        former.Elsewhere  # noqa: B018
