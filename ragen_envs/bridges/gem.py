@@ -10,8 +10,8 @@ These environments with its vectors and wrappers. A message and a reply are thos
     envs = gem.make_vec(["ragen:FrozenLake"] * 8)
     messages, infos = envs.reset(seed=0)
 
-Left out: its tools (calculators in a wrapper, search), which read calls from the reply's text by themselves, and
-pictures.
+Left out: its tools (calculators in a wrapper, search), which read calls from the reply's text by themselves, pictures,
+and `random_action` of its games, whose own `sample_random_action` is always the same answer in some of them.
 """
 
 import copy
@@ -115,11 +115,6 @@ class GemText(ForeignText):
         if not suffix or text.endswith(suffix):  # the game has none, or that wrapper was there first
             return text
         return "\n".join((text.rstrip("\n"), suffix))
-
-    def random_action(self) -> str:
-        """What GEM's `sample_random_action` says."""
-        with self._own_randomness():
-            return str(self._game.sample_random_action())
 
     @contextmanager
     def _own_randomness(self) -> Iterator[None]:
