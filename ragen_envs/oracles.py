@@ -28,7 +28,7 @@ from ragen_envs.text_env import TextEnv
 from ragen_envs.textworld import TextWorld
 from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.tools.policies import best_call, random_call
-from ragen_envs.tools.webshop import best_shop_call, random_shop_call
+from ragen_envs.tools.webshop import as_call, best_shop_call, random_shop_call
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.local_store import goal_difficulty
 from ragen_envs.webshop.policies import (
@@ -189,7 +189,7 @@ def difficulty(env: TextGym) -> float:
     | Countdown | numbers to combine |
     | TextWorld | commands of a plan to the end |
     | Tools | calls that the shortest way still needs |
-    | WebShop, ToyShop | attributes and options that are asked for, and 1 for a highest price |
+    | WebShop, ToyShop, WebShopTools | attributes and options that are asked for, and 1 for a highest price |
 
     Args:
         env: A text environment after `reset`; a wrapped one is unwrapped first. It is not changed.
@@ -241,6 +241,11 @@ def _(env: WebShop) -> float:
     return float(goal_difficulty(env.base_url, env.settings, env.session.goal))
 
 
+@difficulty.register
+def _(env: WebShopTools) -> float:
+    return difficulty(env.shop)
+
+
 @after_reset
 def plan(env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0) -> list[str]:
     """The next few actions: each the best one, or with probability `noise` a random one.
@@ -288,15 +293,21 @@ def _(env: ToyShop, actions_left: int, rng: np.random.Generator, noise: float) -
     return careless_toy_action(env, rng, noise)
 
 
+@demonstrated_action.register
+def _(env: WebShopTools, actions_left: int, rng: np.random.Generator, noise: float) -> str:
+    return as_call(careless_shop_action(env.shop, actions_left, rng, noise))
+
+
 @after_reset
 def demonstration(
     env: TextGym, actions_left: int, length: int, rng: np.random.Generator, noise: float = 0.0
 ) -> list[str]:
     """The next few actions of a demonstration: `plan`, with the noise that suits the environment.
 
-    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In WebShop
-    it is that of a shopper who searches for words of the request, with the mistakes of `webshop.shoppers`. In ToyShop
-    it is a search, each of whose words is wrong with probability `noise`, and then the purchase of the first result.
+    `demonstrated_action` chooses each action. In general it is the best action or a uniformly random one. In WebShop,
+    by calls too, it is that of a shopper who searches for words of the request, with the mistakes of
+    `webshop.shoppers`. In ToyShop it is a search, each of whose words is wrong with probability `noise`, and then the
+    purchase of the first result.
 
     Arguments, return value and errors are those of `plan`.
     """

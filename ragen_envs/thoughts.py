@@ -28,8 +28,9 @@ from ragen_envs.sokoban import Sokoban
 from ragen_envs.sokoban.thoughts import sokoban_thought
 from ragen_envs.textworld import TextWorld
 from ragen_envs.textworld.thoughts import adventure_thought
-from ragen_envs.tools import Tools
+from ragen_envs.tools import Tools, WebShopTools
 from ragen_envs.tools.thoughts import call_thought
+from ragen_envs.tools.webshop import shop_call_thought
 from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.thoughts import shop_thought, toy_thought
@@ -80,3 +81,4 @@ explain.register(TextWorld, adventure_thought)
 explain.register(Tools, call_thought)
 explain.register(ToyShop, toy_thought)
 explain.register(WebShop, shop_thought)
+explain.register(WebShopTools, shop_call_thought)

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ragen_envs.calling.env import ToolEnv
-from ragen_envs.calling.tool import ToolError, write_call
+from ragen_envs.calling.tool import Call, ToolError, read_action, write_call
 from ragen_envs.webshop import WebShop
 from ragen_envs.webshop.env import LONGEST, search_words
 from ragen_envs.webshop.policies import best_shop_action, random_shop_action
+from ragen_envs.webshop.thoughts import shop_thought
+from ragen_envs.wording import pick
 
 # Tool and argument of each kind of action.
 _CALLS = {
@@ -161,6 +163,17 @@ def best_shop_call(env: WebShopTools, actions_left: int) -> str:
 def random_shop_call(env: WebShopTools, rng: np.random.Generator) -> str:
     """A random action in the store, as a call."""
     return as_call(random_shop_action(env.shop, rng))
+
+
+def shop_call_thought(env: WebShopTools, actions: Sequence[str], rng: np.random.Generator) -> str:
+    """What is thought in the store before the first call, up to the name of its tool; see `thoughts.explain`."""
+    made = read_action(actions[0])
+    if not isinstance(made, Call):
+        return pick(rng, "I can do no more, and I answer.", "I answer.")
+    kind, argument = next((kind, argument) for kind, (name, argument) in _CALLS.items() if name == made.name)
+    action = f"{kind}[{made.arguments[argument]}]"
+    thought = shop_thought(env.shop, [action], rng)
+    return f"{thought.removesuffix('.').removesuffix(action).removesuffix(kind)}{made.name}."
 
 
 def as_call(action: str) -> str:

@@ -8,8 +8,18 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ragen_envs import ToolTurns, WebShop, WebShopTools, best_action, random_action
-from ragen_envs.calling.tool import Call, read_action, write_call
+from ragen_envs import (
+    ToolTurns,
+    WebShop,
+    WebShopTools,
+    best_action,
+    demonstration,
+    difficulty,
+    explain,
+    random_action,
+)
+from ragen_envs.calling.tool import Call, read_action, write_answer, write_call
+from ragen_envs.tools.webshop import as_call
 from tests.support.ragen_envs.toys import calls
 
 
@@ -34,6 +44,33 @@ def test_the_oracle_buys_what_is_wanted_and_earns_what_it_earns_in_the_shop() ->
             if ours[2]:
                 break
         assert ours[4]["success"] and ours[1] == 1.0 and ours[4]["tool"] in ("click", "buy")
+    env.close()
+    shop.close()
+
+
+def test_demonstrations_and_their_thoughts_are_those_of_the_shop() -> None:
+    """Regression: noise made calls that are random as a whole, and nothing explained a call."""
+    shop, env = WebShop(catalog="toy"), WebShopTools(catalog="toy")
+    for seed in range(8):
+        shop.reset(seed=seed)
+        env.reset(seed=seed)
+        assert difficulty(env) == difficulty(shop) >= 1
+        ours, theirs, over = np.random.default_rng(seed), np.random.default_rng(seed), False
+        for left in range(15, 0, -1):
+            (call,), (action,) = demonstration(env, left, 1, ours, 0.3), demonstration(shop, left, 1, theirs, 0.3)
+            assert call == as_call(action)
+            said, meant = (
+                explain(of, [what], np.random.default_rng(left)) for of, what in ((env, call), (shop, action))
+            )
+            made = read_action(call)
+            assert isinstance(made, Call) and said.endswith(f" {made.name}.") and "[" not in said
+            assert meant in (said, f"{said.removesuffix(f'{made.name}.')}{action}.")
+            over = env.step(call)[2]
+            shop.step(action)
+            if over:
+                break
+        assert over
+    assert explain(env, [write_answer("No.")], ours).endswith("answer.")
     env.close()
     shop.close()
 
