@@ -25,6 +25,7 @@ from gymnasium.envs.registration import EnvSpec
 from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.oracles import TextGym, best_action, random_action
 from ragen_envs.sokoban.env import LEVEL_STEPS
+from ragen_envs.text_env import allowed_actions
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
 _PACKAGES = ("ragen-trl", "gymnasium", "numpy")
@@ -224,7 +225,8 @@ def _play(env: TextGym, policy: Policy, seed: int, horizon: int) -> tuple[bool, 
     rng = np.random.default_rng(sampling_seed)
     total = 0.0
     for taken in range(1, horizon + 1):
-        _, reward, terminated, truncated, info = env.step(policy(env, horizon - taken + 1, rng))
+        left = allowed_actions(env, horizon - taken + 1)
+        _, reward, terminated, truncated, info = env.step(policy(env, left, rng))
         total += float(reward)
         if terminated or truncated:
             break

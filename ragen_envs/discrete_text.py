@@ -9,6 +9,7 @@ success is, and hiding the actions that an action mask rules out.
 
 import copy
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from gymnasium.spaces import Discrete, Text
 from gymnasium.utils.env_checker import data_equivalence
 
 from ragen_envs.arguments import check_action_names
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions
 
 _COLOURS = ("gray", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
 _OFF = {0, *range(22, 30), 39, 49}  # codes that end a colour or another mark
@@ -174,6 +175,12 @@ class TextFromDiscrete(TextEnv):
     def actions(self) -> tuple[str, ...]:
         """The names, in the order of the numbers."""
         return self._names
+
+    @property
+    def steps_left(self) -> int | None:
+        """Actions that a `TimeLimit` around the environment within still allows."""
+        left = allowed_actions(self.env, sys.maxsize)
+        return None if left == sys.maxsize else left
 
     def _start(self, options: Mapping[str, Any]) -> str:
         # Always a seed, so that neither actions nor another kind of randomness can change a later start.

@@ -36,7 +36,7 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     `step` takes any string. A string that is not a valid action changes nothing, earns 0 and is reported as
     ``info["action_is_valid"] = False``; it never raises an exception. After the end of an episode no action is valid:
     `step` repeats the final observation with reward 0, and ``terminated`` stays true. The same holds for ``truncated``
-    in an environment with its own limit, whose `_act` sets ``self._truncated``.
+    in an environment with its own limit, whose `_act` sets ``self._truncated`` and whose `steps_left` counts down.
 
     Randomness: ``reset(seed=s)`` fixes everything. ``reset(seed=s, options={"outcome_seed": k})`` keeps the
     start state of ``s`` and draws what happens afterwards (slips, pay-outs) from ``k``, so that a training group
@@ -131,6 +131,11 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
     def text_beside_picture(self) -> str:
         """What of the present state the picture does not show, as text; "" if it shows all."""
         return ""
+
+    @property
+    def steps_left(self) -> int | None:
+        """Valid actions until a limit of its own truncates the episode; None if it has none."""
+        return None
 
     def about(self) -> dict[str, Any]:
         """Facts for a summary of results, in addition to the arguments, as JSON values. It may ask a server."""
@@ -268,6 +273,24 @@ class TextEnv(gymnasium.Env[str, str], abc.ABC):
         """The current state for "rgb_array". A subclass may draw more than the text."""
         assert self._observation is not None
         return draw_text(self._observation)
+
+
+def allowed_actions(env: gymnasium.Env[Any, Any], most: int) -> int:
+    """How many actions the environment's limits still allow: its own one, and those of `TimeLimit` wrappers.
+
+    Args:
+        env: An environment, in any wrappers. A `TimeLimit` counts invalid actions, too.
+        most: Another limit, of the caller.
+
+    Returns:
+        The smallest number.
+    """
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            most = min(most, env._max_episode_steps - (env._elapsed_steps or 0))
+        env = env.env
+    own = env.steps_left if isinstance(env, TextEnv) else None
+    return most if own is None else min(most, own)
 
 
 def check_subclass(env: TextEnv) -> None:

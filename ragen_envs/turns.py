@@ -19,7 +19,7 @@ from gymnasium.error import ResetNeeded
 from ragen_envs.arguments import check_choice, check_flags, check_integer
 from ragen_envs.pictures.frames import on_square
 from ragen_envs.reply_format import Format, ReplyFormat
-from ragen_envs.text_env import TEXT_CHARSET, TextEnv, check_subclass
+from ragen_envs.text_env import TEXT_CHARSET, TextEnv, allowed_actions, check_subclass
 
 MAX_REPLY_LENGTH = 8192  # of action_space; step accepts longer replies
 MESSAGE_ROOM = 2048  # characters of a message, not counting instruction, action names and observation
@@ -87,7 +87,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             ``render_mode="rgb_array"``.
         max_turns: Replies per episode, at least 1.
         max_actions_per_turn: Actions read from one reply, at least 1.
-        max_actions: Actions executed per episode, at least 1.
+        max_actions: Actions executed per episode, at least 1; fewer where a limit of the environment is smaller.
         think: Whether a reply has a thought before its answer.
         format_penalty: Reward added to a bad turn, at most 0.
         action_separator: Text between two actions, without whitespace and tags.
@@ -152,7 +152,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         self.observation_space = messages if observation == "text" else _with_image(messages, image_size)
         self.action_space = type(messages)(MAX_REPLY_LENGTH, min_length=0, charset=TEXT_CHARSET)
         self._message: str | None = None
-        self._actions_used = 0
+        self._actions_used, self._most = 0, max_actions
 
     def _message_space(self, action_separator: str) -> gymnasium.spaces.Text:
         if isinstance(self.unwrapped, TextEnv):
@@ -187,7 +187,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     @property
     def actions_left(self) -> int:
         """Number of actions that the episode still allows."""
-        return self.max_actions - self._actions_used
+        return allowed_actions(self.env, self.max_actions - self._actions_used)
 
     @property
     def reply_prefix(self) -> str:
@@ -219,6 +219,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         """
         self._observation, self._env_info = self.env.reset(seed=seed, options=options)
         self._turns_taken = self._actions_used = 0
+        self._most = self.actions_left  # in all: `max_actions`, or a smaller limit of the environment
         self._terminated = self._env_truncated = self._truncated = False
         self._limit = ""
         self._latest = "\n".join([f"Turn 1 of {self.max_turns}", *self._state()])
@@ -315,12 +316,12 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
         listed = [f"Actions: {', '.join(self.actions)}"] if self.actions else []
         if self.actions:
             self.format_reply(self.actions)  # raises an error for a name that cannot be written in a reply
-        per_turn = min(self.max_actions_per_turn, self.max_actions)
-        limits = f"Limits: actions per turn {per_turn}, actions in all {self.max_actions}, turns {self.max_turns}"
+        per_turn = min(self.max_actions_per_turn, self._most)
+        limits = f"Limits: actions per turn {per_turn}, actions in all {self._most}, turns {self.max_turns}"
         return [self.instruction, *listed, limits, f"Reply format: {self._example()}"]
 
     def _example(self) -> str:
-        shown = min(2, self.max_actions_per_turn, self.max_actions)
+        shown = min(2, self.max_actions_per_turn, self._most)
         names = self.actions or (("your answer",) if shown == 1 else ("first action", "second action"))
         return self.format_reply(names[:shown], "your thoughts")
 

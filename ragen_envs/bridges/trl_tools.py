@@ -20,7 +20,7 @@ import numpy as np
 
 from ragen_envs.arguments import check_limit
 from ragen_envs.bridges.making import Maker, horizon, make
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.turns import AgentTurns
 
 OVER = "The game is over. Call no more tools."
@@ -71,7 +71,7 @@ class ToolEnvironment:
         options = {"outcome_seed": int(self._outcome_random.integers(2**63))}
         observation, _ = self._env.reset(seed=seed, options=options)
         self._over = self.success = False
-        self.episode_return, self.actions_left = 0.0, self._max_actions
+        self.episode_return, self.actions_left = 0.0, allowed_actions(self._env, self._max_actions)
         names = [f"Actions: {', '.join(self._game.actions)}"] if self._game.actions else []
         how = "Call the tool act with one action at a time."
         lines = [self._game.instruction, *names, how, "State:", observation, f"Actions left: {self.actions_left}"]
@@ -93,7 +93,7 @@ class ToolEnvironment:
             # It is not passed on, so that it costs no step of a `TimeLimit`.
             return f"Unknown action ignored. Use: {', '.join(names)}"
         observation, reward, terminated, truncated, info = self._env.step(str(action))
-        self.actions_left -= bool(info["action_is_valid"])
+        self.actions_left = allowed_actions(self._env, self.actions_left - bool(info["action_is_valid"]))
         self.episode_return += float(reward)
         self.success = bool(info["success"])
         self._over = terminated or truncated or self.actions_left == 0

@@ -19,7 +19,7 @@ from ragen_envs.baselines import POLICIES, episode_seeds
 from ragen_envs.calling import Tool, ToolEnv, ToolTurns
 from ragen_envs.oracles import NoOracleError, plan
 from ragen_envs.reply_format import END_THINK, TAGS, THINK
-from ragen_envs.text_env import TextEnv
+from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.thoughts import explain
 from ragen_envs.turns import AgentTurns
 
@@ -145,7 +145,7 @@ class Moves:
         self._observation, _ = self._env.reset(seed=seed, options={"outcome_seed": episode_seeds(seed)[0]})
         self._title = f"{self._name}, seed {seed}\n\n{self._text_env.instruction}"
         self._return, self._taken, self.is_over = 0.0, 0, False
-        self._news = f"{_count(self._max_actions, 'action')} left"
+        self._news = f"{_count(self._left, 'action')} left"
         return self._frame() if self._screen else f"{self._title}\n\n{self._frame()}"
 
     def take(self, move: str) -> str:
@@ -153,7 +153,7 @@ class Moves:
         self._observation, reward, terminated, truncated, info = self._env.step(move)
         self._return += float(reward)
         self._taken += 1
-        left = self._max_actions - self._taken
+        left = self._left
         self.is_over = terminated or truncated or left == 0
         remarks = [key.replace("_", " ") for key in self._text_env.idle_info if info[key] is True]
         remarks += [] if info["action_is_effective"] else ["nothing changed"]
@@ -166,7 +166,11 @@ class Moves:
 
     def suggest(self, policy: str, rng: np.random.Generator) -> str:
         """The action of a policy."""
-        return POLICIES[policy](self._env, self._max_actions - self._taken, rng)
+        return POLICIES[policy](self._env, self._left, rng)
+
+    @property
+    def _left(self) -> int:
+        return allowed_actions(self._env, self._max_actions - self._taken)
 
     def bindings(self) -> dict[str, str]:
         """The keys of this episode."""

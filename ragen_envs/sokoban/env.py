@@ -127,8 +127,8 @@ class Sokoban(TextEnv):
         self._dim_room = rows, columns
         self._num_boxes = num_boxes
         self._search_depth = search_depth
-        self._symbols = symbols
-        self._coordinates = coordinates
+        self._symbols, self._coordinates = symbols, coordinates
+        self._steps = 0
 
     @property
     def instruction(self) -> str:
@@ -155,6 +155,11 @@ class Sokoban(TextEnv):
     def actions(self) -> tuple[str, ...]:
         """The four moves."""
         return ACTIONS
+
+    @property
+    def steps_left(self) -> int | None:
+        """Valid actions that `max_steps` still allows."""
+        return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
     def room(self) -> Room:

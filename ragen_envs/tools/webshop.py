@@ -114,6 +114,11 @@ class WebShopTools(ToolEnv):
         """
         return self._do(f"buy[{product}]")
 
+    @property
+    def steps_left(self) -> int | None:
+        """Valid actions that `max_steps` still allows."""
+        return self.shop.steps_left
+
     def about(self) -> dict[str, Any]:
         """Facts about the store; see `WebShop.about`."""
         return self.shop.about()

@@ -201,7 +201,8 @@ class WebShop(TextEnv):
         self._connection = local_connection(self.settings) if base_url is None else server_connection(base_url)
         self._request: dict[str, Any] = {"split": split, "mode": observation_mode, "reward": reward}
         self._request |= {"parity": self.parity, "show_actions": bool(show_actions)}
-        self._max_steps, self._goals_of_split = max_steps, 0  # the store is not asked yet
+        self._max_steps, self._steps = max_steps, 0
+        self._goals_of_split = 0  # the store is not asked yet
         self._session: Session | None = None
 
     @property
@@ -250,6 +251,11 @@ class WebShop(TextEnv):
     def task(self) -> str:
         """See `TextEnv.task`."""
         return f"Wanted: {self.session.instruction}" if self.observation_mode == "short" else ""
+
+    @property
+    def steps_left(self) -> int | None:
+        """Valid actions that `max_steps` still allows."""
+        return None if self._max_steps is None else self._max_steps - self._steps
 
     @property
     def session(self) -> Session:

@@ -131,6 +131,8 @@ def test_the_horizon_is_the_number_of_actions(horizon: int) -> None:
     assert row.mean_length == (1 + across / 40 if horizon == 2 else 1.0)
     assert row.mean_return == row.success
     assert row.env_kwargs == OPEN_LAKE
+    limited = measure(LAKE, "oracle", episodes=40, env_kwargs={**OPEN_LAKE, "max_episode_steps": horizon})
+    assert (limited.horizon, limited.successes, limited.mean_length) == (10, row.successes, row.mean_length)
 
 
 def test_rows_of_parts_make_the_row_of_the_whole() -> None:

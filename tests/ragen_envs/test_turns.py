@@ -8,7 +8,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from gymnasium.spaces import Discrete, Text
 
-from ragen_envs import AgentTurns, Bandit, FrozenLake
+from ragen_envs import AgentTurns, Bandit, FrozenLake, Sokoban, TextFromDiscrete, ToyShop, WebShopTools
 from ragen_envs.reply_format import TAGS
 from ragen_envs.text_env import TEXT_CHARSET
 from tests.support.ragen_envs.timing import assert_linear
@@ -299,6 +299,51 @@ def test_a_name_that_no_reply_can_carry_is_refused_whatever_the_order() -> None:
 def test_the_limit_of_a_turn_is_never_above_that_of_the_episode() -> None:
     message, _ = AgentTurns(Bandit(), max_actions=1).reset(seed=0)
     assert "Limits: actions per turn 1, actions in all 1, turns 5" in message
+
+
+def short_lake() -> TextFromDiscrete:
+    return TextFromDiscrete(
+        "FrozenLake-v1",
+        ("Left", "Down", "Right", "Up"),
+        env_kwargs={"is_slippery": False, "max_episode_steps": 3},
+        instruction="Walk.",
+        success=lambda reward, terminated, info: reward > 0,
+    )
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        lambda: Sokoban(max_steps=3),
+        lambda: gymnasium.make("ragen/FrozenLake-v0", frozen_prob=1.0, size=9, max_episode_steps=3),
+        lambda: gymnasium.wrappers.TimeLimit(Sokoban(max_steps=4), 3),
+        short_lake,
+    ],
+)
+def test_a_smaller_limit_of_the_environment_is_told(env: Any) -> None:
+    """Regression: `max_actions` was counted down, past a limit that ended the episode with actions left."""
+    turns = AgentTurns(env(), max_actions_per_turn=1)
+    message, info = turns.reset(seed=0)
+    assert "Limits: actions per turn 1, actions in all 3, turns 5" in message
+    for left in (3, 2, 1):
+        assert message.endswith(f"Actions left: {left}") and info["actions_left"] == turns.actions_left == left
+        assert "actions in all 3" in turns.opening
+        message, _, _, truncated, info = turns.step(answer("Left"))
+    assert message.startswith("The end\n") and message.endswith("Actions left: 0")
+    assert (truncated, info["limit"], turns.max_actions) == (True, "env", 10)
+    assert turns.reset(seed=1)[1]["actions_left"] == 3
+
+
+@pytest.mark.parametrize("env", [WebShopTools, ToyShop])
+def test_the_limit_of_a_shop_counts_valid_actions(env: Any) -> None:
+    shop = env(max_steps=2, **({"catalog": "toy"} if env is WebShopTools else {}))
+    shop.reset(seed=0)
+    assert shop.steps_left == 2
+    shop.step("nonsense")
+    assert shop.steps_left == 2
+    shop.step('{"name": "search", "arguments": {"query": "shoe"}}' if env is WebShopTools else "search:shoe")
+    assert shop.steps_left == 1
+    shop.close()
 
 
 def test_an_id_is_no_environment() -> None:

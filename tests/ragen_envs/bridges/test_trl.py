@@ -59,7 +59,7 @@ def test_unknown_actions_take_no_steps_of_a_time_limit() -> None:
     tool = trl_environment(functools.partial(SMALL_LAKE, max_episode_steps=3))()
     tool.reset(seed=0)
     assert {tool.act("Fly") for _ in range(5)} == {"Unknown action ignored. Use: Left, Down, Right, Up"}
-    assert tool.act(" right ").endswith("Actions left: 9")
+    assert tool.act(" right ").endswith("Actions left: 2")
     assert tool.act("Down").startswith("Reward: 1\n") and tool.success
 
 
@@ -70,7 +70,7 @@ def test_a_limit_that_free_text_reaches_ends_the_game() -> None:
     assert tool.act(" ") == "Unknown action ignored."
     assert tool.act(" ") == "Unknown action ignored. The game is over. Call no more tools."
     assert tool.act("word") == "The game is over. Call no more tools."
-    assert (tool.get_reward(), tool.actions_left) == (0.0, 10)
+    assert (tool.get_reward(), tool.actions_left) == (0.0, 0)
 
 
 def test_arguments_of_another_type_and_free_text_are_data() -> None:
