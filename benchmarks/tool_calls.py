@@ -9,7 +9,8 @@ from learning.runner import ask
 from learning.spec import Evaluation, Question, Task, WarmStart
 from learning.tasks import VARIANTS
 
-from ragen_trl.config.recipes import ENVIRONMENTS, LIMITS, warm_start_defaults
+from ragen_envs import TURN_LIMITS
+from ragen_trl.config.recipes import ENVIRONMENTS, warm_start_defaults
 
 TOOLS = "ragen/Tools-v0"
 TWO_CALLS = dict(ENVIRONMENTS[TOOLS]["env_kwargs"])
@@ -32,7 +33,7 @@ QUESTION = Question(
             level=0.7,
             variants=_NAMES,
             smoke_demonstrations=512,
-            paper=LIMITS[TOOLS],
+            paper=TURN_LIMITS[TOOLS],
         )
     },
     variants={name: VARIANTS[name] for name in _NAMES},

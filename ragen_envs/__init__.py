@@ -12,7 +12,7 @@ only the names in ``__all__``.
 import gymnasium
 
 from ragen_envs.bandit import Bandit
-from ragen_envs.baselines import episode_seeds, wilson_interval, wilson_score
+from ragen_envs.baselines import TURN_LIMITS, episode_seeds, wilson_interval, wilson_score
 from ragen_envs.bridges import (
     ForeignEnvError,
     GemEnvironment,
@@ -46,6 +46,7 @@ from ragen_envs.webshop.consistency import consistency, restates
 
 __all__ = [
     "CALL_FORMATS",
+    "TURN_LIMITS",
     "AgentTurns",
     "Bandit",
     "CallFormat",

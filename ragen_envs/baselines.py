@@ -20,11 +20,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ragen_envs.arguments import check_choice, check_integer, check_limit
 from ragen_envs.oracles import TextGym, best_action, random_action
-from ragen_envs.sokoban.env import LEVEL_STEPS
+from ragen_envs.sokoban.env import LEVEL_STEPS, Sokoban
 from ragen_envs.text_env import allowed_actions
 
 _Z = 1.959963984540054  # 97.5 % point of the normal distribution
@@ -44,6 +44,21 @@ HORIZONS = {
 }
 """Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops and tools, their
 defaults; of TextWorld, our own."""
+
+_ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+
+TURN_LIMITS: dict[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": _ONE_SHOT,
+    "ragen/BanditRev-v0": _ONE_SHOT,
+    "ragen/Countdown-v0": _ONE_SHOT,
+    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
+    "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
+    "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
+    "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
+}
+"""Limits of a model's turns where they are not 5 turns of 5 actions, 10 in all, which is RAGEN's own. Bandits,
+Countdown and WebShop have RAGEN's (its config/envs.yaml and config/_6_webshop.yaml), ToyShop those of its report. Tools
+and TextWorld have ours: 20 commands are five times what TextWorld's default quests need."""
 
 Policy = Callable[[TextGym, int, np.random.Generator], str]
 """Chooses the next action from the environment, the number of actions left and the episode's random generator."""
@@ -139,20 +154,44 @@ def episode_seeds(seed: int) -> tuple[int, int]:
     return outcome_seed, sampling_seed
 
 
-def default_horizon(spec: EnvSpec) -> int:
+def default_horizon(spec: EnvSpec | None, otherwise: int | None = None) -> int:
     """The most actions of an episode: RAGEN's number if it is in `HORIZONS`, else the registered time limit.
 
     RAGEN's number is for RAGEN's rooms: levels from a file get as many as Sokoban allows them.
 
+    Args:
+        spec: The specification of the environment; None if it was made without one.
+        otherwise: The number where neither exists.
+
     Raises:
-        ValueError: If neither exists.
+        ValueError: If there is no number.
     """
-    if spec.kwargs.get("levels") is not None:
+    if spec is not None and spec.kwargs.get("levels") is not None and _is_sokoban(spec):
         return LEVEL_STEPS
-    horizon = HORIZONS.get(spec.id, spec.max_episode_steps)
+    horizon = None if spec is None else HORIZONS.get(spec.id, spec.max_episode_steps)
+    horizon = otherwise if horizon is None else horizon
     if horizon is None:
-        raise ValueError(f"{spec.id} has no time limit; say how many actions an episode may take (max_actions)")
+        name = "the environment" if spec is None else spec.id
+        raise ValueError(f"{name} has no time limit; say how many actions an episode may take (max_actions)")
     return horizon
+
+
+def _is_sokoban(spec: EnvSpec) -> bool:
+    """Whether an environment's argument `levels` is Sokoban's."""
+    made_by = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    return isinstance(made_by, type) and issubclass(made_by, Sokoban)
+
+
+def default_turns(spec: EnvSpec | None) -> dict[str, Any]:
+    """The limits of `AgentTurns`: those of `TURN_LIMITS`, else 5 turns of 5 actions up to the default horizon, or 10.
+
+    Args:
+        spec: The specification of the environment; None if it was made without one.
+    """
+    if spec is not None and spec.id in TURN_LIMITS:
+        return TURN_LIMITS[spec.id]
+    most = default_horizon(spec, 10)
+    return {"max_turns": min(5, most), "max_actions_per_turn": min(5, most), "max_actions": most}
 
 
 def measure(

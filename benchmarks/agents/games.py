@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agents.names import DEMONSTRATED, OTHER_PAIRS
+from ragen_envs import TURN_LIMITS
 from ragen_envs.bandit.env import TRAIN_PAIRS
-from ragen_trl.config.recipes import ENVIRONMENTS, LIMITS, PRETRAINED_WARM_START
+from ragen_trl.config.recipes import ENVIRONMENTS, PRETRAINED_WARM_START
 
 Options = Mapping[str, Any]
 EPISODES = 256
@@ -122,7 +123,7 @@ _LAKE = "ragen/FrozenLake-v0"
 _STILL = {"is_slippery": False, "frozen_prob": 0.9, "coordinates": True}  # RAGEN-2's
 _SLIPPERY = {"is_slippery": True, "frozen_prob": 0.8}
 _LAKE_LIMITS = {name: value for name, value in ENVIRONMENTS[_LAKE].items() if name != "env_kwargs"}
-_ONCE = LIMITS["ragen/Bandit-v0"]
+_ONCE = TURN_LIMITS["ragen/Bandit-v0"]
 _BANDITS: dict[str, tuple[str, Options]] = {
     "trained names": ("ragen/Bandit-v0", {"names": "ragen2-train"}),
     "unseen names": ("ragen/Bandit-v0", {"names": "ragen2-test"}),
@@ -325,7 +326,7 @@ GAMES: dict[str, Game] = {
     "toyshop": Game(
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
-        play={**_SHORT, **LIMITS["ragen/ToyShop-v0"], "max_reply_length": 32, "max_completion_length": 2048},
+        play={**_SHORT, **TURN_LIMITS["ragen/ToyShop-v0"], "max_reply_length": 32, "max_completion_length": 2048},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
         warm_start={**WARM_START, **FASTER},
         training={"max_steps": 40},

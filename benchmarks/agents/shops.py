@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.games import EPISODES, FASTER, WARM_START, Game, Options
 from agents.runs import DATA
-from ragen_trl.config.recipes import LIMITS
+from ragen_envs import TURN_LIMITS
 
 _SHOP = "ragen/WebShop-v0"
 _PLAY: dict[str, Any] = {
@@ -78,7 +78,7 @@ SHOPS: dict[str, Game] = {
     "toyshop_thoughts": Game(
         env="ragen/ToyShop-v0",
         env_kwargs={"split": "train"},
-        play={**FASTER, **LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
+        play={**FASTER, **TURN_LIMITS["ragen/ToyShop-v0"], **_THOUGHTS},
         evaluations={"256 prompts": ("ragen/ToyShop-v0", {"split": "eval"})},
         warm_start={**WARM_START, "demonstrations": 384},
         training={**_TRAINING, "max_completion_length": 2560},

@@ -1,4 +1,4 @@
-"""How the bridges outwards make what they show: one environment, or one in turns with RAGEN's limits.
+"""How the bridges outwards make what they show: one environment, or one in turns with the default limits.
 
 Left out: copies of an environment that exists, because each session, episode or process has its own.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import gymnasium
 
-from ragen_envs.baselines import HORIZONS
+from ragen_envs.baselines import default_turns
 from ragen_envs.turns import AgentTurns
 
 Maker = Callable[[], gymnasium.Env[str, str]]
@@ -28,14 +28,6 @@ def make(env: str | Maker) -> gymnasium.Env[str, str]:
 
 
 def make_turns(env: str | Maker) -> AgentTurns:
-    """A new environment with RAGEN's limits, unless `env` makes an `AgentTurns` with its own."""
+    """A new environment with the limits of `default_turns`, unless `env` makes an `AgentTurns` with its own."""
     made = make(env)
-    if isinstance(made, AgentTurns):
-        return made
-    most = horizon(made)
-    return AgentTurns(made, max_turns=min(5, most), max_actions_per_turn=min(5, most), max_actions=most)
-
-
-def horizon(env: gymnasium.Env[str, str]) -> int:
-    """RAGEN's number of actions for its environments, else 10."""
-    return 10 if env.spec is None else HORIZONS.get(env.spec.id, 10)
+    return made if isinstance(made, AgentTurns) else AgentTurns(made, **default_turns(made.spec))

@@ -19,7 +19,8 @@ import gymnasium
 import numpy as np
 
 from ragen_envs.arguments import check_limit
-from ragen_envs.bridges.making import Maker, horizon, make
+from ragen_envs.baselines import default_horizon
+from ragen_envs.bridges.making import Maker, make
 from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.turns import AgentTurns
 
@@ -45,7 +46,7 @@ class ToolEnvironment:
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
         self._env, self._game = made, made.unwrapped
-        self._max_actions = max_actions or horizon(made)
+        self._max_actions = max_actions or default_horizon(made.spec, 10)
         self._outcome_random = np.random.default_rng(outcome_seeds.spawn(1)[0])
         self._over = True
         self.success, self.episode_return, self.actions_left = False, 0.0, 0
@@ -119,7 +120,8 @@ def trl_environment(
         env: Id of a `TextEnv`, such as ``ragen/FrozenLake-v0`` or, with the module that registers it,
             ``lamps:me/Lamps-v0``. Or a function that makes one:
             ``functools.partial(gymnasium.make, "ragen/FrozenLake-v0", is_slippery=False)``.
-        max_actions: Valid actions per episode, at least 1; None for RAGEN's number, or 10 where RAGEN has none.
+        max_actions: Valid actions per episode, at least 1; None for RAGEN's number, else the registered
+            time limit, else 10.
         outcome_seed: Fixes the outcomes of all episodes.
 
     Raises:

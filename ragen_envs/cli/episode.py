@@ -25,21 +25,12 @@ LONGEST = 20  # actions, where nothing says how long an episode is
 MESSAGE, WIDTH = 1600, 86  # characters of a message, and of a line of it
 
 
-def horizon(env: TextGym) -> int:
-    """The most actions to show."""
-    assert env.spec is not None  # gymnasium.make sets it
-    try:
-        return default_horizon(env.spec)
-    except ValueError:
-        return LONGEST
-
-
 def policy_of(env: TextGym) -> str | None:
     """The policy that shows the environment, a key of `POLICIES`; None if there is none."""
     env.reset(seed=0)
     for name in ("oracle", "random"):
         try:
-            POLICIES[name](env, horizon(env), np.random.default_rng(0))
+            POLICIES[name](env, default_horizon(env.spec, LONGEST), np.random.default_rng(0))
         except NoOracleError:
             continue
         return name
@@ -81,7 +72,7 @@ def transcript(env: TextGym, name: str) -> str:
     assert isinstance(env.unwrapped, TextEnv)
     policy = policy_of(env)
     seed = 0 if policy is None else seed_to_show(env, policy)
-    length, limit = 1 if env.unwrapped.actions is None else 2, horizon(env)
+    length, limit = 1 if env.unwrapped.actions is None else 2, default_horizon(env.spec, LONGEST)
     turns = turns_of(env, max_turns=limit, max_actions_per_turn=length, max_actions=limit, think=True)
     game, rng = Replies(turns, name), np.random.default_rng(episode_seeds(seed)[1])
     shown = [_shortened(game.begin(seed))]
@@ -113,7 +104,7 @@ def _steps(env: TextGym, policy: str, seed: int) -> Iterator[tuple[str, dict[str
     """Each action of an episode and its info."""
     rng = np.random.default_rng(episode_seeds(seed)[1])
     env.reset(seed=seed, **_outcomes(env, seed))
-    for left in range(horizon(env), 0, -1):
+    for left in range(default_horizon(env.spec, LONGEST), 0, -1):
         action = POLICIES[policy](env, left, rng)
         _, _, terminated, truncated, info = env.step(action)
         yield action, info

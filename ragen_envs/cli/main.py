@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
-from ragen_envs.baselines import POLICIES, Baseline, default_horizon, measure, write_results
+from ragen_envs.baselines import POLICIES, Baseline, default_horizon, default_turns, measure, write_results
 from ragen_envs.cli import keyboard
 from ragen_envs.cli.games import Moves, Replies, key_bindings, play, turns_of
 from ragen_envs.cli.lookup import EnvironmentChoiceError, environment_ids, make_named, one_line, read_env_kwargs
@@ -100,8 +100,8 @@ def _parser() -> argparse.ArgumentParser:
     words = f"seconds between its moves (default {_DELAY} on a terminal, else 0)"
     one.add_argument("--delay", type=_seconds, help=words)
     turns = one.add_argument_group("with --text, as in ragen_trl")
-    turns.add_argument("--max_turns", type=_positive, default=5, help="replies per episode (default 5)")
-    turns.add_argument("--max_actions_per_turn", type=_positive, default=5, help="actions per reply (default 5)")
+    turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as in RAGEN)")
+    turns.add_argument("--max_actions_per_turn", type=_positive, help="actions per reply (default: the same)")
     turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
 
     rows = commands.add_parser("baselines", help="success of the random policy and the oracle, with 95 %% intervals")
@@ -148,14 +148,8 @@ def _play(options: argparse.Namespace) -> None:
     if options.policy is not None and not options.text:
         game = Moves(env, options.env, max_actions)
     else:
-        turns = turns_of(
-            env,
-            max_turns=options.max_turns,
-            max_actions_per_turn=options.max_actions_per_turn,
-            max_actions=max_actions,
-            think=not options.no_think,
-        )
-        game = Replies(turns, options.env)
+        limits = {name: getattr(options, name) or limit for name, limit in default_turns(env.spec).items()}
+        game = Replies(turns_of(env, **limits, think=not options.no_think), options.env)
     if options.policy is None:
         if sys.stdin.isatty():
             _say(game.help())

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragen_trl.config.recipes import LIMITS
+from ragen_envs import TURN_LIMITS
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ _LAKE, _SHOP, _TOY_SHOP = "ragen/FrozenLake-v0", "ragen/WebShop-v0", "ragen/ToyS
 _ONE_SHOT = ("ragen/Bandit-v0", "ragen/BanditRev-v0", "ragen/Countdown-v0")
 # Some environments have limits of their own, and RAGEN's lake slips.
 _LIMITS = (
-    Values("RAGEN's code, config/envs.yaml", LIMITS[_ONE_SHOT[0]], _ONE_SHOT),
+    Values("RAGEN's code, config/envs.yaml", TURN_LIMITS[_ONE_SHOT[0]], _ONE_SHOT),
     Values("RAGEN's code, config/_6_webshop.yaml: WebShop's score for the purchase alone", {
-        **LIMITS[_SHOP], "env_kwargs": {"reward": "fixed"},
+        **TURN_LIMITS[_SHOP], "env_kwargs": {"reward": "fixed"},
     }, (_SHOP,)),
     Values("ToyShop's report; it has 256 prompts to evaluate on", {
-        **LIMITS[_TOY_SHOP], "eval_episodes": 256,
+        **TURN_LIMITS[_TOY_SHOP], "eval_episodes": 256,
     }, (_TOY_SHOP,)),
     Values("RAGEN's code, config/envs.yaml", {"env_kwargs": {"frozen_prob": 0.8, "is_slippery": True}}, (_LAKE,)),
 )

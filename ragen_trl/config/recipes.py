@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ragen_envs import TURN_LIMITS
 from ragen_trl.config.reading import CRITIC_ADVANTAGES
 
 # The embedded model does not need the memory savings and the small learning rates of a pretrained one.
@@ -57,24 +58,9 @@ EVERY_RUN: dict[str, Any] = {
     "disable_tqdm": True,
 }
 
-_ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
-
-# How long an episode is where it is not 5 turns of 5 actions, 10 in all, which is RAGEN's own. Bandits, Countdown and
-# WebShop have RAGEN's limits (its config/envs.yaml and config/_6_webshop.yaml), ToyShop those of its report. Tools and
-# TextWorld have ours: 20 commands are five times what TextWorld's default quests need.
-LIMITS: dict[str, dict[str, Any]] = {
-    "ragen/Bandit-v0": _ONE_SHOT,
-    "ragen/BanditRev-v0": _ONE_SHOT,
-    "ragen/Countdown-v0": _ONE_SHOT,
-    "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
-    "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
-    "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
-    "ragen/WebShop-v0": {"max_turns": 9, "max_actions_per_turn": 1, "max_actions": 9},
-}
-
 # What the embedded model plays.
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
-    **LIMITS,
+    **TURN_LIMITS,
     # A purchase that scores is rare at first, so that training needs credit on the way; success stays the task's own.
     "ragen/WebShop-v0": {
         "env_kwargs": {"reward": "tiered"},
@@ -200,7 +186,7 @@ def played(env: str, embedded: bool) -> dict[str, Any]:
         env: Gymnasium id.
         embedded: Whether the embedded model plays; any other plays the environment as it is.
     """
-    return (ENVIRONMENTS if embedded else LIMITS).get(env, {})
+    return (ENVIRONMENTS if embedded else TURN_LIMITS).get(env, {})
 
 
 def warm_start_defaults(env: str, model: str | None) -> dict[str, Any]:

@@ -10,8 +10,18 @@ from typing import Any
 
 import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
-from ragen_envs.baselines import HORIZONS, default_horizon, episode_seeds, measure, wilson_interval, write_results
+from ragen_envs.baselines import (
+    HORIZONS,
+    TURN_LIMITS,
+    default_horizon,
+    default_turns,
+    episode_seeds,
+    measure,
+    wilson_interval,
+    write_results,
+)
 from ragen_envs.oracles import NoOracleError
 
 LAKE = "ragen/FrozenLake-v0"
@@ -170,6 +180,26 @@ def test_every_environment_has_a_horizon() -> None:
     assert default_horizon(gymnasium.spec("CartPole-v1")) == 500  # not RAGEN's: the registered limit
     with pytest.raises(ValueError, match=r"Blackjack-v1 has no time limit.*max_actions"):
         default_horizon(gymnasium.spec("Blackjack-v1"))
+    assert default_horizon(gymnasium.spec("Blackjack-v1"), 20) == default_horizon(None, 20) == 20
+    with pytest.raises(ValueError, match="the environment has no time limit"):
+        default_horizon(None)
+
+
+def test_levels_are_those_of_sokoban() -> None:
+    """Regression: any environment with an argument of that name had Sokoban's limit."""
+    other = EnvSpec("test/Other-v0", "ragen_envs:Bandit", max_episode_steps=7, kwargs={"levels": 3})
+    assert default_horizon(other) == 7
+
+
+def test_turns_are_ragens_or_five_of_five() -> None:
+    assert default_turns(gymnasium.spec("ragen/WebShop-v0"))["max_turns"] == 9
+    assert default_turns(None) == {"max_turns": 5, "max_actions_per_turn": 5, "max_actions": 10}
+    short = EnvSpec("test/Short-v0", "ragen_envs:Bandit", max_episode_steps=3)
+    assert default_turns(short) == {"max_turns": 3, "max_actions_per_turn": 3, "max_actions": 3}
+    assert {env_id: limits["max_actions"] for env_id, limits in TURN_LIMITS.items()} == {
+        **{env_id: HORIZONS[env_id] for env_id in TURN_LIMITS},
+        "ragen/WebShop-v0": 9,
+    }
 
 
 def test_mistakes_are_named() -> None:

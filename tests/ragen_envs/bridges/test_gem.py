@@ -39,7 +39,7 @@ def test_gem_style_random_actions_are_valid_and_move_no_start() -> None:
     assert env.reset()[0] == quiet.reset()[0]
 
 
-@pytest.mark.parametrize(("env_id", "limits"), [("Bandit", (1, 1, 1)), ("Sokoban", (5, 5, 10))])
+@pytest.mark.parametrize(("env_id", "limits"), [("Bandit", (1, 1, 1)), ("Sokoban", (5, 5, 10)), ("WebShop", (9, 1, 9))])
 def test_gem_has_the_limits_of_ragen(env_id: str, limits: tuple[int, int, int]) -> None:
     turns, per_turn, total = limits
     message = GemEnvironment(f"ragen/{env_id}-v0").reset(seed=0)[0]

@@ -4,13 +4,14 @@ import functools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from ragen_envs import AgentTurns, Bandit, TextEnv
+from ragen_envs import AgentTurns, Bandit, FrozenLake, TextEnv
 from ragen_envs.bridges import ToolEnvironment, trl_environment
 from tests.support.ragen_envs.bridging import RULES, SMALL_LAKE
 from tests.support.ragen_envs.toys import Switch
@@ -112,6 +113,17 @@ def test_outcomes_are_repeatable_and_differ_by_seed_and_process(monkeypatch: pyt
 def test_limits_are_those_of_ragen() -> None:
     assert trl_environment("ragen/Countdown-v0")().reset(seed=0).endswith("Actions left: 1")
     assert trl_environment("ragen/FrozenLake-v0")().reset(seed=np.int64(0)).endswith("Actions left: 10")
+
+
+def test_without_ragens_number_the_limit_is_that_of_the_commands(tmp_path: Path) -> None:
+    """Regression: it was 10, also for a file of levels and for an id with a time limit."""
+    levels = tmp_path / "levels.txt"
+    levels.write_text("#####\n#@$.#\n#####\n")
+    sokoban = functools.partial(gymnasium.make, "ragen/Sokoban-v0", levels=str(levels))
+    assert trl_environment(sokoban)().reset(seed=0).endswith("Actions left: 200")
+    gymnasium.register("test/Lake25-v0", "ragen_envs:FrozenLake", max_episode_steps=25)
+    assert trl_environment("test/Lake25-v0")().reset(seed=0).endswith("Actions left: 25")
+    assert trl_environment(FrozenLake)().reset(seed=0).endswith("Actions left: 10")
 
 
 def test_an_id_may_name_its_module() -> None:

@@ -177,6 +177,12 @@ def test_the_limits_are_those_of_the_options(
     assert "Actions left: 2" in shown
 
 
+def test_the_limits_of_a_model_are_those_of_training(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: every environment had five turns of up to five actions."""
+    assert main(["play", "ragen/ToyShop-v0", "--text", "--oracle"]) == 0
+    assert "Limits: actions per turn 1, actions in all 5, turns 5" in capsys.readouterr().out
+
+
 def test_baselines_as_a_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "rows.json"
     options = ["--episodes", "40", "--seed", "5", "--json", str(target)]
