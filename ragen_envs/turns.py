@@ -162,8 +162,9 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             raise ValueError(f"observation space {space} is not text; wrap an environment that observes text")
         names = ", ".join(self.actions or ())
         charset = space.character_set.union(TEXT_CHARSET, self.instruction, names, action_separator)
-        # The names are listed once and may be shown in examples.
-        room = MESSAGE_ROOM + len(self.instruction) + 4 * len(names)
+        # The names are listed once and may be shown in examples. Those of another episode may be longer: an environment
+        # that changes them, as Bandit does, has them in its observations.
+        room = MESSAGE_ROOM + len(self.instruction) + (4 * max(len(names), space.max_length) if names else 0)
         return type(space)(space.max_length + room, min_length=0, charset=charset)  # an `AnyText` stays an `AnyText`
 
     @property

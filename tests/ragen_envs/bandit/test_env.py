@@ -155,6 +155,14 @@ def test_every_set_of_names_fits_its_spaces() -> None:
             assert terminated and message in env.observation_space
 
 
+def test_messages_with_the_longest_names_fit_their_space() -> None:
+    """Regression: their room was that of the names before the first reset."""
+    turns = AgentTurns(Bandit(names=[["A", "B"], ["x" * 900, "y" * 900]]))
+    messages = [turns.reset(seed=seed)[0] for seed in range(6)]
+    messages += [turns.step(reply)[0] for reply in ("nothing", turns.format_reply(["C"]))]
+    assert max(map(len, messages)) > 4000 and all(message in turns.observation_space for message in messages)
+
+
 def test_of_more_arms_the_last_is_high_and_every_order_as_likely() -> None:
     names = json.loads('[["Turtle", "Snail", "Dragon"]]')
     env = Bandit(names=names, low_reward=0.2)
