@@ -135,8 +135,7 @@ class WebShopTools(ToolEnv):
         return observation
 
     def _start(self, options: Mapping[str, Any]) -> str:
-        self.shop.np_random = self.np_random  # so that a seed has the goal that it has in `WebShop`
-        observation, info = self.shop.reset(options=dict(options))
+        observation, info = self.shop.reset(seed=self._reset_seed, options=dict(options))
         self._done = (0.0, False, False, info)
         return observation
 
