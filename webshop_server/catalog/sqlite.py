@@ -50,7 +50,6 @@ class SqliteCatalog(Catalog):
             raise CatalogError(f"{path} is no catalogue, or a damaged one; delete it and open the source again")
         super().__init__(name, about["hash"], seed, path.parent)
         self.path = path
-        self._about = about
         self._length = int(about["count"])
         self._local = threading.local()
         # An attribute of the instance, not a decorator, so that the cache ends with the catalogue.
@@ -65,7 +64,8 @@ class SqliteCatalog(Catalog):
         owner, connection = getattr(self._local, "opened", (None, None))
         if connection is None or owner != os.getpid():
             connection = _connect(self.path)
-            if dict(connection.execute("SELECT name, value FROM about")) != self._about:
+            about = dict(connection.execute("SELECT name, value FROM about"))
+            if (about.get("hash"), about.get("count")) != (self.hash, str(self._length)):  # the key may be another
                 connection.close()
                 raise CatalogError(f"{self.path} was built again since this catalogue was opened; open it again")
             self._local.opened = os.getpid(), connection
@@ -167,7 +167,7 @@ def build(path: Path, key: str, products: Iterable[Product]) -> None:
 
     Args:
         path: The file; an old one is replaced. Connections to the old one keep reading it; a catalogue that is
-            still open refuses to connect to the new one.
+            still open refuses to connect to the new one, unless that holds the same products.
         key: What the file is made from.
         products: The products in their order, no ASIN twice.
 

@@ -46,6 +46,15 @@ def test_a_file_of_another_source_is_rebuilt_under_open_readers(tmp_path: Path) 
     assert not is_fresh(path, "old")
 
 
+def test_a_file_that_was_built_again_with_the_same_products_is_read_on(tmp_path: Path) -> None:
+    """Regression: after `touch` of the source, threads of a running server that had not read yet refused the file."""
+    path = tmp_path / "c.sqlite"
+    old = open_or_build(path, "old", "shop", 0, PRODUCTS)
+    assert open_or_build(path, "new", "shop", 0, PRODUCTS) == old
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: old[PRODUCTS[30].asin]).result().title == PRODUCTS[30].title
+
+
 def test_a_build_that_fails_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
 
