@@ -2,7 +2,9 @@
 
 The file is a cache of its source. It is built in one go under another name and then renamed, so that a half-built
 one is never opened; it is never changed afterwards, so any number of processes may read it without locks. It carries
-a key that says what it was made from, and one with another key, or a damaged one, is built again.
+a key that says what it was made from, and one with another key, or one that is cut, is built again. Damage inside it
+is found only where it is read, and is an error that says to delete the file. Left out: checksums of pages, which SQLite
+has as an extension.
 """
 
 import functools
@@ -79,7 +81,7 @@ class SqliteCatalog(Catalog):
     def asins_from(self, first: int, count: int) -> Iterator[str]:
         """So many ASINs in the order of the source, from the one with this number, which begins at 0."""
         query = "SELECT asin FROM products WHERE number > ? ORDER BY number LIMIT ?"
-        return (asin for (asin,) in self._database.execute(query, (first, count)))
+        return self._rows(query, (first, count))
 
     @contextmanager
     def one_builder(self) -> Iterator[None]:
@@ -90,11 +92,28 @@ class SqliteCatalog(Catalog):
         with one_builder(self.path):
             yield
 
+    def _rows(self, query: str, values: tuple[str | int, ...] = ()) -> Iterator[str]:
+        """The texts that a query for one column gives."""
+        try:
+            for (text,) in self._database.execute(query, values):
+                yield text
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from error
+
+    def _product(self, record: str) -> Product:
+        try:
+            return read_product(record, self.hash, self.seed)
+        except json.JSONDecodeError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> CatalogError:
+        return CatalogError(f"{self.path} cannot be read ({error}); delete it and start again, and it is made again")
+
     def _read(self, asin: str) -> Product:
-        row = self._database.execute("SELECT record FROM products WHERE asin = ?", (asin,)).fetchone()
-        if row is None:
+        record = next(self._rows("SELECT record FROM products WHERE asin = ?", (asin,)), None)
+        if record is None:
             raise UnknownProductError(asin, self.name)
-        return read_product(row[0], self.hash, self.seed)
+        return self._product(record)
 
     def product(self, asin: str) -> Product:
         """Looks a product up; see `Catalog`."""
@@ -107,8 +126,7 @@ class SqliteCatalog(Catalog):
 
     def products(self) -> Iterator[Product]:
         """All products in the order of the source, one at a time."""
-        for (record,) in self._database.execute("SELECT record FROM products ORDER BY number"):
-            yield read_product(record, self.hash, self.seed)
+        return map(self._product, self._rows("SELECT record FROM products ORDER BY number"))
 
     def __len__(self) -> int:
         return self._length

@@ -110,6 +110,31 @@ def test_a_damaged_file_is_noticed_and_rebuilt(tmp_path: Path, damage: str) -> N
     assert len(open_or_build(path, "key", "shop", 0, PRODUCTS)) == 50
 
 
+@pytest.mark.parametrize("damage", [b"\xff" * 4096, b"[" + b" " * 4095])
+def test_damage_inside_a_file_is_an_error_that_names_it(tmp_path: Path, damage: bytes) -> None:
+    """Regression: SQLite's "database disk image is malformed" alone, a traceback at the start of a server."""
+    path = tmp_path / "c.sqlite"
+    build(path, "key", PRODUCTS)
+    content = bytearray(path.read_bytes())
+    first, last = len(content) // 4 // 4096 * 4096, len(content) * 3 // 4
+    for start in range(first, last, 4096):
+        content[start : start + 4096] = damage
+    path.write_bytes(content)
+    catalog = SqliteCatalog(path, "shop", 0)
+    for read in (catalog.products, lambda: map(catalog.product, (product.asin for product in PRODUCTS))):
+        with pytest.raises(CatalogError, match=r"c\.sqlite cannot be read \(.*delete it and start again"):
+            list(read())
+
+
+def test_a_record_that_is_no_json_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    catalog = open_or_build(tmp_path / "c.sqlite", "key", "shop", 0, PRODUCTS)
+    with closing(sqlite3.connect(catalog.path)) as database:
+        database.execute("UPDATE products SET record = '[1, ' WHERE number = 3")
+        database.commit()
+    with pytest.raises(CatalogError, match=r"c\.sqlite cannot be read \(Expecting value"):
+        catalog.product(PRODUCTS[2].asin)
+
+
 def test_a_place_that_cannot_be_written_is_a_named_error(tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match="cache_dir"):
         open_or_build(tmp_path / "nowhere" / "c.sqlite", "key", "shop", 0, PRODUCTS)
