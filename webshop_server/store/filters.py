@@ -1,7 +1,8 @@
 """Filters on a results page: `filter[price<50]`, `filter[category=fashion]`, `filter[color=red]`.
 
 The original has none; people have them in every shop, so they exist beyond parity only. A filter looks at the first
-`SEARCH_DEPTH` hits of the search, not only at the 50 that are shown. Left out: sorting, and filters joined by "or".
+`SEARCH_DEPTH` hits of a search or of a list such as `<c> fashion`, not only at the 50 that are shown; of `<r>`, at the
+sample that is shown. Left out: sorting, and filters joined by "or".
 """
 
 import re

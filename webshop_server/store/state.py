@@ -153,8 +153,9 @@ class Store:
         if not filters:
             found = self.index.search(keywords, limit=RESULTS_LIMIT)
             return found if is_special(keywords) else tuple(found)  # a list of a category reads what is looked at
-        deep = self.index.search(keywords, limit=SEARCH_DEPTH)
-        products = ((asin, self.catalog.product(asin)) for asin in deep)
+        # A list is whole whatever the limit; the sample of `<r>` depends on it, and must be the one that was shown.
+        deep = self.index.search(keywords, limit=RESULTS_LIMIT if is_special(keywords) else SEARCH_DEPTH)
+        products = ((asin, self.catalog.product(asin)) for asin in islice(deep, SEARCH_DEPTH))
         passed = (asin for asin, product in products if all(one.accepts(product) for one in filters))
         return tuple(islice(passed, RESULTS_LIMIT))
 

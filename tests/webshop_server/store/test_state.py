@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from webshop_server.catalog import open_catalog
 from webshop_server.catalog.product import Product
 from webshop_server.search.index import SearchIndex
-from webshop_server.store.filters import Filter
+from webshop_server.store.filters import SEARCH_DEPTH, Filter
 from webshop_server.store.page_text import PageText, observation, url
 from webshop_server.store.state import INVALID, START, Event, PageState, Store, parse_action
 
@@ -242,7 +242,7 @@ def test_special_queries_do_not_fill_the_memory() -> None:
     assert held == []
 
 
-def test_a_filter_on_a_long_list_stops_when_a_page_of_results_is_full() -> None:
+def test_a_filter_on_a_long_list_reads_no_more_than_it_needs_and_than_one_on_a_search() -> None:
     """Regression: `filter[…]` after `search[<c> fashion]` read every product of the category."""
     read: list[str] = []
 
@@ -259,3 +259,13 @@ def test_a_filter_on_a_long_list_stops_when_a_page_of_results_is_full() -> None:
     state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", "<", "50"),))
     assert store.results(state) == tuple(f"B{number:09d}" for number in range(50))
     assert len(read) == 50
+    state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", ">", "50"),))
+    assert store.results(state) == () and len(read) == 50 + SEARCH_DEPTH
+
+
+def test_a_filter_on_a_sample_keeps_those_that_were_shown() -> None:
+    catalog = open_catalog("synthetic:500")
+    store = Store(catalog, SearchIndex.build(catalog))
+    sampled = play(store, "search[<r> x]")
+    narrowed, _ = store.act(sampled, "filter[price<9999]")
+    assert list(store.results(narrowed)) == list(store.results(sampled))
