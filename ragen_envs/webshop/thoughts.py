@@ -201,4 +201,4 @@ def _budget(request: str) -> str:
 
 def _is_cheap(price: str, request: str) -> bool:
     """Whether a price as shown, or the lowest one of a range, is below the limit."""
-    return float(price.removeprefix("from ").split()[0].removeprefix("$").replace(",", "")) < _limit(request)
+    return min(float(amount.split()[0]) for amount in price.replace(",", "").split("$")[1:]) < _limit(request)

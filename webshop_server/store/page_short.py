@@ -68,7 +68,7 @@ def _results(store: Store, state: PageState, page: PageText) -> Iterator[str]:
 
 def _lowest_price(product: Product) -> str:
     """A product's price; of a range its lower end, as the choice of options decides."""
-    return "from " * (len(product.pricing) > 1) + dollars(product.pricing[:1])
+    return "from " * (len(product.pricing) > 1) + dollars((min(product.pricing),))
 
 
 def _line(text: str) -> str:

@@ -231,6 +231,17 @@ def test_singular_and_plural_are_one_word(title: str, request_: str, said: str) 
     assert all(said in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("price", "too_much"),
+    [("$30.00 to $20.00", False), ("$20.00 to $30.00", False), ("from $20.00", False), ("$25.00", True)],
+)
+def test_a_range_is_too_much_by_its_lower_end(price: str, too_much: bool) -> None:
+    """Regression: the first price of "$30.00 to $20.00" was taken for the lower one."""
+    product = ShownProduct("b0", "B0", "Midi Dress", price)
+    text = _about(product, "a dress, and price lower than 25.00 dollars", "click", np.random.default_rng(0))
+    assert ("is too much" in text) is too_much
+
+
 @pytest.mark.parametrize("mode", ["text", "short", "html"])
 def test_what_is_bought_among_the_results_is_not_looked_at(mode: str) -> None:
     """Regression: `buy[…]` there was "I look at it with"."""

@@ -1,6 +1,7 @@
 """Short pages: what they say, and that their numbers mean the products beside them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -49,6 +50,11 @@ class Index:
         return [] if keywords == ("nothing",) else list(PRODUCTS)[:limit]
 
 
+class OneFound:
+    def search(self, keywords: Sequence[str], limit: int = 50) -> list[str]:
+        return [SHIRT.asin]
+
+
 STORE = Store(MemoryCatalog("few", list(PRODUCTS.values()), 0, None), Index())
 FIRST, SECOND = PageState("results", ("red",), 1), PageState("results", ("red",), 2)
 ITEM = PageState("item", ("red",), 1, SHIRT.asin)
@@ -82,6 +88,13 @@ def test_every_kind_of_page() -> None:
     assert len(cut) <= LONGEST_TITLE
     filtered = PageState("results", ("red",), 1, filters=(Filter("price", "<", "1.5"),))
     assert short_page(STORE, filtered, PAGE) == f"Page 1 of 1, 1 results\nFilters: price<1.5\n1. {cut} | $1.00"
+
+
+def test_the_lower_end_of_a_range_is_shown_in_whatever_order_it_is_written() -> None:
+    """Regression: "$30 - $20", of which the public data has some, was "from $30.00"."""
+    store = Store(MemoryCatalog("one", [replace(SHIRT, pricing=(30.0, 20.0))], 0, None), OneFound())
+    page = short_page(store, PageState("results", ("red",), 1), PAGE)
+    assert page.endswith("\n1. Linen shirt with a | bar | from $20.00")
 
 
 def test_what_is_offered_has_the_numbers_of_the_page() -> None:
