@@ -112,12 +112,15 @@ class LocalStore:
         return closest_options(self.shop().catalog.product(asin), goal)
 
     def looks_right(self, asin: str, goal: Any) -> bool:
-        """Whether a product is of the kind that a goal asks for, and its lowest price is not too high; for oracles."""
+        """Whether a product is of the kind that a goal asks for, at the price among the results; for oracles.
+
+        Of a range that is the lower end. An option may cost less, which is not seen before the product is opened.
+        """
         parts = self._bought(asin, {}, goal)
         return bool(parts.r_type == 1 and parts.r_price)
 
     def will_do(self, asin: str, goal: Any) -> bool:
-        """Whether a product's kind, price and options are what is asked for, whatever its attributes; for oracles."""
+        """Whether a product that looks right has the price and options that are asked for; for oracles."""
         if not self.looks_right(asin, goal):
             return False
         parts = self._bought(asin, self.choices(asin, goal), goal)
