@@ -31,8 +31,8 @@ def nearness(product: Product, goal: Goal) -> float:
     Returns:
         1 for the goal's own product and for the same path of three parts or more. 1 also for the same search phrase,
         if the paths begin with the same three parts or more and at most their last parts differ, or if neither has a
-        path. Else the share of the wanted path, its department left out, that both paths begin with; below 1, and 0 in
-        another department.
+        path. Else the share of the longer path, its department left out, that both paths begin with; below 1, and 0 in
+        another department. A path of less than three parts counts as one of three.
     """
     if product.asin == goal.asin:
         return 1.0
