@@ -199,5 +199,5 @@ def read_record(record: Record, hidden: Record | None, human: tuple[Record, ...]
         instruction=(record.text("instruction_text") if hidden is None else hidden.text("instruction")) or None,
         instruction_attributes=(record if hidden is None else hidden).texts("instruction_attributes"),
         human_instructions=human_instructions(human or record.records("instructions")),
-        nouns=record.texts("nouns") if "nouns" in record.fields else None,
+        nouns=None if record.fields.get("nouns") is None else record.texts("nouns"),
     )

@@ -101,6 +101,11 @@ def test_what_may_be_missing_may_be_missing() -> None:
     assert read({"small_description": "one text"}, {"attributes": []}).instruction is None
 
 
+def test_null_nouns_are_not_known_and_an_empty_list_is_none_at_all() -> None:
+    """Regression: null was an empty list, by which a kettle was half as good as a sock."""
+    assert (read({"nouns": None}).nouns, read({"nouns": []}).nouns) == (None, ())
+
+
 def test_half_a_character_is_replaced() -> None:
     assert read({"name": "a\ud83d b"}).title == "a\ufffd b"
 
