@@ -92,8 +92,8 @@ def price_with(product: Product, values: Iterable[str]) -> float:
 
 
 def prices(product: Product) -> tuple[float, ...]:
-    """What a product may cost, in dollars: the prices of its options, or where they have none its own."""
-    return tuple(product.option_prices.values()) or (price_with(product, ()),)
+    """What a product may cost, in dollars: the prices of its options, and that without an option that has one."""
+    return (*product.option_prices.values(), price_with(product, ()))
 
 
 def price_bound(price: float, *key: object) -> float:

@@ -18,6 +18,7 @@ MAX_LENGTH = 100
 _FILTER = re.compile(r"([^<>=]+)(<=|>=|<|>|=)([^<>=].*)", re.DOTALL)
 _DOLLARS = re.compile(r"\$?(\d{1,7}(?:\.\d{1,2})?)", re.ASCII)
 _WORD = re.compile(r"\w+")
+_COLOURS = ("color", "colour")  # one filter, whichever of the two an option is called
 
 Comparison = Literal["<", "<=", ">", ">=", "="]
 _COMPARISONS: dict[str, Comparison] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
@@ -62,7 +63,8 @@ class Filter:
         if self.name == "category":
             return any(self.value == part for part in categories(product))
         wanted = set(_WORD.findall(self.value))
-        texts = product.options.get(self.name) or (product.title.lower(),)
+        names = _COLOURS if self.name in _COLOURS else (self.name,)
+        texts = [value for name in names for value in product.options.get(name, ())] or [product.title.lower()]
         return any(wanted <= set(_WORD.findall(text)) for text in texts)
 
 
@@ -85,7 +87,7 @@ def parse_filter(text: str) -> Filter | None:
     if match is None:
         return None
     name, comparison, value = match[1].strip(), match[2], match[3].strip()
-    name = "color" if name == "colour" else name
+    name = _COLOURS[0] if name in _COLOURS else name
     if name != "price":
         return Filter(name, "=", value) if name and comparison == "=" and _WORD.search(value) else None
     dollars = _DOLLARS.fullmatch(value)

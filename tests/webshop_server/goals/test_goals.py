@@ -169,7 +169,7 @@ def test_the_dearest_option_makes_the_price() -> None:
     assert price_with(lamp, ["red"]) == 20.0
     assert price_with(lamp, ["red", "s"]) == 25.0
     assert price_with(lamp, ["gold", "s"]) == 90.0
-    assert (prices(lamp), prices(item("B", price=20.0))) == ((90.0, 25.0), (20.0,))
+    assert (prices(lamp), prices(item("B", price=20.0))) == ((90.0, 25.0, 20.0), (20.0,))
 
 
 def test_without_a_priced_option_a_range_costs_its_lower_end_and_bounds_stay() -> None:

@@ -103,6 +103,22 @@ def test_filters_pass_what_fits(text: str, passes: bool) -> None:
     assert one.accepts(SHIRT) is passes
 
 
+def test_a_price_without_an_option_that_has_one_is_a_price_too() -> None:
+    """Regression: what costs $19.99 in navy was hidden by `price<=20`, as wine red costs $60."""
+    mixed = replace(SHIRT, option_prices={"wine red": 60.0}, pricing=(19.99,))
+    filters = map(parse_filter, ("price<=20", "price>50", "price<19"))
+    assert [one is not None and one.accepts(mixed) for one in filters] == [True, True, False]
+
+
+@pytest.mark.parametrize("option", ["color", "colour"])
+@pytest.mark.parametrize("name", ["color", "colour"])
+def test_both_spellings_find_an_option_of_either(option: str, name: str) -> None:
+    """Regression: the filter was called "color", and an option called "colour" never found."""
+    mug = replace(SHIRT, title="Green mug", options={option: ("red", "navy")})
+    filters = map(parse_filter, (f"{name}=navy", f"{name}=green"))
+    assert [one is not None and one.accepts(mug) for one in filters] == [True, False]
+
+
 def test_what_is_written_is_read_again() -> None:
     for text in ("price<50", "price>=0.5", "color=wine red", "category=men's shirts"):
         one = parse_filter(text)
