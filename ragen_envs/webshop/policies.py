@@ -22,12 +22,17 @@ from ragen_envs.webshop.toy_shop import TASKS, ToyShop
 
 MAX_RANDOM_WORDS = 4
 PAGE_SIZE = 10
+_UNCLICKABLE = re.compile(r"[\[\x00-\x1f\x7f]")
 
 
 def _labels(env: WebShop) -> list[str]:
-    """The labels that can be clicked. "search" is listed but cannot be; a label with "[" would end the action."""
+    """The labels that can be clicked.
+
+    "search" is listed but cannot be. Nor can a label with "[", which would end the action, one with a control
+    character, which is not sent, or an empty one.
+    """
     offered = env.session.answer.available_actions.clickables
-    return [label for label in offered if label != "search" and "[" not in label]
+    return [label for label in offered if label != "search" and label.strip() and not _UNCLICKABLE.search(label)]
 
 
 def random_shop_action(env: WebShop, rng: np.random.Generator) -> str:
@@ -60,7 +65,8 @@ def scripted_shop_action(env: WebShop) -> str:
             groups = option_groups(env)
             wanted = list({groups.get(value, value): value for value in wanted}.values())
             chosen = chosen_values(env)
-        return next((f"click[{value}]" for value in wanted if value not in chosen), "click[buy now]")
+        done = {value.strip() for value in chosen}  # actions have no blanks around what is clicked
+        return next((f"click[{value}]" for value in wanted if value.strip() not in done), "click[buy now]")
     if "back to search" in labels and "< prev" in labels and not products:
         return "click[< prev]"  # a sub page, or past the last result
     if session.answer.available_actions.has_search_bar or not products:

@@ -213,8 +213,12 @@ class Store:
             return self._filter(state, argument)
         if name == "buy" and not parity:
             return self._buy(state, argument)
-        if name == "click" and argument != SEARCH and argument in self.clickables(state, parity=parity):
-            return self._click(state, argument)
+        if name == "click" and argument != SEARCH:
+            labels = self.clickables(state, parity=parity)
+            if not parity and argument not in labels:  # blanks around it were taken off, and a label may have some
+                argument = next((label for label in labels if label.strip() == argument), argument)
+            if argument in labels:
+                return self._click(state, argument)
         return state, INVALID
 
     def buyable(self, state: PageState) -> list[str]:

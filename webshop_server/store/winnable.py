@@ -1,12 +1,12 @@
 """What a shopper who knows the goal buys, whether that solves it, and what to choose on any other product.
 
 The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
-scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those whose options cannot be clicked: a
-value that has a button's name, two options that share a value, or a bracket that ends the action early. The public set
-has none of these.
+scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those with an option that counts and that
+no click chooses: an empty value, one that has a button's name, one that two options share, one with a bracket that ends
+the action early, or with a control character, which the environment does not send. The public set has none of these.
 """
 
-from collections.abc import Mapping
+import re
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import Goal
@@ -15,6 +15,7 @@ from webshop_server.goals.nouns import NounTagger
 from webshop_server.goals.reward import RewardMode, option_closeness, purchase_price, score
 from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, parse_action
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BUTTONS = {SEARCH, BUY, BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES)}
 
 
@@ -26,9 +27,11 @@ def own_options(product: Product, goal: Goal) -> dict[str, str]:
         goal: A goal made from it.
 
     Returns:
-        Value by option name. Options that the goal leaves open are left open.
+        Value by option name. What the goal leaves open is left open, and values that no click chooses are left out.
     """
-    return closest_options(product, goal) if isinstance(goal.options, tuple) else dict(goal.options)
+    if isinstance(goal.options, tuple):
+        return closest_options(product, goal)
+    return {name: value for name, value in goal.options.items() if can_be_clicked(product, name, value)}
 
 
 def closest_options(product: Product, goal: Goal) -> dict[str, str]:
@@ -52,7 +55,7 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
     for wanted_name, wanted in asked:
         names = [wanted_name] if wanted_name is not None and wanted_name in product.options else others
         pairs = [(name, value) for name in names if name not in chosen for value in product.options[name]]
-        free = [pair for pair in pairs if can_be_clicked(product, dict([pair]))]
+        free = [pair for pair in pairs if can_be_clicked(product, *pair)]
         rated = [(option_closeness(wanted, *pair), token_set_ratio(wanted, pair[1]), pair) for pair in free]
         best = max(rated, key=lambda entry: entry[:2], default=None)
         if best is not None and (best[0] or best[1] > FUZZY_THRESHOLD):
@@ -61,7 +64,7 @@ def closest_options(product: Product, goal: Goal) -> dict[str, str]:
 
 
 def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMode) -> bool:
-    """Whether a goal's own product, its own options clicked, scores 1.
+    """Whether a goal's own product scores 1, those of its own options chosen that can be clicked.
 
     Args:
         product: The goal's product.
@@ -71,18 +74,18 @@ def is_winnable(product: Product, goal: Goal, nouns: NounTagger, mode: RewardMod
     """
     chosen = own_options(product, goal)
     price = purchase_price(product, chosen, mode)
-    return can_be_clicked(product, chosen) and score(product, chosen, price, goal, nouns, mode).success
+    return score(product, chosen, price, goal, nouns, mode).success
 
 
-def can_be_clicked(product: Product, chosen: Mapping[str, str]) -> bool:
-    """Whether `click[value]` on a product's page chooses each of these options.
+def can_be_clicked(product: Product, name: str, value: str) -> bool:
+    """Whether `click[value]` on a product's page chooses this value of an option.
 
     Args:
         product: The product.
-        chosen: Value by option name.
+        name: The option.
+        value: One of its values.
     """
-    owner = {value: name for name, values in product.options.items() for value in values}  # the last name has a value
-    return all(
-        owner.get(value) == name and value not in _BUTTONS and parse_action(f"click[{value}]") == ("click", value)
-        for name, value in chosen.items()
-    )
+    owners = [other for other, values in product.options.items() if value in values]  # the last one has a value
+    if owners[-1:] != [name] or value in _BUTTONS or not value.strip() or _CONTROL.search(value):
+        return False
+    return parse_action(f"click[{value}]") == ("click", value)

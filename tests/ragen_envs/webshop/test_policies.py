@@ -1,5 +1,6 @@
 """Policies for the store: what they do on each page, and their scores."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from ragen_envs.webshop.policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
+from webshop_server.goals.nouns import EveryWord
+from webshop_server.store.winnable import is_winnable
 
 
 def play(env: WebShop, policy: Any, goal: int) -> tuple[list[str], dict[str, Any]]:
@@ -109,6 +112,42 @@ def test_the_oracle_turns_pages() -> None:
     env.step("click[< prev]")
     verb = "click" if goal.options else "buy"
     assert best_shop_action(env, 9) == f"{verb}[{goal.asin.lower()}]"
+
+
+OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "red shirt": {"color": ("Black/", "white")},
+    "blue hat": {"size": ("large [us]", "small")},
+    "green scarf": {"size": ("one", "two"), "pack": ("one", "six")},
+    "grey coat": {"size": ("a\tb", "c")},
+    "pink sock": {"size": ("", "c")},
+}
+"""Values that are hard to click, or that no click chooses, by product."""
+
+
+@pytest.mark.parametrize("mode", ["text", "short"])
+def test_what_cannot_be_clicked_keeps_nobody_from_buying(tmp_path: Path, mode: str) -> None:
+    """Regression: oracle and rule clicked such a value until the episode was truncated, and bought nothing."""
+    records = [
+        {
+            **{"asin": f"B00000000{number}", "name": name, "category": "fashion", "query": name, "pricing": "$15.00"},
+            **{"product_category": f"Clothing › {name}", "options": options, "Attributes": ["cotton"]},
+            **{"instruction_text": f"find me {name}", "instruction_attributes": ["cotton"]},
+        }
+        for number, (name, options) in enumerate(OPTIONS.items())
+    ]
+    (tmp_path / "few_products.jsonl").write_text("\n".join(map(json.dumps, records)))
+    env = WebShop(catalog=str(tmp_path), observation_mode=mode)
+    shop = local_store(env.settings).shop()
+    won = {}
+    for goal in shop.goals:
+        assert play(env, scripted_shop_action, goal.id)[1]["purchased"]
+        _, info = play(env, lambda env: best_shop_action(env, 15), goal.id)
+        won[(goal.name, *goal.options.values())] = info["success"]
+        assert info["purchased"] and info["success"] == is_winnable(shop.catalog[goal.asin], goal, EveryWord(), "fixed")
+    assert {wanted for wanted, success in won.items() if not success} == {
+        *(("blue hat", "large [us]"), ("grey coat", "a\tb"), ("pink sock", "")),
+        *(("green scarf", "one", "one"), ("green scarf", "six", "one")),
+    }
 
 
 def test_no_oracle_for_a_store_elsewhere() -> None:

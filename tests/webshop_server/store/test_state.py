@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webshop_server.catalog import open_catalog
+from webshop_server.catalog.catalog import MemoryCatalog
 from webshop_server.catalog.product import Product
 from webshop_server.search.index import SearchIndex
 from webshop_server.store.filters import SEARCH_DEPTH, Filter
@@ -261,6 +263,21 @@ def test_a_filter_on_a_long_list_reads_no_more_than_it_needs_and_than_one_on_a_s
     assert len(read) == 50
     state = PageState("results", ("<c>", "fashion"), 1, filters=(Filter("price", ">", "50"),))
     assert store.results(state) == () and len(read) == 50 + SEARCH_DEPTH
+
+
+def test_a_label_with_blanks_around_it_is_clicked_without_them_and_in_parity_with_them() -> None:
+    """Regression: "Black/" is read as "black | ", which was on the page, and which no click chose."""
+    product = replace(SHIRT, options={"color": ("black | ", "white")})
+    store = Store(MemoryCatalog("one", [product], 0), Index())
+    page = PageState("item", ("x",), 1, product.asin)
+    for action, parity, chosen in (
+        ("click[black |]", False, "black | "),
+        ("click[Black | ]", False, "black | "),
+        ("click[black | ]", True, "black | "),
+        ("click[black |]", True, None),
+    ):
+        state, event = store.act(page, action, parity=parity)
+        assert (dict(state.options).get("color"), event.valid) == (chosen, chosen is not None)
 
 
 def test_a_filter_on_a_sample_keeps_those_that_were_shown() -> None:

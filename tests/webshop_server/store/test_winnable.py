@@ -77,11 +77,20 @@ def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: boo
         ({"style": "s"}, False),  # also a size, and the last one on the page wins
         ({"size": "s"}, True),
         ({"color": "red", "style": "buy now"}, False),
+        ({"color": "navy | "}, True),  # as "Navy/" is read
+        ({"size": ""}, False),
+        ({"size": "a\tb"}, False),
     ],
 )
 def test_options_that_cannot_be_clicked(chosen: dict[str, str], answer: bool) -> None:
-    options = {"color": ("red [dark]", "red"), "style": ("features", "buy now", "search", "s"), "size": ("s", "m")}
+    options = {
+        "color": ("red [dark]", "red", "navy | "),
+        "style": ("features", "buy now", "search", "s"),
+        "size": ("s", "m", "", "a\tb"),
+    }
     product = dataclasses.replace(CAP, options=options)
-    assert can_be_clicked(product, chosen) is answer
+    clicked = {name: value for name, value in chosen.items() if can_be_clicked(product, name, value)}
+    assert (clicked == chosen) is answer
     goal = dataclasses.replace(GOAL, options=chosen)
+    assert own_options(product, goal) == clicked
     assert is_winnable(product, goal, EveryWord(), "fixed") is answer
