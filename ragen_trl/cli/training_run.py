@@ -28,6 +28,7 @@ from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.play import ExecutionOptions, PlayOptions, option_names
+from ragen_trl.config.recipes import selection_kwargs
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult, compared, judged
@@ -104,7 +105,9 @@ def _quick_rows(run: RunArguments, args: StarPOConfig) -> Dataset | None:
     if run.eval_env_kwargs is None or args.eval_strategy == "no":
         return None
     seeds = evaluation_rows(args.num_eval_seeds)["seed"]
-    kwargs = json.dumps(evaluated(run, args).env_kwargs or {})
+    reported = evaluated(run, args).env_kwargs
+    assert not isinstance(reported, str)
+    kwargs = json.dumps(selection_kwargs(run.env, reported or {}))
     return Dataset.from_dict({"env": [run.env] * len(seeds), "seed": list(seeds), "kwargs": [kwargs] * len(seeds)})
 
 

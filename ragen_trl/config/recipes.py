@@ -132,6 +132,26 @@ def held_out_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {"split": "test" + split.removeprefix("train"), "reward": "fixed"}
 
 
+def selection_kwargs(env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """How an environment plays evaluations during training, by which a checkpoint may be chosen.
+
+    In WebShop's held-out splits a seed is the number of a goal, modulo their number. The seeds that are kept for this
+    would be goals that are reported, so that they play the other held-out split.
+
+    Args:
+        env: Gymnasium id.
+        kwargs: The keyword arguments of the evaluations that are reported.
+
+    Example:
+        >>> selection_kwargs("ragen/WebShop-v0", {"split": "test_by_product", "reward": "fixed"})
+        {'split': 'eval_by_product', 'reward': 'fixed'}
+    """
+    split = kwargs.get("split")
+    if env != "ragen/WebShop-v0" or split not in ("test", "test_by_product"):
+        return dict(kwargs)
+    return {**kwargs, "split": "eval" + split.removeprefix("test")}
+
+
 # Warm starts of the embedded model, where they differ from the defaults of ``WarmStartConfig``.
 _NAMES = {"demonstrations": 4000, "demo_actions_per_turn": 1}  # one turn of one word
 WARM_STARTS: dict[str, dict[str, Any]] = {

@@ -225,6 +225,9 @@ def _first_of_refill(args: "StarPOConfig", rollout_index: int, attempt: int, las
 def evaluation_rows(count: int, envs: Sequence[EnvSpec] | None = None) -> Dataset:
     """Rows for TRL's evaluation during training, by which a checkpoint may be chosen; never the seeds of ``evaluate``.
 
+    An environment with few start states may have the same ones for both, above all where a seed is the number of one.
+    For WebShop see ``recipes.selection_kwargs``.
+
     Args:
         count: Number of rows, over all environments.
         envs: The run's environments. They take turns, and each starts with the same first seed.

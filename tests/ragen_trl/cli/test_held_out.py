@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ragen_envs import WebShop
 from ragen_trl import consistency_reward
 from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.options import parse
@@ -15,6 +16,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.env_specs import env_specs
 from ragen_trl.rollout.environments import save_play_options
+from ragen_trl.rollout.seeds import evaluation_seeds
 from tests.support.ragen_envs.alfworld_game import write_game
 
 TOY_SHOP = ("--env", "ragen/ToyShop-v0")
@@ -47,7 +49,8 @@ def test_webshop_is_evaluated_on_other_products_than_it_is_trained_on(tmp_path: 
         assert args.env_kwargs == trained
         found: dict[str, str] = evaluated(run, args).env_kwargs  # type: ignore[assignment]
         rows = _quick_rows(run, args)
-        assert json.loads(rows[0]["kwargs"]) == found if rows is not None else found == trained
+        quick = {**found, "split": found["split"].replace("test", "eval")}
+        assert json.loads(rows[0]["kwargs"]) == quick if rows is not None else found == trained
         return found
 
     trained = {"split": "train_by_product", "reward": "tiered", "observation_mode": "short"}
@@ -56,6 +59,19 @@ def test_webshop_is_evaluated_on_other_products_than_it_is_trained_on(tmp_path: 
     assert kwargs({"split": "all", "reward": "tiered"}) == {"split": "all", "reward": "tiered"}
     for given in ({"split": "train_by_product"}, {"split": "eval_by_product"}, {"reward": "webshop"}, {}):
         assert kwargs(trained, "--eval_env_kwargs", json.dumps(given)) == {**trained, **given}
+
+
+@pytest.mark.parametrize("by", ["", "_by_product"])
+def test_no_goal_is_reported_by_which_a_checkpoint_is_chosen(tmp_path: Path, by: str) -> None:
+    """Regression: seed 8000 is goal 0 of 500, so that all of selection's goals were evaluated again at the end."""
+    trained = json.dumps({"catalog": "toy", "split": f"train{by}"})
+    words = f"--env ragen/WebShop-v0 --eval_strategy steps --eval_steps 9 --env_kwargs {trained.replace(' ', '')}"
+    run, args = options(tmp_path, *words.split())
+    rows = _quick_rows(run, args)
+    assert rows is not None
+    chosen, reported = WebShop(**json.loads(rows[0]["kwargs"])), WebShop(**evaluated(run, args).env_kwargs or {})
+    goals = {chosen.reset(seed=seed)[1]["goal_id"] for seed in rows["seed"]}
+    assert goals.isdisjoint(reported.reset(seed=seed)[1]["goal_id"] for seed in evaluation_seeds(500))
 
 
 def test_wrong_arguments_of_the_evaluation_are_named(tmp_path: Path) -> None:
