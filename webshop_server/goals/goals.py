@@ -14,7 +14,7 @@ import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -217,12 +217,12 @@ class Goals:
         """Number of goals in each of `SPLITS`."""
         return {name: len(self.split(name)) for name in SPLITS}
 
-    def split(self, name: str, by: Literal["index", "product"] = "index") -> Sequence[int]:
+    def split(self, name: str) -> Sequence[int]:
         """The goals of a split.
 
         Args:
-            name: One of `SPLITS`: "all", "test", "eval", "train", or one of the last three with "_by_product".
-            by: "product" adds "_by_product" to the name, so that no product is in two splits.
+            name: One of `SPLITS`: "all", "test", "eval", "train", or one of the last three with "_by_product", where no
+                product is in two splits.
 
         Returns:
             Goal numbers, ascending. Read-only.
@@ -230,8 +230,6 @@ class Goals:
         Raises:
             GoalError: If there is no such split.
         """
-        if by == "product" and name != "all" and not name.endswith(BY_PRODUCT):
-            name += BY_PRODUCT
         if name not in SPLITS:
             raise GoalError(f"split {name!r} is unknown; use one of {', '.join(SPLITS)}")
         if name == "all":

@@ -7,7 +7,7 @@ sample that is shown. Left out: sorting, and filters joined by "or".
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from webshop_server.catalog.product import Product
 from webshop_server.goals.goals import prices
@@ -21,7 +21,6 @@ _WORD = re.compile(r"\w+")
 _COLOURS = ("color", "colour")  # one filter, whichever of the two an option is called
 
 Comparison = Literal["<", "<=", ">", ">=", "="]
-_COMPARISONS: dict[str, Comparison] = {"<": "<", "<=": "<=", ">": ">", ">=": ">=", "=": "="}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def parse_filter(text: str) -> Filter | None:
     dollars = _DOLLARS.fullmatch(value)
     if dollars is None:
         return None
-    return Filter(name, _COMPARISONS[comparison], f"{float(dollars[1]):.2f}".rstrip("0").rstrip("."))
+    return Filter(name, cast(Comparison, comparison), f"{float(dollars[1]):.2f}".rstrip("0").rstrip("."))
 
 
 def with_filter(filters: tuple[Filter, ...], added: Filter) -> tuple[Filter, ...]:
