@@ -77,7 +77,11 @@ class TrajectoryTrainer(OneStepOffTrainer):
             if found and self.args.should_log:
                 logger.warning(found)
         self.observers: list[Observer] = []
-        self._sampler_is_checked = False
+        self._forget_training()
+
+    def _forget_training(self) -> None:
+        """Begin without what an earlier training has left, perhaps in the middle of an update."""
+        self._sampler_is_checked = False  # a resumed run may have another machine
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far
         self._micro_batches: list[dict[str, Any]] = []  # of the last rollout
         self._others_of = -1  # the update for which `_add_other_rows` has passed over them
@@ -96,7 +100,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
         if checkpoint is not None:
             check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
-        self._sampler_is_checked, self._gaps = False, []  # a resumed run may have another machine
+        self._forget_training()
         with without_tied_head(self.accelerator.unwrap_model(self.model)):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
@@ -282,8 +286,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         if depends_on_split(args, self.aux_loss_enabled):
             return [cut_to_longest(part) for part in micro_batches]
         size, steps = args.per_device_train_batch_size, args.gradient_accumulation_steps
-        rank, shares = accelerator.process_index, self.shares_prefixes
-        return packed(micro_batches, steps, size, rank, accelerator.gather, shares)
+        return packed(micro_batches, steps, size, accelerator.process_index, accelerator.gather, self.shares_prefixes)
 
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """`policy_loss` and the entropy bonus of one micro-batch, checked and logged."""

@@ -1,13 +1,12 @@
 """What our trainers need of the inside of TRL and Transformers, under public names.
 
 `TRLAdapter` turns TRL's callbacks into four hooks, which the trainers fill (`training_batch`, `evaluation_batch`,
-`prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private: metrics, the table of
-completions, the weights that vLLM has. What TRL 1.16 does, each point held by a test of
-``tests/ragen_trl/trainers/test_trl_contract.py`` or ``test_trl_adapter.py``:
+`prepare_micro_batches`, `training_loss`). It also gives public names to what TRL keeps private. What TRL 1.16 does,
+each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` or ``test_trl_adapter.py``:
 
 - ``_generate_and_score_completions(inputs)`` gets the dataset rows, already repeated ``num_generations`` times with
   groups contiguous; ``_prepare_inputs`` splits its result into ``_buffered_inputs``, a list of micro-batches, and
-  returns the one of ``_step``;
+  returns the one of ``_step``; ``train`` does not begin them again;
 - ``rollout_func`` may return ``env_mask``, which becomes the loss mask's ``tool_mask``, and further lists, which reward
   functions receive (``trajectory``);
 - ``_calculate_rewards`` returns the rewards of all processes, (B, F);
@@ -27,8 +26,8 @@ completions, the weights that vLLM has. What TRL 1.16 does, each point held by a
 - ``_save_checkpoint`` writes a checkpoint's folder, ``trainer_state.json`` last;
 - ``_tag_names``, ``_name`` and ``_paper`` are class attributes that the model card reads; each trainer sets them.
 
-`scoring` and `evaluation` have what their names say, `plain` has what works on any ``GRPOTrainer``; the private members
-of models and configurations are in ``policies/model_support.py`` and ``policies/model_calls.py``.
+What works on any ``GRPOTrainer`` is in `plain`; the private members of models and configurations are in
+``policies/model_support.py`` and ``policies/model_calls.py``.
 """
 
 import warnings
@@ -51,7 +50,7 @@ from ragen_trl.policies.vllm.client import VLLMServerError
 from ragen_trl.policies.vllm.engines import Engine, connect
 from ragen_trl.policies.vllm.weights import WeightSync
 from ragen_trl.system.old_names import alias_methods
-from ragen_trl.trainers.checkpoints import last_whole_checkpoint
+from ragen_trl.trainers.checkpoints import whole_checkpoints
 from ragen_trl.trainers.checks import check_epochs, check_gradient
 from ragen_trl.trainers.trl.evaluation import TRLEvaluation
 from ragen_trl.trainers.trl.loss_inputs import LossInputs
@@ -160,11 +159,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         """Hook: read what `save_algorithm_state` wrote."""
 
     def save_rollout(self, folder: Path) -> None:
-        """Hook: write a rollout that was played and not yet trained on. There is none by default.
-
-        Args:
-            folder: As for `save_algorithm_state`.
-        """
+        """Hook: write a rollout that was played and not yet trained on into that folder. There is none by default."""
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         return self.training_batch(inputs) if self.model.training else self._finish_batch(self.evaluation_batch(inputs))
@@ -196,7 +191,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         return RepeatSampler(eval_dataset, mini_repeat_count=self.num_generations_eval, shuffle=False)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """As in TRL; if a vLLM server fails for good, with a checkpoint of the last update."""
+        """As in TRL, from a new rollout on; if a vLLM server fails for good, with a checkpoint of the last update."""
+        if self._buffered_inputs is not None:  # of an earlier training, which may have broken off anywhere
+            self._step, self._buffered_inputs = 0, None
+            for logged in self._metrics.values():
+                logged.clear()
+        self.forget_sent_weights()
         try:
             return super().train(*args, **kwargs)
         except VLLMServerError:
@@ -206,10 +206,9 @@ class TRLAdapter(TRLEvaluation, ABC):
     def _save_before_ending(self) -> None:
         """Save the last update, of which everything is there until the next one begins, unless it is saved already."""
         step, of_rollout = self.state.global_step, max(1, round(self.args.steps_per_rollout))
-        saved = last_whole_checkpoint(self.args.output_dir)
-        last = step == 0 or (saved is not None and saved.name == f"{PREFIX_CHECKPOINT_DIR}-{step}")
+        saved = step == 0 or step in whole_checkpoints(self.args.output_dir)
         self.accelerator.wait_for_everyone()  # none saves before all have looked
-        if not last and step % of_rollout == 0:
+        if not saved and step % of_rollout == 0:
             self._save_checkpoint(self.model, None)
             self.callback_handler.on_save(self.args, self.state, self.control)
 

@@ -10,7 +10,15 @@ from peft import LoraConfig, PeftModel
 from transformers import TrainerCallback
 
 from ragen_trl import StarPOConfig, StarPOSConfig, StarPOTrainer, evaluate
-from tests.support.ragen_trl.trainers import TOKENIZER, LastRollout, lottery, parameters, small_model, small_trainer
+from tests.support.ragen_trl.trainers import (
+    TOKENIZER,
+    LastRollout,
+    logged,
+    lottery,
+    parameters,
+    small_model,
+    small_trainer,
+)
 
 
 class Spy(StarPOTrainer):
@@ -263,3 +271,42 @@ def test_a_checkpoint_between_two_updates_on_one_rollout_is_refused(tmp_path: Pa
     with pytest.raises(ValueError, match="checkpoint-3.*2 divides"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+class BreaksOff(StarPOTrainer):
+    """Ctrl-C in one of the micro-batches, counted from 1 over all updates."""
+
+    at = 0
+
+    def policy_loss(self, model: Any, inputs: Any) -> torch.Tensor:
+        self.at -= 1
+        if self.at == 0:
+            raise KeyboardInterrupt
+        return super().policy_loss(model, inputs)
+
+
+REBUILT = {"window_turns": 1, "importance_sampling_level": "sequence", "steps_per_generation": 4, "entropy_coef": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("at", "options"),
+    [(9, {}), (10, {}), (12, {}), (5, REBUILT), (6, REBUILT), (7, REBUILT)],
+    ids=["first", "second", "last", "first of rebuilt contexts", "second of them", "in a second update on them"],
+)
+def test_a_training_that_broke_off_goes_on_in_the_same_trainer(
+    tmp_path: Path, at: int, options: dict[str, Any]
+) -> None:
+    """Regression: it went on with what was left of the rollout, and every later update mixed two of them."""
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2 if options else 4, **options}
+    options |= {"max_steps": 4, "learning_rate": 0.01, "save_strategy": "steps", "save_steps": 2}
+    unbroken = small_trainer(tmp_path / "unbroken", lottery(draws=2), **options)
+    unbroken.train()
+    broken = small_trainer(tmp_path / "broken", lottery(draws=2), trainer=BreaksOff, **options)
+    broken.at = at
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    broken.train(resume_from_checkpoint=True)
+    expected = parameters(unbroken)
+    assert all(torch.equal(value, expected[name]) for name, value in parameters(broken).items())
+    for name in ("loss", "grad_norm", "sampling/ratio_deviation_max", "frac_reward_zero_std"):
+        assert logged(broken, name) == logged(unbroken, name)

@@ -39,6 +39,17 @@ def test_training_samples_from_the_weights_of_every_step_and_sends_them_once(
     assert fake_of(trainer).loads == 3
 
 
+def test_a_second_training_begins_with_the_weights_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: both began at step 0, of which vLLM had weights already."""
+    trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=1, learning_rate=1e-2)
+    trainer.train()
+    trainer.train()
+    assert trainer.state.log_history[0]["sampling/ratio_deviation_max"] < 1e-4
+    assert fake_of(trainer).loads == 2
+
+
 def test_the_deviation_of_stale_weights_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: with the weights of the first step the ratios are off."""
     trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=2, learning_rate=1e-2)
