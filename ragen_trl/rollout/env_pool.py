@@ -74,20 +74,28 @@ class EnvPool:
         return taken
 
     def play(self, envs: Sequence[TurnEnv], policy: Policy, starts: Sequence[Start]) -> list[Trajectory]:
-        """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced."""
+        """`loop.play` in environments of this pool, with the configuration's options. Those that fail are replaced.
+
+        After Ctrl-C the pool makes new ones: threads that were abandoned may still be inside the old ones.
+        """
         args = self._args
-        return play(
-            envs,
-            policy,
-            starts,
-            max_length=args.max_completion_length,
-            executor=self._executor,
-            penalties=Penalties(args.cut_penalty, args.env_failure_penalty),
-            renew=self.replace,
-            window=args.window_turns,
-            batch_size=args.rollout_batch_size,
-            context=None if args.context is None else context_named(args.context),
-        )
+        try:
+            return play(
+                envs,
+                policy,
+                starts,
+                max_length=args.max_completion_length,
+                executor=self._executor,
+                penalties=Penalties(args.cut_penalty, args.env_failure_penalty),
+                renew=self.replace,
+                window=args.window_turns,
+                batch_size=args.rollout_batch_size,
+                context=None if args.context is None else context_named(args.context),
+            )
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._made.clear()  # and none is closed, as where a thread hangs
+            raise
 
     def replace(self, failed: TurnEnv, failure: Failure) -> AgentTurns:
         """Make a new environment instead of one that failed, and hand it out from now on.

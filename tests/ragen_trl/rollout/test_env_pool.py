@@ -1,7 +1,8 @@
 """The instances of environments that rollouts share."""
 
+import signal
 import time
-from threading import Event, get_ident
+from threading import Event, get_ident, main_thread
 from typing import Any
 
 import gymnasium
@@ -198,6 +199,54 @@ def test_an_environment_that_hung_is_never_played_again(successor: str) -> None:
     assert new is not hung
     assert (limit, shown) == ("turns", ["nothing", "b", "bb", "bbb"])
     assert made == (2 if successor == "made slowly" else 3)
+
+
+@pytest.mark.usefixtures("python_handles_interrupts")
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, SystemExit])
+def test_what_a_thread_may_still_be_inside_is_not_played_again(fault: type[BaseException]) -> None:
+    """Regression: after Ctrl-C the thread took its step in the episode that was played next."""
+    gate, left = Event(), Event()
+
+    class Waits(Log):
+        armed = False
+
+        def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+            if self.armed and fault is KeyboardInterrupt:
+                ident = main_thread().ident
+                assert ident is not None
+                signal.pthread_kill(ident, signal.SIGINT)
+            if self.armed:
+                self.armed = False
+                gate.wait(60)
+            answer = super()._act(action)
+            left.set()
+            return answer
+
+    class Ends(Log):
+        armed = False
+
+        def _act(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+            if self.armed and fault is SystemExit:
+                raise SystemExit
+            return super()._act(action)
+
+    pool = EnvPool(config(env_timeout=60, think=False, max_actions_per_turn=1, max_turns=2))
+    specs, starts = [EnvSpec(Waits), EnvSpec(Ends)], [Start(1), Start(2)]
+    policy = ScriptedPolicy(lambda env, random: "<answer>a</answer>")
+    before = pool.take(specs)
+    for turns in before:
+        turns.unwrapped.armed = True
+    with pytest.raises(fault):
+        pool.play(before, policy, starts)
+    left.clear()
+    after = pool.take(specs)
+    gate.set()
+    assert left.wait(10)
+    assert not set(map(id, before)) & set(map(id, after))
+    played = pool.play(after, policy, starts)
+    assert [[turn.observation.partition("State:\n")[2].split("\n")[0] for turn in each.turns] for each in played] == [
+        ["nothing", "a"]
+    ] * 2
 
 
 def test_a_pool_does_not_close_what_hangs() -> None:
