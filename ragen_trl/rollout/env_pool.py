@@ -117,7 +117,7 @@ class EnvPool:
                 made.hangs = failure.error is None
                 new = self._make(made.spec)
                 if not made.hangs and self._args.env_workers:
-                    threading.Thread(target=_close, args=(made.turns,), daemon=True).start()
+                    threading.Thread(target=_close, args=(made.turns,), daemon=True).start()  # its crash was logged
                 elif not made.hangs:
                     _close(made.turns)  # it may have to stay in the thread that made it
                 made.turns, made.hangs = new, False
@@ -125,12 +125,15 @@ class EnvPool:
         raise ValueError(f"{failed} was not taken from this pool, so the pool cannot make another one")
 
     def close(self) -> None:
-        """Close all environments but those that hang. The pool can be used again; it makes new ones."""
-        while self._made:
-            _, of_key = self._made.popitem()
-            for made in of_key:
-                if not made.hangs:
-                    made.turns.close()
+        """Close all environments but those that hang. The pool can be used again; it makes new ones.
+
+        What was played is whole by then, so that one that cannot be closed is logged, and the others are closed.
+        """
+        made = self._all()
+        self._made.clear()
+        errors = [error for each in made if not each.hangs and (error := _close(each.turns)) is not None]
+        if errors:
+            logger.warning("%d of %d environments could not be closed: %r", len(errors), len(made), errors[0])
 
     def _all(self) -> list[_Made]:
         return [made for of_key in self._made.values() for made in of_key]
@@ -154,8 +157,9 @@ class EnvPool:
         return turns
 
 
-def _close(turns: AgentTurns) -> None:
+def _close(turns: AgentTurns) -> Exception | None:
     try:
         turns.close()
-    except Exception as error:  # its crash was recorded before
-        logger.info("an environment that had crashed could not be closed: %s", error)
+    except Exception as error:
+        return error
+    return None

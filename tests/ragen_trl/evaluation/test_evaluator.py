@@ -305,6 +305,17 @@ def test_a_score_of_some_episodes_only_is_none() -> None:
     assert judged(records, 0.0).score is None and judged(records[:1], 0.0).score == 0.5
 
 
+def test_a_result_outlives_environments_that_cannot_be_closed() -> None:
+    """Regression: the server of a client that had died raised from ``close``, and what was played was lost."""
+
+    class Unclosed(ragen_envs.Bandit):
+        def close(self) -> None:
+            raise ConnectionError("the server is gone")
+
+    found, expected = (evaluate("random", env, config(), episodes=8) for env in (Unclosed, "ragen/Bandit-v0"))
+    assert without_time(found) == without_time(expected)
+
+
 def test_an_unknown_policy_is_named() -> None:
     with pytest.raises(ValueError, match="policy is 'best'; pass 'random', 'oracle' or a policy object"):
         evaluate("best", LAKE, config(), episodes=1)

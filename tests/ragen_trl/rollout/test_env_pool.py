@@ -75,6 +75,14 @@ def test_closing_closes_every_environment_and_a_closed_pool_begins_anew() -> Non
     assert len(closed) == 3
 
 
+def test_one_that_cannot_be_closed_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture) -> None:
+    pool, spec = EnvPool(config()), EnvSpec(Door)
+    taken = pool.take([spec, spec])
+    pool.close()
+    assert all(turns.unwrapped.closed.is_set() for turns in taken)
+    assert "2 of 2 environments could not be closed: OSError('cannot be closed either')" in caplog.text
+
+
 def test_a_function_that_returns_one_environment_again_is_found_out() -> None:
     shared = Lottery()
     pool, spec = EnvPool(config()), EnvSpec(lambda: shared)
