@@ -38,7 +38,7 @@ from ragen_trl.rollout.episode import tools_of
 from ragen_trl.rollout.interfaces import Start, TurnEnv
 from ragen_trl.rollout.seeds import WARM_START, training_rows
 from ragen_trl.system.terminal import heading
-from ragen_trl.trainers.checkpoints import last_whole_checkpoint
+from ragen_trl.trainers.checkpoints import last_resumable_checkpoint
 from ragen_trl.trajectory import Trajectory
 
 _SAMPLE_EPISODES = 8
@@ -65,7 +65,7 @@ def training_plan(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, 
     if run.model is None or config is not None:
         check_named_policy(run.model, args, None)
     episodes = sample_episodes(run.env, args, tokenizer, run.model)
-    rows: Rows = [("run folder", _folder_state(Path(args.output_dir), run.overwrite, args.max_steps))]
+    rows: Rows = [("run folder", _folder_state(args, run.overwrite))]
     rows += _environment(run.env, args.env_kwargs, args)
     rows += [("evaluated in", _with_arguments(run.env, held_out.env_kwargs))]
     rows += [("algorithm", _algorithm(run, args)), ("model", _model_in_words(run.model, config, args))]
@@ -135,7 +135,8 @@ def _page(command: str, rows: Rows) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
+def _folder_state(args: StarPOConfig, overwrite: bool) -> str:
+    folder = Path(args.output_dir)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return f"{folder}: new"
     if not folder.is_dir():
@@ -144,11 +145,11 @@ def _folder_state(folder: Path, overwrite: bool, max_steps: int) -> str:
         return f"{folder}: exists and would be deleted first (--overwrite)"
     if (folder / "summary.json").exists():
         return f"{folder}: holds a finished run, so the command would refuse; --overwrite true, or --output_dir"
-    checkpoint = last_whole_checkpoint(folder)
+    checkpoint = last_resumable_checkpoint(folder, args.steps_per_rollout, args.max_steps)
     done: list[str] = [name for name in ("random", "oracle", "before", "trained") if name in finished_stages(folder)]
     done += ["warm start"] if (folder / "warm_start").exists() else []
     finished = f"finished: {', '.join(done) or 'nothing'}"
-    place = f"{checkpoint.name} of {max_steps}" if checkpoint else "no checkpoint, training starts again"
+    place = f"{checkpoint.name} of {args.max_steps}" if checkpoint else "no checkpoint, training starts again"
     return f"{folder}: an unfinished run; goes on if no option has changed\n{finished}; {place}"
 
 

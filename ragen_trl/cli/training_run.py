@@ -47,7 +47,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
 from ragen_trl.trainers.arguments import RewardFunction
-from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_whole_checkpoint
+from ragen_trl.trainers.checkpoints import StopOnInterrupt, last_resumable_checkpoint
 from ragen_trl.trainers.model_card import add_results
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.training_bar import TrainingBar, show_progress
@@ -321,8 +321,11 @@ def _embedded(run: RunArguments, warm: WarmStartConfig, args: StarPOConfig, stat
 def _fit(
     trainer: TrajectoryTrainer, stop: StopOnInterrupt, state: RunState, say: Say, evaluate: Callable[[], None]
 ) -> None:
-    """Evaluate, and train, from the last whole checkpoint if there is one."""
-    checkpoint = on_main(lambda: last_whole_checkpoint(trainer.args.output_dir))
+    """Evaluate, and train, from the last checkpoint that a run can go on from, if there is one."""
+    args = trainer.args
+    checkpoint = on_main(
+        lambda: last_resumable_checkpoint(args.output_dir, args.steps_per_rollout, args.max_steps)
+    )
     if checkpoint:
         say(f"going on from {checkpoint}")
     began, evaluated = time.perf_counter(), 0.0
@@ -334,7 +337,7 @@ def _fit(
         evaluated -= time.perf_counter()
         evaluate()
         evaluated += time.perf_counter()
-        say(f"training: {trainer.args.max_steps} update{'s' * (trainer.args.max_steps > 1)}")
+        say(f"training: {args.max_steps} update{'s' * (args.max_steps > 1)}")
 
     trainer.add_callback(AtStart(at_start))
     show_progress(trainer, TrainingBar("train", {"success": "success", "return": "return", "entropy": "entropy"}))
@@ -346,7 +349,7 @@ def _fit(
     if stop.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise Interrupted(
             f"Stopped after step {trainer.state.global_step} of {trainer.state.max_steps}. "
-            f"The checkpoint is {last_whole_checkpoint(trainer.args.output_dir)}. {REPEAT}"
+            f"The checkpoint is {args.output_dir}/checkpoint-{trainer.state.global_step}. {REPEAT}"
         )
 
 

@@ -14,7 +14,17 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState
 from transformers.training_args import TrainingArguments
 
+from ragen_trl.errors import UserError
+
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+
+
+class CheckpointError(UserError, ValueError):
+    """A run cannot go on from a checkpoint that is there."""
+
+
+class NoCheckpointError(UserError, FileNotFoundError):
+    """There is no checkpoint."""
 
 
 def whole_checkpoints(output_dir: str | os.PathLike[str]) -> dict[int, Path]:
@@ -37,37 +47,60 @@ def last_whole_checkpoint(output_dir: str | os.PathLike[str]) -> Path | None:
     return folders[max(folders)] if folders else None
 
 
-def resumable_checkpoint(asked: str | bool | None, output_dir: str, steps_per_rollout: float) -> Path | None:
+def last_resumable_checkpoint(
+    output_dir: str | os.PathLike[str], steps_per_rollout: float, max_steps: int
+) -> Path | None:
+    """The newest of `whole_checkpoints` at the end of a rollout, or of the run; ``None`` if there is none.
+
+    Args:
+        output_dir: The folder of all checkpoints.
+        steps_per_rollout: Updates on one rollout.
+        max_steps: Updates of the whole run; -1 where epochs decide that.
+    """
+    folders = whole_checkpoints(output_dir)
+    ended = [step for step in folders if _is_an_end(step, steps_per_rollout, max_steps)]
+    return folders[max(ended)] if ended else None
+
+
+def resumable_checkpoint(
+    asked: str | bool | None, output_dir: str, steps_per_rollout: float, max_steps: int
+) -> Path | None:
     """The checkpoint to resume from.
 
     Args:
-        asked: Its folder; ``True`` for the last whole one at the end of a rollout; ``False`` or ``None`` for none.
-        output_dir: The folder of all checkpoints.
-        steps_per_rollout: Updates on one rollout.
+        asked: Its folder; ``True``, or that word from a command line, for `last_resumable_checkpoint`; ``False`` or
+            ``None`` for none.
+        output_dir: As for `last_resumable_checkpoint`.
+        steps_per_rollout: As for `last_resumable_checkpoint`.
+        max_steps: As for `last_resumable_checkpoint`.
 
     Raises:
-        FileNotFoundError: If ``True`` was asked for and there is no whole one, or a folder that is none.
-        ValueError: If it was saved between two updates on one rollout, whose trajectories are gone.
+        NoCheckpointError: If ``True`` was asked for and there is no whole one, or a folder that is none.
+        CheckpointError: If it was saved between two updates on one rollout, whose trajectories are gone.
     """
     if not asked:
         return None
-    if asked is True:
-        whole = whole_checkpoints(output_dir)
-        if not whole:
-            raise FileNotFoundError(f"no whole checkpoint in {output_dir!r}; train without resuming")
-        ended = [step for step in whole if steps_per_rollout <= 1 or step % steps_per_rollout == 0]
-        found = whole[max(ended or whole)]
+    if asked is True or str(asked).lower() == "true":
+        last = last_whole_checkpoint(output_dir)
+        if last is None:
+            raise NoCheckpointError(f"no whole checkpoint in {output_dir!r}; train without resuming")
+        found = last_resumable_checkpoint(output_dir, steps_per_rollout, max_steps) or last
     else:
         found = Path(asked)
         if not (found / "trainer_state.json").is_file():
-            raise FileNotFoundError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
+            raise NoCheckpointError(f"{asked} is no checkpoint; give a folder like {output_dir}/checkpoint-10, or True")
     state = json.loads((found / "trainer_state.json").read_text(encoding="utf-8"))
-    if steps_per_rollout > 1 and state["global_step"] % steps_per_rollout:
-        raise ValueError(
+    if not _is_an_end(state["global_step"], steps_per_rollout, max_steps):
+        raise CheckpointError(
             f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
             f"{steps_per_rollout:g} divides, and set save_steps to a multiple"
         )
     return found
+
+
+def _is_an_end(step: int, steps_per_rollout: float, max_steps: int) -> bool:
+    """Whether no further update needs the rollout of this one."""
+    return steps_per_rollout <= 1 or step % steps_per_rollout == 0 or 0 < max_steps <= step
 
 
 def check_parts(checkpoint: Path, engine_processes: int) -> None:
@@ -81,12 +114,12 @@ def check_parts(checkpoint: Path, engine_processes: int) -> None:
         engine_processes: The processes of a launch with DeepSpeed; 0 for any other launch.
 
     Raises:
-        ValueError: With the number.
+        CheckpointError: With the number.
     """
     parts = len(list(checkpoint.glob("global_step*/*_optim_states.pt")))
     if parts and parts != engine_processes:
         found = f"this launch has {engine_processes}" if engine_processes else "this launch is without it"
-        raise ValueError(
+        raise CheckpointError(
             f"{checkpoint} was saved by DeepSpeed on {parts} processes, and {found}; resume with DeepSpeed on {parts}, "
             "or begin a new run with the model that it holds (zero_to_fp32.py in that folder writes it)"
         )

@@ -93,11 +93,11 @@ class TrajectoryTrainer(OneStepOffTrainer):
         Raises:
             SamplerMismatchError: If the trainer computes other log-probabilities for the tokens of the first rollout
                 than the sampler did, by more than rounding; see ``args.sampler_check``.
-            FileNotFoundError: If there is none.
-            ValueError: If a checkpoint was saved between two updates on one rollout, whose trajectories are gone, or by
-                DeepSpeed on another number of processes.
+            NoCheckpointError: If there is none.
+            CheckpointError: If no training can go on from it; see `resumable_checkpoint` and `check_parts`.
         """
-        checkpoint = resumable_checkpoint(resume_from_checkpoint, self.args.output_dir, self.args.steps_per_rollout)
+        asked, config = resume_from_checkpoint, self.args
+        checkpoint = resumable_checkpoint(asked, config.output_dir, config.steps_per_rollout, config.max_steps)
         if checkpoint is not None:
             check_parts(checkpoint, self.accelerator.num_processes if self.is_deepspeed_enabled else 0)
         self._forget_training()

@@ -184,7 +184,8 @@ class TRLAdapter(TRLEvaluation, ABC):
             load_synced_reference(self, Path(resume_from_checkpoint))
             self.load_algorithm_state(Path(resume_from_checkpoint))
         self.before_training()
-        return prepared
+        done = self.state.global_step >= max_steps  # where Transformers would take one more step
+        return (prepared[0], torch.utils.data.DataLoader([])) if done else prepared
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> RepeatSampler:
         """In order: environments take turns in the rows, so every batch holds the same number of each."""

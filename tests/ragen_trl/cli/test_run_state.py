@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from ragen_trl.cli import training_run
+from ragen_trl.cli.main import main
 from ragen_trl.cli.run_state import RunExistsError, RunState
+from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
 SETTINGS: dict[str, Any] = {"env": "ragen/FrozenLake-v0", "max_steps": 50, "betas": (0.9, 0.99)}
 
@@ -99,3 +102,34 @@ def test_overwriting_an_empty_or_missing_folder_is_no_mistake(tmp_path: Path, ex
         folder.mkdir()
     RunState(folder, SETTINGS, overwrite=True)
     assert json.loads((folder / "stages.json").read_text())["values"] == {}
+
+
+def test_a_run_that_was_stopped_after_its_last_update_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: with several updates on a rollout its last checkpoint was refused, with a traceback, for ever."""
+    monkeypatch.setattr(training_run, "write_report", lambda folders, page: None)
+    for part in (small_model(), TOKENIZER):
+        part.save_pretrained(tmp_path / "model")
+    words = [
+        *("train", "--env", "ragen/Bandit-v0", "--algo", "starpo", "--model", str(tmp_path / "model")),
+        *("--eval_episodes", "4", "--max_turns", "1", "--think", "false", "--max_reply_length", "8"),
+        *("--per_device_train_batch_size", "8", "--num_generations", "4", "--gradient_accumulation_steps", "1"),
+        *("--num_iterations", "2", "--max_steps", "3", "--save_steps", "2", "--learning_rate", "0.01", "--output_dir"),
+    ]
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    evaluate = training_run._play
+
+    def stopped(folder: Path, name: str, *rest: Any) -> Any:
+        if name == "trained":
+            raise KeyboardInterrupt
+        return evaluate(folder, name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "_play", stopped)
+        assert main([*words, str(tmp_path / "run")]) == 130
+    capsys.readouterr()
+    assert main([*words, str(tmp_path / "run")]) == 0
+    assert f"going on from {tmp_path / 'run' / 'checkpoint-3'}" in capsys.readouterr().out
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]

@@ -232,6 +232,10 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
         ({"multi_objective_aggregation": "foo"}, "choose one of sum_then_normalize, normalize_then_sum"),
         ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),
         ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
+        (
+            {"save_strategy": "steps", "save_steps": 0.25, "max_steps": 10, "num_iterations": 2},
+            "save_steps is 0.25 of the run, 3 of 10 updates, but a rollout has 2 updates; a checkpoint between",
+        ),
     ],
 )
 def test_options_that_would_fail_late_or_never_are_refused_at_once(changes: dict[str, Any], message: str) -> None:

@@ -10,7 +10,14 @@ import pytest
 import torch
 from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
-from ragen_trl.trainers.checkpoints import StopOnInterrupt, check_parts, last_whole_checkpoint, resumable_checkpoint
+from ragen_trl.trainers.checkpoints import (
+    CheckpointError,
+    StopOnInterrupt,
+    check_parts,
+    last_resumable_checkpoint,
+    last_whole_checkpoint,
+    resumable_checkpoint,
+)
 
 
 def checkpoint(folder: Path, name: str, state: str | bytes | None) -> Path:
@@ -48,10 +55,20 @@ def test_a_run_goes_on_from_the_end_of_a_rollout(tmp_path: Path) -> None:
     """Regression: a newer checkpoint between two updates on a rollout stopped the run, although an older one serves."""
     for step in (4, 8, 10):
         checkpoint(tmp_path, f"checkpoint-{step}", state(step))
-    assert resumable_checkpoint(True, str(tmp_path), 4) == tmp_path / "checkpoint-8"
-    assert resumable_checkpoint(True, str(tmp_path), 1) == tmp_path / "checkpoint-10"
-    with pytest.raises(ValueError, match="checkpoint-10 was saved between two updates on one rollout, which is gone"):
-        resumable_checkpoint(True, str(tmp_path), 3)
+    assert resumable_checkpoint(True, str(tmp_path), 4, 20) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint(True, str(tmp_path), 4, -1) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint("True", str(tmp_path), 4, 20) == tmp_path / "checkpoint-8"
+    assert resumable_checkpoint(True, str(tmp_path), 1, 20) == tmp_path / "checkpoint-10"
+    with pytest.raises(CheckpointError, match="checkpoint-10 was saved between two updates on one rollout, which is"):
+        resumable_checkpoint(True, str(tmp_path), 3, 20)
+
+
+def test_a_run_that_is_over_needs_no_rollout(tmp_path: Path) -> None:
+    """Regression: the last checkpoint of 10 updates, four on a rollout, was refused, and with it the run's end."""
+    folder = checkpoint(tmp_path, "checkpoint-10", state(10))
+    assert last_resumable_checkpoint(tmp_path, 4, 10) == folder
+    assert resumable_checkpoint(str(folder), str(tmp_path), 4, 10) == folder
+    assert last_resumable_checkpoint(tmp_path, 4, 11) is None
 
 
 @pytest.mark.parametrize("processes", [0, 1, 2, 3])

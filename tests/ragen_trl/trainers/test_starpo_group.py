@@ -273,6 +273,18 @@ def test_a_checkpoint_between_two_updates_on_one_rollout_is_refused(tmp_path: Pa
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
+def test_a_run_that_is_over_takes_no_further_update(tmp_path: Path) -> None:
+    """Regression: its last checkpoint was refused; Transformers takes one more step where an epoch is not over."""
+    options: dict[str, Any] = {"max_steps": 3, "save_strategy": "steps", "save_steps": 2, "steps_per_generation": 2}
+    over = small_trainer(tmp_path, lottery(), **options)
+    over.train()
+    resumed = small_trainer(tmp_path, lottery(), trainer=Spy, **options)
+    resumed.train(resume_from_checkpoint=True)
+    assert (resumed.state.global_step, resumed.batches, resumed.trajectories) == (3, [], [])
+    expected = parameters(over)
+    assert all(torch.equal(value, expected[name]) for name, value in parameters(resumed).items())
+
+
 class BreaksOff(StarPOTrainer):
     """Ctrl-C in one of the micro-batches, counted from 1 over all updates."""
 
