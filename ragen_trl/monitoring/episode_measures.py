@@ -18,8 +18,6 @@ from ragen_trl.algorithms.filtering import group_std
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.monitoring.mutual_information import ThoughtPair
 from ragen_trl.monitoring.reply_measures import (
-    END_THINK,
-    THINK,
     Sketch,
     digest,
     distinct_ngrams,
@@ -29,6 +27,7 @@ from ragen_trl.monitoring.reply_measures import (
     sketch,
     thought_span,
 )
+from ragen_trl.rollout.control_tokens import END_THINK, THINK
 from ragen_trl.system.float64 import in_float64
 from ragen_trl.trajectory import Trajectory, Turn
 

@@ -16,9 +16,9 @@ from statistics import fmean
 import numpy as np
 
 from ragen_envs import restates
+from ragen_trl.rollout.control_tokens import END_THINK, THINK
 from ragen_trl.trajectory import Trajectory, Turn
 
-THINK, END_THINK = "<think>", "</think>"
 _BASE = 1 << 21  # larger than every vocabulary; three digits of this base fit into 63 bits
 
 

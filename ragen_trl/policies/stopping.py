@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ragen_trl.rollout.control_tokens import END_ANSWER
+
 if TYPE_CHECKING:
     from ragen_trl.rollout.chat import Chat
-
-_END = "</answer>"
 
 
 class ReplyEnd:
@@ -29,6 +29,9 @@ class ReplyEnd:
     def __init__(self, chat: "Chat", model: PreTrainedModel, stop_at_answer: bool) -> None:
         self.stop_ids = chat.stop_ids(model.generation_config.eos_token_id)
         self._answer_end = AnswerEnd(chat.tokenizer) if stop_at_answer else None
+        if stop_at_answer:  # as a special token it is no text, for `AnswerEnd` and for vLLM
+            added = chat.tokenizer.added_tokens_decoder
+            self.stop_ids |= {id_ for id_, token in added.items() if token.special and token.content == END_ANSWER}
 
     def reached(self, ids: Sequence[int]) -> bool:
         """Whether the last of these tokens ends the reply."""
@@ -49,7 +52,7 @@ class AnswerEnd:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._special = {token for token, added in tokenizer.added_tokens_decoder.items() if added.special}
-        closing = {token for text, token in tokenizer.get_vocab().items() if _END[-1] in text}
+        closing = {token for text, token in tokenizer.get_vocab().items() if END_ANSWER[-1] in text}
         self._closing = closing - self._special
 
     def reached(self, ids: Sequence[int]) -> bool:
@@ -60,6 +63,6 @@ class AnswerEnd:
         for token in reversed(ids):
             if token not in self._special:
                 tail.append(token)
-            if len(tail) == len(_END):
+            if len(tail) == len(END_ANSWER):
                 break
-        return _END in str(self._tokenizer.decode(tail[::-1], skip_special_tokens=True))
+        return END_ANSWER in str(self._tokenizer.decode(tail[::-1], skip_special_tokens=True))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import TemplateError
 
 from ragen_trl.errors import UserError
-from ragen_trl.rollout.control_tokens import ControlTokens
+from ragen_trl.rollout.control_tokens import END_THINK, THINK, ControlTokens
 from ragen_trl.rollout.tool_messages import ToolMessages, Tools
 from ragen_trl.trajectory import Picture
 
@@ -32,7 +32,6 @@ Message = dict[str, Any]
 
 _FIRST, _NEXT = "\u00abfirst\u00bb", "\u00abnext\u00bb"
 _REPLY, _THOUGHT, _ANSWER = "\u00abreply\u00bb", "\u00abthought\u00bb", "\u00abanswer\u00bb"
-_OPEN, _CLOSED = "<think>", "</think>"
 # Variables of templates, and how they keep past thoughts: Nemotron, LFM2.5, GLM-4.7.
 _KEEPS_THOUGHTS = {"truncate_history_thinking": False, "preserve_thinking": True, "clear_thinking": False}
 _THINKING_SWITCHES = ("enable_thinking", "thinking")  # Qwen3, Nemotron; DeepSeek-V3.1
@@ -83,7 +82,7 @@ class Chat:
         calls: bool = False,
         picture_text: Callable[[Picture], str] | None = None,
     ) -> None:
-        think = reply_prefix in ("", _OPEN) if think is None else think
+        think = reply_prefix in ("", THINK) if think is None else think
         self.tokenizer = tokenizer
         self._control = ControlTokens(tokenizer)
         self._system: list[Message] = []
@@ -102,9 +101,9 @@ class Chat:
         self._in_opening = self._control.count(self._control.encode(self._opening(_FIRST)))
         self._in_between = self._control.count(self._control.encode(self._between(_NEXT)))
         # Some generation prompts open the thinking block themselves (Qwen3.5, DeepSeek-R1); do not open it twice.
-        opened = between.rstrip().endswith(_OPEN)
-        self.reply_prefix = reply_prefix or (_OPEN if opened else "")
-        self._prefix_ids = [] if opened and reply_prefix in ("", _OPEN) else self._encode(reply_prefix)
+        opened = between.rstrip().endswith(THINK)
+        self.reply_prefix = reply_prefix or (THINK if opened else "")
+        self._prefix_ids = [] if opened and reply_prefix in ("", THINK) else self._encode(reply_prefix)
         first = next(iter(self._encode(between)), None)
         # Not every template's closing token is one of the tokenizer's named special tokens (Gemma, Phi-3).
         self.end_of_turn_id: int | None = first if first in tokenizer.added_tokens_decoder else None
@@ -173,9 +172,12 @@ class Chat:
         return self._control.encode(written, 0) + end
 
     def decode_reply(self, ids: Sequence[int]) -> str:
-        """Text of a sampled reply as the environment reads it: forced prefix, then the text without special tokens."""
+        """Text of a sampled reply as the environment reads it: forced prefix, then the text without special tokens.
+
+        The tags of the reply format stay, whatever kind of token they are.
+        """
         kept = list(ids[:-1]) if ids and ids[-1] == self.end_of_turn_id else list(ids)
-        return self.reply_prefix + str(self.tokenizer.decode(kept, skip_special_tokens=True))
+        return self.reply_prefix + self._control.decode(kept, self._calls)
 
     def stop_ids(self, declared: int | Sequence[int] | None) -> frozenset[int]:
         """Tokens that end a reply: the template's, the tokenizer's, and those that a generation config declares."""
@@ -300,7 +302,7 @@ class Chat:
 
     def _fit_thinking(self, think: bool) -> None:
         """Let the generation prompt open a thought, or end it, as replies need it."""
-        wrong = _CLOSED if think else _OPEN
+        wrong = END_THINK if think else THINK
         given = dict(self._variables)
         for name in (None, *_THINKING_SWITCHES):
             self._variables = given if name is None else {name: think, **given}
@@ -325,7 +327,7 @@ class Chat:
                 f"the chat template of {self._tokenizer_name} leaves out the text of a message; templates of "
                 "models that see may want a list of parts instead: set tokenizer.chat_template to one for text"
             )
-        replies = [(_REPLY, [_REPLY]), (f"{_OPEN}{_THOUGHT}{_CLOSED}{_ANSWER}", [_THOUGHT, _ANSWER])]
+        replies = [(_REPLY, [_REPLY]), (f"{THINK}{_THOUGHT}{END_THINK}{_ANSWER}", [_THOUGHT, _ANSWER])]
         for reply, parts in replies if with_thoughts else replies[:1]:
             exchange: list[Message] = [{"role": "assistant", "content": reply}, {"role": "user", "content": _NEXT}]
             before = self._render([*history, exchange[0]], template=template)
@@ -363,7 +365,7 @@ class Chat:
                     **self._variables,
                 )
             )
-            return f"{text.rstrip()}\n\n{_CLOSED}\n\n" if self._ends_thought and add_generation_prompt else text
+            return f"{text.rstrip()}\n\n{END_THINK}\n\n" if self._ends_thought and add_generation_prompt else text
         except TemplateError as error:
             remedy = "leave system_prompt unset if it has no system role" if self._system else "use another template"
             raise ChatTemplateError(

@@ -26,6 +26,7 @@ _PRIVATE = "\uf51b"  # a character of Unicode's private area, which no template 
 _BRACKETED = re.compile(r"<\S+>|\[\S+\]")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 """The tags of the reply format, as in ``ragen_envs.reply_format``."""
+THINK, END_THINK, ANSWER, END_ANSWER = TAGS
 CALL_TAGS = ("<tool_call>", "</tool_call>")
 """The tags of calls, as in ``ragen_envs.CallFormat``."""
 _ANY_TAG = "|".join(map(re.escape, TAGS))
@@ -53,6 +54,7 @@ class ControlTokens:
             # A single character (a "!" that pads) is needed to spell words.
             if len(token.content.strip()) > 1 and (token.special or _BRACKETED.fullmatch(token.content.strip()))
         }
+        self._special = {token_id: token.content.strip() for token_id, token in added.items() if token.special}
         self._texts = list(control)
         self._places = {text: place for place, text in enumerate(self._texts)}
         self._lengths = sorted({len(text) for text in self._texts}, reverse=True)
@@ -104,6 +106,17 @@ class ControlTokens:
             self._copy = self._renamed()
         shown = self._hidden.sub(lambda found: self._texts[int(found[1])], self._replaced(text, self._name))
         return list(self._copy.encode(shown, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int], has_calls: bool = False) -> str:
+        """Text of a reply without special tokens; the tags of its format stay, where the tokenizer has special ones.
+
+        Args:
+            ids: Tokens of the reply.
+            has_calls: As for `hide`.
+        """
+        tags = (*TAGS, *CALL_TAGS) if has_calls else TAGS
+        kept = [token for token in ids if token not in self._special or self._special[token] in tags]
+        return str(self._tokenizer.decode(kept, skip_special_tokens=False))
 
     def _replaced(self, text: str, new: Callable[[str, int], str]) -> str:
         """The text with others for its control tokens, the longest at each place. Gemma has 6,000: `re` is slow."""

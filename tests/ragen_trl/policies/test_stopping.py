@@ -5,9 +5,11 @@ import itertools
 import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from ragen_trl.policies.stopping import AnswerEnd
+from ragen_trl.policies.stopping import AnswerEnd, ReplyEnd
+from ragen_trl.policies.tiny_model import build_tiny_tokenizer
+from ragen_trl.rollout.chat import Chat
 
 SPECIAL = "<|im_end|>"
 
@@ -86,3 +88,16 @@ def test_it_says_what_decoding_everything_at_every_token_says() -> None:
         assert first_end(tokenizer, tokens) == expected
         ended += expected is not None
     assert ended > 20
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_a_special_token_ends_the_answer_as_well(special: bool, tiny_model: Qwen2ForCausalLM) -> None:
+    """Regression: such a tag was no text, and the reply went on to its limit."""
+    tokenizer = build_tiny_tokenizer()
+    if special:
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<answer>", "</answer>"]})
+    chat = Chat(tokenizer)
+    answer = chat.encode_reply("<answer>Up</answer>")[:-1]
+    assert ReplyEnd(chat, tiny_model, stop_at_answer=True).reached(answer)
+    assert not ReplyEnd(chat, tiny_model, stop_at_answer=True).reached(answer[:-1])
+    assert not ReplyEnd(chat, tiny_model, stop_at_answer=False).reached(answer)

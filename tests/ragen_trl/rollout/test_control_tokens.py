@@ -80,6 +80,19 @@ def test_a_written_reply_ends_once(name: str) -> None:
     assert chat.decode_reply(ids) == reply
 
 
+@each_family
+def test_tags_that_are_special_tokens_are_read(name: str) -> None:
+    """Regression: they were written as tokens and read as nothing, so that no demonstration had a valid format."""
+    tokenizer = FAMILIES[name].tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": list(TAGS)})
+    chat = Chat(tokenizer, reply_prefix="<think>")
+    reply = "<think>It is √.</think><answer>Up</answer>"
+    ids = chat.encode_reply(reply)
+    assert control_counts(tokenizer, ids) == {**dict.fromkeys(TAGS[1:], 1), FAMILIES[name].end_of_turn: 1}
+    other = tokenizer.convert_tokens_to_ids(FAMILIES[name].specials[0])
+    assert chat.decode_reply(ids) == chat.decode_reply([other, *ids]) == reply
+
+
 def test_demonstrations_of_another_policy_hold_no_control_tokens() -> None:
     turns = [Turn((), (), (), TITLE, f"<answer>click[{TITLE}]</answer>", 0.0) for _ in range(2)]
     told = in_tokens_of(CHATS["chatml"], Trajectory(tuple(turns), seed=1))
