@@ -29,10 +29,11 @@ from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode, check_folder
 from ragen_trl.evaluation.intervals import with_interval
 from ragen_trl.evaluation.plan import EvalPlan, Task
 from ragen_trl.evaluation.players import Baseline, Player, local_models, remote_player
-from ragen_trl.evaluation.tables import markdown
+from ragen_trl.evaluation.tables import in_one_line, markdown
 from ragen_trl.policies.api.answer import ApiError
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.episode import FAILED
+from ragen_trl.rollout.loop import EnvResetError
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.progress import progress_bar
 from ragen_trl.system.provenance import package_version, provenance
@@ -40,7 +41,10 @@ from ragen_trl.system.terminal import REPEAT
 
 Say = Callable[[str], None]
 Results = dict[tuple[str, str], dict[str, Any]]
-"""By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``."""
+"""By policy and environment: the fields of ``EvaluationResult`` and others, or ``{"not_played": reason}``.
+
+With ``"failed": True`` where the environment could not be played, so that a baseline that it has is missing.
+"""
 
 
 class EvaluationStopped(Exception):
@@ -91,12 +95,12 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
 
 
 def unplayed(summary: dict[str, Any]) -> list[str]:
-    """A line for each environment that a model could not play; baselines may be missing."""
+    """A line for each environment that a policy could not play; an environment may lack baselines."""
     return [
-        f"{policy} in {name}: {found['not_played']}"
+        f"{policy} in {name}: {in_one_line(found['not_played'])}"
         for name, environment in summary["environments"].items()
         for policy, found in environment["results"].items()
-        if "not_played" in found and policy not in ("random", "oracle")
+        if "not_played" in found and (policy not in ("random", "oracle") or found.get("failed"))
     ]
 
 
@@ -114,8 +118,7 @@ def _play_all(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, say
                 label = player.name if len(plan.tasks) == 1 else f"{task.name}, {player.name}"
                 bar.set_description_str(label)
                 due = bar.n + each - len(_wanted(plan, folder.finished(player.name, task.name)))
-                reason = _play(plan, player, task, folder, bar)
-                found = _result(plan, player, task, folder) if reason is None else {"not_played": reason}
+                found = _play(plan, player, task, folder, bar) or _result(plan, player, task, folder)
                 results[player.name, task.name] = found
                 bar.total -= due - bar.n  # the episodes that could not be played
                 bar.clear()
@@ -133,15 +136,20 @@ def _compare(plan: EvalPlan, players: Sequence[Player], folder: EvalFolder, resu
 
     models = [player.name for player in players if not isinstance(player, Baseline)]
     for task in plan.tasks:
-        for name in models:
-            pairs = {other: compared(records(name, task), records(other, task)) for other in ("random", models[0])}
-            found = {other: pair for other, pair in pairs.items() if pair is not None and other != name}
-            if "not_played" not in results[name, task.name]:
-                results[name, task.name]["differences"] = found
+        whole = {player.name for player in players if "not_played" not in results[player.name, task.name]}
+        for name in whole.intersection(models):
+            others = [other for other in ("random", *models[:1]) if other in whole - {name}]
+            pairs = {other: compared(records(name, task), records(other, task)) for other in others}
+            found = {other: pair for other, pair in pairs.items() if pair is not None}
+            results[name, task.name]["differences"] = found
 
 
-def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> str | None:
-    """Play the missing episodes of a policy in an environment; returns why if they cannot be played."""
+def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: Any) -> dict[str, Any] | None:
+    """Play the missing episodes of a policy in an environment; returns what `Results` says of one that is not played.
+
+    Raises:
+        ApiError: If the API answers nothing.
+    """
     samples, done = plan.run.samples_per_start, folder.finished(player.name, task.name)
     starts = enumerate(held_out_starts(plan.run.episodes, samples))
     missing = [(start, place % samples) for place, start in starts if (start.seed, place % samples) not in done]
@@ -164,11 +172,13 @@ def _play(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder, bar: A
             bar.update(len(played))
             first, began = first + len(played), time.perf_counter()
     except NoOracleError as error:
-        return f"no {player.name} policy: {error}"
+        return {"not_played": f"no {player.name} policy: {error}"}
     except ApiError:
         raise  # not the environment's fault: this model can play nothing
+    except EnvResetError as error:
+        return {"not_played": str(error), "failed": True}
     except (UserError, EnvError) as error:  # also of an oracle that cannot see the goal, as it is on a server
-        return str(error)
+        return {"not_played": str(error)}
     return None
 
 

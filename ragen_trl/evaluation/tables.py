@@ -28,7 +28,7 @@ def rows(results: Results) -> list[list[str]]:
     cells = []
     for policy, found in results.items():
         if "not_played" in found:
-            cells.append([policy, str(found["not_played"]), *[""] * (len(ks) + scored + len(_REST))])
+            cells.append([policy, in_one_line(found["not_played"]), *[""] * (len(ks) + scored + len(_REST))])
             continue
         passes = [found["pass_at_k"].get(k) for k in ks]
         left_out = f" (+{found['left_out']} failed)" if found["left_out"] else ""
@@ -47,6 +47,11 @@ def rows(results: Results) -> list[list[str]]:
             ]
         )
     return cells
+
+
+def in_one_line(reason: str) -> str:
+    """A reason without the traceback that may follow it."""
+    return reason.partition("\n")[0].rstrip(":")
 
 
 def difference_rows(results: Results) -> list[list[str]]:

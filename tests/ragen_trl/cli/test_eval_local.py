@@ -16,7 +16,8 @@ import ragen_envs
 from ragen_trl.cli.main import main
 from ragen_trl.evaluation import comparison
 from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode
-from ragen_trl.evaluation.players import fingerprint
+from ragen_trl.evaluation.players import LocalModel, fingerprint
+from ragen_trl.rollout import loop
 from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
 
@@ -207,6 +208,45 @@ def test_where_there_are_no_baselines_the_rows_say_so(registered: None, model: s
     assert "register it with @best_action.register(Riddle)" in results["oracle"]["not_played"]
     assert (results[model]["n"], results[model]["normalised"]) == (6, None)
     assert "| oracle | no oracle policy: best_action knows no Riddle" in (tmp_path / "results.md").read_text()
+
+
+class Outage(ragen_envs.Bandit):
+    """Cannot begin an episode while the server is down, which it is after ``left`` of them."""
+
+    left = 0
+
+    def _start(self, options: dict[str, Any]) -> str:
+        type(self).left -= 1
+        if type(self).left < 0:
+            raise ConnectionError("the server is down")
+        return super()._start(options)
+
+
+def test_a_baseline_that_the_environment_failed_is_no_baseline_that_it_lacks(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: status 0, and a difference from the half of random play that was stored."""
+    spec = gymnasium.envs.registration.EnvSpec("me/Outage-v0", Outage)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    monkeypatch.setattr(loop, "PAUSES", ())
+    options = ["--model", model, "--env", spec.id, "--side_by_side", "4"]
+    make = LocalModel.policy
+
+    def up(self: LocalModel, task: Any) -> Any:
+        Outage.left = 1000
+        return make(self, task)
+
+    monkeypatch.setattr(LocalModel, "policy", up)
+    Outage.left = 6  # more than one block, with a look at the environment before
+    assert evaluate(tmp_path, *options, episodes=8) == 2
+    assert "random in Outage-v0: no episode could start at reset(" in capsys.readouterr().err.splitlines()[-1]
+    results = summary(tmp_path)["environments"]["Outage-v0"]["results"]
+    assert results["random"]["failed"] and "the server is down" in results["random"]["not_played"]
+    assert (results[model]["n"], results[model]["differences"], results["oracle"]["n"]) == (8, {}, 8)
+    table = [line for line in (tmp_path / "results.md").read_text().splitlines() if line.startswith("|")]
+    assert [row.split(" | ")[0] for row in table] == ["| policy", table[1], "| random", f"| {model}", "| oracle"]
+    assert evaluate(tmp_path, *options, episodes=8) == 0
+    assert summary(tmp_path)["environments"]["Outage-v0"]["results"]["random"]["n"] == 8
 
 
 def test_a_prompt_that_the_model_cannot_read_is_named_before_anything_is_played(
