@@ -68,7 +68,7 @@ def run_eval(plan: EvalPlan, say: Say) -> dict[str, Any]:
     """
     held_out_starts(plan.run.episodes)  # raises before anything is created
     check_folder(plan.folder)
-    models = local_models(plan.run.model, plan.common, plan.run.eval_temperature, say)
+    models = local_models(plan, say)
     remote = remote_player(plan)
     players: list[Player] = [Baseline("random"), *models, *([remote] if remote else []), Baseline("oracle")]
     try:

@@ -13,7 +13,7 @@ import gc
 import hashlib
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -231,17 +231,18 @@ class LocalModel(Player):
         return str(folder)
 
 
-def local_models(
-    names: Sequence[str], args: StarPOConfig, temperature: float, say: Callable[[str], None]
-) -> list[LocalModel]:
+def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]:
     """The models, after checking that they can be sampled as the options say.
 
-    Arguments are those of `LocalModel`.
+    Args:
+        plan: Which ones, and how; the precision of each is its own.
+        say: As for `LocalModel`.
 
     Raises:
         OptionError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
         ModelNotFoundError: If there is no such model.
     """
+    names, args = plan.run.model, plan.common
     if args.use_vllm:
         from trl.import_utils import is_vllm_available
 
@@ -254,7 +255,7 @@ def local_models(
             )
         if len(names) != 1:
             raise OptionError(f"use_vllm is True with {len(names)} models; give one --model a command, or leave it out")
-    return [LocalModel(name, args, temperature, say) for name in names]
+    return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature, say) for name in names]
 
 
 def remote_player(plan: EvalPlan) -> Remote | None:

@@ -13,10 +13,12 @@ import pytest
 import trl.import_utils as trl_imports
 
 import ragen_envs
+from ragen_trl.cli.eval_plan import read_plan
 from ragen_trl.cli.main import main
+from ragen_trl.config import starpo
 from ragen_trl.evaluation import comparison
 from ragen_trl.evaluation.folder import EvalFolder, StoredEpisode
-from ragen_trl.evaluation.players import LocalModel, fingerprint
+from ragen_trl.evaluation.players import LocalModel, fingerprint, local_models
 from ragen_trl.rollout import loop
 from tests.support.ragen_trl.fake_vllm import FakeLLM, FakeModel
 from tests.support.ragen_trl.trainers import TOKENIZER, small_model
@@ -265,6 +267,24 @@ def test_episodes_that_outgrow_their_tokens_are_counted(
     assert evaluate(tmp_path, "--model", model, "--env", LAKE, "--max_completion_length", "20") == 0
     assert "6 episodes ended where max_completion_length (20) or the model's context" in capsys.readouterr().out
     assert summary(tmp_path)["environments"]["FrozenLake-v0"]["results"][model]["limits"] == {"context": 6}
+
+
+def test_each_model_plays_in_the_precision_that_is_recorded(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: on a GPU all played in that of the first one, so that another order gave other episodes."""
+    monkeypatch.setattr(starpo, "is_torch_bf16_gpu_available", lambda: True)
+    shutil.copytree(model, tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    del config["ragen_embedded"]
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
+    for names in ([model, str(tmp_path / "other")], [str(tmp_path / "other"), model]):
+        plan = read_plan({}, ["--env", BANDIT, "--model", *names])
+        (task,) = plan.tasks
+        for player in local_models(plan, print):
+            recorded = player.settings(task.args[player.name])["bf16"]
+            assert recorded is (player.name != model)
+            assert player.policy(task)._autocast()._enabled is recorded  # type: ignore[attr-defined]
 
 
 def test_vllm_plays_without_a_trainer(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
