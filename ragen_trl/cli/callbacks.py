@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 
 from ragen_trl.errors import OptionError
-from ragen_trl.monitoring.collapse_monitor import Action, CollapseMonitor
+from ragen_trl.monitoring.collapse_monitor import Action, CollapseMonitor, check_rollback
 from ragen_trl.reporting.recorder import TrajectoryRecorder, spread_steps
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 
@@ -37,17 +37,17 @@ class AtStart(TrainerCallback):
 MONITORS = ("off", *get_args(Action))
 
 
-def check_monitor(wanted: str, checkpoints: bool) -> None:
+def check_monitor(wanted: str, args: TrainingArguments) -> None:
     """Raise `OptionError` early for what the monitor itself would refuse after the warm start.
 
     Args:
         wanted: ``"off"``, or the monitor's action.
-        checkpoints: Whether the run writes checkpoints.
+        args: The training configuration.
     """
     if wanted not in MONITORS:
         raise OptionError(f"monitor is {wanted!r}; choose one of {', '.join(MONITORS)}")
-    if wanted == "rollback" and not checkpoints:
-        raise OptionError("monitor is 'rollback', which needs checkpoints; leave save_strategy='no' out")
+    if wanted == "rollback":
+        check_rollback(args)
 
 
 def check_report_to(wanted: str | list[str] | None) -> None:

@@ -248,7 +248,7 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
-    check_monitor(run.monitor, checkpoints=args.save_strategy != "no")
+    check_monitor(run.monitor, args)
     check_report_to(args.report_to)
     if run.consistency_weight and not args.think:
         raise OptionError(

@@ -112,6 +112,7 @@ NOTES: dict[str, str] = {
     "beta": "RAGEN's; 0 in StarPOSConfig; else, without LoRA, the policy needs a path to load a reference from",
     "delta": "RAGEN's dual clip",
     "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
+    "load_best_model_at_end": "not with a monitor that rolls back",
     "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
     "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",

@@ -79,7 +79,8 @@ class CollapseMonitor(TrainerCallback):
 
     Raises:
         OptionError: If an option has an unknown value, if ``action`` is ``"rollback"`` and ``save_strategy`` is
-            ``"no"``, or if ``mi_every`` is not 0 and weights cannot be kept whole while it measures (FSDP1).
+            ``"no"`` or ``load_best_model_at_end`` is set, or if ``mi_every`` is not 0 and weights cannot be kept whole
+            while it measures (FSDP1).
 
     Example:
         ``trainer.add_callback(CollapseMonitor(trainer, action="stop"))``
@@ -99,11 +100,8 @@ class CollapseMonitor(TrainerCallback):
             )
         if mi_every < 0 or mi_pairs < 2:
             raise OptionError(f"mi_every is {mi_every} and mi_pairs {mi_pairs}; give at least 0 (never) and 2")
-        if action == "rollback" and trainer.args.save_strategy == "no":
-            raise OptionError(
-                "action='rollback' loads a checkpoint, and save_strategy='no' writes none; set "
-                "save_strategy='steps' and save_steps"
-            )
+        if action == "rollback":
+            check_rollback(trainer.args)
         if mi_every and not (trainer.args.ds3_gather_for_generation and keeps_weights_whole(trainer)):
             raise OptionError(
                 f"mi_every is {mi_every}, but weights are gathered in every forward pass (FSDP1, or ZeRO-3 with "
@@ -269,6 +267,20 @@ class CollapseMonitor(TrainerCallback):
         seconds = time.perf_counter() - began
         self._seconds += seconds
         self._log({name: seconds})
+
+
+def check_rollback(args: TrainingArguments) -> None:
+    """Raise `OptionError` for options with which a monitor cannot roll back."""
+    if args.save_strategy == "no":
+        raise OptionError(
+            "a monitor with 'rollback' loads a checkpoint, and save_strategy='no' writes none; set "
+            "save_strategy='steps' and save_steps"
+        )
+    if args.load_best_model_at_end:
+        raise OptionError(
+            "a monitor with 'rollback' names the best checkpoint by success in training, and load_best_model_at_end "
+            "would load that instead of the best by metric_for_best_model; leave one of them out"
+        )
 
 
 def best_step(steps: Iterable[int], rows: Iterable[Mapping[str, Any]]) -> int | None:

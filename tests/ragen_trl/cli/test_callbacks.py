@@ -1,6 +1,7 @@
 """The callbacks of a training command: mistakes are reported before anything is played."""
 
 import pytest
+from transformers import TrainingArguments
 from transformers.integrations import integration_utils
 
 from ragen_trl.cli.callbacks import MONITORS, check_monitor, check_report_to
@@ -8,12 +9,17 @@ from ragen_trl.errors import OptionError
 
 
 def test_the_monitor_is_off_or_does_what_it_can() -> None:
+    args = TrainingArguments("unused", use_cpu=True, report_to="none")
     for wanted in MONITORS:
-        check_monitor(wanted, checkpoints=True)
+        check_monitor(wanted, args)
     with pytest.raises(OptionError, match="monitor is 'explode'; choose one of off, warn, stop, rollback"):
-        check_monitor("explode", checkpoints=True)
-    with pytest.raises(OptionError, match="needs checkpoints"):
-        check_monitor("rollback", checkpoints=False)
+        check_monitor("explode", args)
+    args.load_best_model_at_end = True
+    with pytest.raises(OptionError, match="'rollback' names the best checkpoint"):
+        check_monitor("rollback", args)
+    args.save_strategy = "no"
+    with pytest.raises(OptionError, match="'rollback' loads a checkpoint"):
+        check_monitor("rollback", args)
 
 
 def test_a_logger_has_to_be_known_and_installed(monkeypatch: pytest.MonkeyPatch) -> None:
