@@ -274,7 +274,8 @@ def evaluate(
 
     Raises:
         SeedOverlapError: If there are not that many evaluation seeds.
-        EvaluationError: If environments or an API failed in every episode, or ``samples`` is below 1.
+        EvaluationError: If environments or an API failed in every episode, ``samples`` or ``batch_size`` is below 1, or
+            ``env`` names several environments.
         ValueError: If ``policy`` is another string.
     """
     began = time.perf_counter()
@@ -348,9 +349,13 @@ def play_in_batches(
         processes: How many there are.
         pictures: As for ``evaluate``.
     """
+    if batch_size < 1:
+        raise EvaluationError(f"batch_size is {batch_size}; play at least one episode at a time")
+    specs = env_specs(env, args)
+    if len(specs) != 1:
+        raise EvaluationError(f"env has {len(specs)} environments; evaluate in one at a time")
     player = baseline_policy(policy) if isinstance(policy, str) else policy
     player = player if pictures == "own" else WrongPictures(player, pictures)
-    specs = env_specs(env, args)
     pool = EnvPool(args, in_single_actions) if isinstance(policy, str) else EnvPool(args)
     try:
         for first in range(0, len(starts), batch_size * processes):

@@ -145,6 +145,10 @@ def test_a_bandit_of_known_chances_has_the_pass_at_k_that_they_imply() -> None:
 
 
 def test_a_sample_less_than_one_is_refused() -> None:
+    with pytest.raises(EvaluationError, match="batch_size is -1; play at least one"):
+        evaluate("random", LAKE, config(), episodes=4, batch_size=-1)
+    with pytest.raises(EvaluationError, match="env has 2 environments; evaluate in one at a time"):
+        evaluate("random", [LAKE, "ragen/Bandit-v0"], config(), episodes=4)  # type: ignore[arg-type]
     with pytest.raises(EvaluationError, match="samples is 0"):
         evaluate("random", LAKE, config(), episodes=1, samples=0)
 
