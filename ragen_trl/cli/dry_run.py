@@ -6,7 +6,7 @@ only on the hub and the hub cannot be reached, its lines say so and the others s
 shows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -18,12 +18,14 @@ from ragen_envs import AgentTurns, EnvError, NoOracleError, random_action
 from ragen_trl.cli.environments import check_start
 from ragen_trl.cli.memory_estimate import ModelShapeError, shape_of
 from ragen_trl.cli.memory_plan import longest_row, memory_in_words, played_at_a_time, shown_tokens
-from ragen_trl.cli.run_state import finished_stages
+from ragen_trl.cli.run_state import check_output_folder, finished_stages
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import RunArguments, WarmStartArguments
 from ragen_trl.config.starpo import StarPOConfig
-from ragen_trl.errors import OptionError
+from ragen_trl.errors import OptionError, UserError
+from ragen_trl.evaluation.folder import check_folder
 from ragen_trl.evaluation.plan import EvalPlan, Task
+from ragen_trl.evaluation.players import api_client, check_engine
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, check_observation, held_out_of
 from ragen_trl.policies.gguf_file import model_source
 from ragen_trl.policies.model_names import ModelNotFoundError, check_model
@@ -86,7 +88,8 @@ def warm_start_plan(run: WarmStartArguments, warm: WarmStartConfig, args: StarPO
     target = Path(args.output_dir)
     there = (target / "warm_start.json").exists()
     state = "holds a warm start, which only --overwrite true replaces" if there and not run.overwrite else "new"
-    rows: Rows = [("output folder", f"{target}: {state}"), *_environment(run.env, args.env_kwargs, args)]
+    state = _refusal(partial(check_output_folder, target, "warm_start.json")) or f"{target}: {state}"
+    rows: Rows = [("output folder", state), *_environment(run.env, args.env_kwargs, args)]
     rows += [("model", _model_in_words(run.model, config, args)), ("warm start", _warm_start_in_words(warm))]
     rows += _first_prompt(tokenizer, run.env, args)
     return _page("warm-start", rows + _tokens(args, sample_episodes(run.env, args, tokenizer), 0))
@@ -96,16 +99,21 @@ def evaluation_plan(plan: EvalPlan) -> str:
     """The plan of ``eval``.
 
     Raises:
-        ModelNotFoundError: If a folder holds no model.
+        UserError: As the command itself raises it.
         EnvError: If no episode can begin with the arguments of an environment.
     """
+    check_engine(plan)
+    if (client := api_client(plan)) is not None:
+        client.close()
     for model in plan.run.model:
         read_model(model, plan.tasks[0].name)
     for task in plan.tasks:
         check_start(task.spec.label, task.args["random"], task.spec.kwargs)
-    there = plan.folder.exists() and any(plan.folder.iterdir())
+    checks = (check_output_folder, check_folder)
+    refusal = next(filter(None, (_refusal(partial(check, plan.folder)) for check in checks)), "")
+    there = not refusal and plan.folder.exists() and any(plan.folder.iterdir())
     state = "exists; goes on if no option has changed" if there else "new"
-    rows: Rows = [("output folder", f"{plan.folder}: {state}")]
+    rows: Rows = [("output folder", refusal or f"{plan.folder}: {state}")]
     players = [*plan.tasks[0].args, "oracle"]
     for task in plan.tasks:
         rows += _environment(task.name, task.spec.kwargs, task.args["random"])
@@ -137,10 +145,10 @@ def _page(command: str, rows: Rows) -> str:
 
 def _folder_state(args: StarPOConfig, overwrite: bool) -> str:
     folder = Path(args.output_dir)
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if refusal := _refusal(partial(check_output_folder, folder)):
+        return refusal
+    if not folder.exists() or not any(folder.iterdir()):
         return f"{folder}: new"
-    if not folder.is_dir():
-        return f"{folder}: is a file, so the command would refuse; choose another --output_dir"
     if overwrite:
         return f"{folder}: exists and would be deleted first (--overwrite)"
     if (folder / "summary.json").exists():
@@ -151,6 +159,15 @@ def _folder_state(args: StarPOConfig, overwrite: bool) -> str:
     finished = f"finished: {', '.join(done) or 'nothing'}"
     place = f"{checkpoint.name} of {args.max_steps}" if checkpoint else "no checkpoint, training starts again"
     return f"{folder}: an unfinished run; goes on if no option has changed\n{finished}; {place}"
+
+
+def _refusal(check: Callable[[], None]) -> str:
+    """What the command would say to a folder that it cannot write to; empty if it can."""
+    try:
+        check()
+    except UserError as error:
+        return f"the command would refuse: {error}"
+    return ""
 
 
 def _check_evaluated(env: str, args: StarPOConfig, held_out: StarPOConfig) -> None:

@@ -3,6 +3,7 @@
 That is an id, an argument, a first episode, random play or an oracle.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = N
         made = make_named(env, given)  # says what is wrong with the id or with an argument
         if isinstance(made.unwrapped, TextEnv):
             raise
-        ours = f"ragen/{env.rpartition('-v')[0]}-v0"
+        ours = f"ragen/{re.sub(r'-v[0-9]+$', '', env)}-v0"
         remedy = (
             f"did you mean {ours}?"
             if ours in gymnasium.registry

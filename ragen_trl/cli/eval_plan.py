@@ -21,7 +21,7 @@ from typing import Any
 from trl import TrlParser
 
 from ragen_trl.cli.environments import check_env
-from ragen_trl.cli.options import ALGORITHMS, OptionParser
+from ragen_trl.cli.options import ALGORITHMS, OptionParser, check_ranges, check_single
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments
 from ragen_trl.config.play import LIMITS, MANNER
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
@@ -30,6 +30,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name, task_limits
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options
+from ragen_trl.rollout.seeds import evaluation_seeds
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
@@ -72,6 +73,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
 
     Raises:
         OptionError: If options are wrong, unknown or ambiguous, or the text of an environment cannot be read.
+        SeedOverlapError: If there are not that many held-out start states.
         EnvError: If there is no such environment, or it does not take the arguments.
     """
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
@@ -89,6 +91,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
         raise OptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
     if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
         run.episodes = _episodes(named, run.episodes)
+    evaluation_seeds(run.episodes)
     names = ["random", *run.model, *([name] if (name := api_name(api)) else [])]
     parsed = [{name: _configured(env, name, records, (run, api), given, argv) for name in names} for env in named]
     tasks = _tasks(named, parsed)
@@ -169,12 +172,11 @@ def _configured(
     if unknown:
         raise OptionError(f"the --config file has options that do not exist: {' '.join(unknown)}")
     try:
+        check_ranges(vars(parser.parse_known_args(list(argv))[0]))
         args: StarPOConfig = parser.parse_args_into_dataclasses(list(argv))[-1]
     except (ValueError, TypeError) as error:  # also of TRL and transformers
         raise OptionError(str(error)) from None
-    for name in ("env_weights", "reward_weights"):
-        if getattr(args, name) is not None:
-            raise OptionError(f"{name} is {getattr(args, name)}; it is for training with several, leave it out")
+    check_single(args)
     own = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
     args.env_kwargs = _evaluated_kwargs(env, task, own if named.kwargs is None else named.kwargs)
     return args

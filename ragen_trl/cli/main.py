@@ -128,7 +128,8 @@ def _help(command: str, everything: bool) -> int:
 def _train(argv: list[str], dry_run: bool) -> int:
     from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.launch import as_if
-    from ragen_trl.cli.options import check_output_folder, options_as_yaml
+    from ragen_trl.cli.options import options_as_yaml
+    from ragen_trl.cli.run_state import check_output_folder
     from ragen_trl.cli.training_run import Interrupted, check, check_oracle, default_folder, evaluated, train
     from ragen_trl.imitation.fine_tuning import WarmStartConfig
     from ragen_trl.reporting.report import results_table
@@ -193,7 +194,8 @@ def _warm_start(argv: list[str], dry_run: bool) -> int:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from ragen_trl.cli.dry_run import warm_start_plan
-    from ragen_trl.cli.options import check_output_folder, holds_warm_start, options_as_yaml
+    from ragen_trl.cli.options import holds_warm_start, options_as_yaml
+    from ragen_trl.cli.run_state import check_output_folder
     from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
     from ragen_trl.policies.gguf_file import model_folder
     from ragen_trl.policies.model_names import check_model

@@ -28,6 +28,7 @@ from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.processes import launched
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import ModelArguments, RunArguments
+from ragen_trl.config.play import LEAST_TEMPERATURE
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
 from ragen_trl.config.recipes import EVALUATIONS, defaults, held_out_kwargs, warm_start_defaults
@@ -159,10 +160,10 @@ def parse(
     kept = vars(parser.parse_args(list(rest)))
     parser.set_defaults(**{name: value for name, value in _of_a_launch().items() if name not in given})
     options = vars(parser.parse_args(list(rest)))
-    _check_ranges(options)
+    check_ranges(options)
     _check_installed(options)
     parsed = parser.parse_dict(dict(options))
-    _check_single(parsed[-1])
+    check_single(parsed[-1])
     _complete(parsed[0], parsed[-1])
     check_env(chosen.env, parsed[-1])
     plain = {option.name: option.default for kind in parser.dataclass_types for option in fields(kind)}
@@ -170,7 +171,8 @@ def parse(
     return tuple(parsed), kept
 
 
-def _check_single(args: StarPOConfig) -> None:
+def check_single(args: StarPOConfig) -> None:
+    """Raise `OptionError` for options that are for several environments or rewards, which no command has."""
     for name in ("env_weights", "reward_weights"):
         if getattr(args, name) is not None:
             raise OptionError(f"{name} is {getattr(args, name)}; it is for scripts with several, leave it out")
@@ -287,7 +289,7 @@ def holds_warm_start(folder: Path, options: Mapping[str, Any]) -> bool:
     return True
 
 
-def _check_ranges(options: Mapping[str, Any]) -> None:
+def check_ranges(options: Mapping[str, Any]) -> None:
     """Raise `OptionError` for values that TRL and transformers refuse late, or with a traceback."""
     for name, example in {"env_kwargs": '{"size": 5}', "chat_template_kwargs": '{"enable_thinking": false}'}.items():
         if isinstance(options[name], str):
@@ -302,6 +304,9 @@ def _check_ranges(options: Mapping[str, Any]) -> None:
             raise OptionError(f"{name} is {value}; it takes a finite number")
         if name in _LEAST and value is not None and value < _LEAST[name]:
             raise OptionError(f"{name} is {value}; it must be at least {_LEAST[name]}")
+    if 0 < options.get("eval_temperature", 0) < LEAST_TEMPERATURE:
+        least = f"use 0 for greedy sampling, or at least {LEAST_TEMPERATURE:g}"
+        raise OptionError(f"eval_temperature is {options['eval_temperature']}; {least}")
 
 
 def _check_installed(options: Mapping[str, Any]) -> None:
@@ -356,25 +361,6 @@ def _converted(name: str, value: Any, action: Action) -> Any:
     if action.choices is not None and found not in action.choices:
         raise OptionError(f"{fault}; choose one of {', '.join(map(str, action.choices))}")
     return found
-
-
-def check_output_folder(folder: Path, marker: str | None = None) -> None:
-    """Raise early if a folder cannot be written to, or holds what is not ours.
-
-    Args:
-        folder: The folder; it need not exist.
-        marker: If given, a folder that is not empty is replaced only if it holds a file of this name.
-
-    Raises:
-        OptionError: If it is a file, is below a file, cannot be written to, or is not empty and has no ``marker``.
-    """
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise OptionError(f"{there} is a file, so {folder} can be no folder; choose another --output_dir")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise OptionError(f"{there} may not be written to; choose another --output_dir")
-    if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
-        raise OptionError(f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another")
 
 
 def _name(action: Action) -> str:

@@ -1,6 +1,7 @@
 """What a run has done so far, so that the same command continues after it instead of starting again."""
 
 import json
+import os
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,27 @@ from types import MappingProxyType
 from typing import Any
 
 from ragen_trl.cli.processes import is_main, on_main
-from ragen_trl.errors import UserError
+from ragen_trl.errors import OptionError, UserError
 from ragen_trl.system.atomic import write_atomically
+
+
+def check_output_folder(folder: Path, marker: str | None = None) -> None:
+    """Raise early if a folder cannot be written to, or holds what is not ours.
+
+    Args:
+        folder: The folder; it need not exist.
+        marker: If given, a folder that is not empty is replaced only if it holds a file of this name.
+
+    Raises:
+        OptionError: If it is a file, is below a file, cannot be written to, or is not empty and has no ``marker``.
+    """
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise OptionError(f"{there} is a file, so {folder} can be no folder; choose another --output_dir")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OptionError(f"{there} may not be written to; choose another --output_dir")
+    if marker and folder.exists() and any(folder.iterdir()) and not (folder / marker).exists():
+        raise OptionError(f"{folder} is not empty and holds no {marker}, so it is not replaced; choose another")
 
 
 class RunExistsError(UserError, FileExistsError):

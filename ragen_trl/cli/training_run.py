@@ -42,7 +42,7 @@ from ragen_trl.policies.vllm.weights import check_adapter
 from ragen_trl.reporting.report import results_table, write_report
 from ragen_trl.rollout.environments import about
 from ragen_trl.rollout.interfaces import Policy
-from ragen_trl.rollout.seeds import evaluation_rows, training_rows
+from ragen_trl.rollout.seeds import evaluation_rows, evaluation_seeds, training_rows
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.provenance import package_version, provenance
 from ragen_trl.system.terminal import REPEAT
@@ -264,6 +264,9 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
     except (ValueError, TypeError) as error:
         raise OptionError(f"evaluations have {held_out.env_kwargs}: {error}; eval_env_kwargs changes it") from None
     training_rows(args)
+    evaluation_seeds(run.eval_episodes)
+    if args.eval_strategy != "no":
+        evaluation_rows(args.num_eval_seeds)
 
 
 def check_oracle(run: RunArguments, args: StarPOConfig) -> None:

@@ -121,7 +121,7 @@ def check_values(args: Options) -> None:
             raise OptionError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
     if args.window_turns is not None and args.window_turns < 1:
         raise OptionError(f"window_turns is {args.window_turns}; the model sees at least the present turn: 1 or more")
-    _check_stepping(args)
+    _check_play(args)
     if not 0 < args.filter_ratio <= 1:
         raise OptionError(f"filter_ratio is {args.filter_ratio}; it must be in (0, 1], 1 keeps every group")
     if args.value_clip is not None and args.value_clip <= 0:
@@ -135,7 +135,13 @@ def check_values(args: Options) -> None:
         )
 
 
-def _check_stepping(args: Options) -> None:
+def _check_play(args: Options) -> None:
+    if not 0 < args.top_p <= 1:
+        raise OptionError(f"top_p is {args.top_p}; it must be in (0, 1], 1 keeps all tokens")
+    if args.top_k < 0:
+        raise OptionError(f"top_k is {args.top_k}; use 0 to keep all tokens or a positive number")
+    if not 0 <= args.seed < 2**32:
+        raise OptionError(f"seed is {args.seed}; it must be in [0, 2**32)")
     workers, timeout = args.env_workers, args.env_timeout
     if workers < 0:
         raise OptionError(f"env_workers is {workers}; give a number of threads, or 0 for none")

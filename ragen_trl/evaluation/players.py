@@ -231,17 +231,8 @@ class LocalModel(Player):
         return str(folder)
 
 
-def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]:
-    """The models, after checking that they can be sampled as the options say.
-
-    Args:
-        plan: Which ones, and how; the precision of each is its own.
-        say: As for `LocalModel`.
-
-    Raises:
-        OptionError: If vLLM is missing, or the options ask for a use of vLLM that evaluation does not have.
-        ModelNotFoundError: If there is no such model.
-    """
+def check_engine(plan: EvalPlan) -> None:
+    """Raise `OptionError` if vLLM is missing, or the options ask for a use of it that evaluation does not have."""
     names, args = plan.run.model, plan.common
     if args.use_vllm:
         from trl.import_utils import is_vllm_available
@@ -255,11 +246,25 @@ def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]
             )
         if len(names) != 1:
             raise OptionError(f"use_vllm is True with {len(names)} models; give one --model a command, or leave it out")
-    return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature, say) for name in names]
 
 
-def remote_player(plan: EvalPlan) -> Remote | None:
-    """The model behind an API, or ``None`` if there is none.
+def local_models(plan: EvalPlan, say: Callable[[str], None]) -> list[LocalModel]:
+    """The models, after checking that they can be sampled as the options say.
+
+    Args:
+        plan: Which ones, and how; the precision of each is its own.
+        say: As for `LocalModel`.
+
+    Raises:
+        OptionError: As `check_engine` does.
+        ModelNotFoundError: If there is no such model.
+    """
+    check_engine(plan)
+    return [LocalModel(name, plan.tasks[0].args[name], plan.run.eval_temperature, say) for name in plan.run.model]
+
+
+def api_client(plan: EvalPlan) -> ApiClient | None:
+    """The connection to the API, or ``None`` if there is no model behind one. Nothing is sent yet.
 
     Raises:
         OptionError: If options of the API contradict each other, or it is asked for what no API can do.
@@ -277,13 +282,21 @@ def remote_player(plan: EvalPlan) -> Remote | None:
     prices = (api.api_prompt_price, api.api_completion_price)
     if (prices[0] is None) != (prices[1] is None):
         raise OptionError(f"api_prompt_price and api_completion_price are {prices}; give both, or none")
-    client = ApiClient(
+    return ApiClient(
         api.api_base,
         concurrency=api.api_concurrency,
         retries=api.api_retries,
         timeout=api.api_timeout,
         prices=None if prices[0] is None or prices[1] is None else Prices(prices[0], prices[1]),
     )
+
+
+def remote_player(plan: EvalPlan) -> Remote | None:
+    """The model behind an API, or ``None`` if there is none; errors are those of `api_client`."""
+    client, api, name = api_client(plan), plan.api, api_name(plan.api)
+    if client is None or api.api_model is None or name is None:
+        return None
+    args = plan.tasks[0].args[name]
     policy = ApiPolicy(
         api.api_model,
         Sampling(args.max_reply_length, plan.run.eval_temperature, args.top_k, args.top_p),

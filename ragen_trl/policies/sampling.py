@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ragen_trl.config.play import LEAST_TEMPERATURE
-from ragen_trl.errors import NotFiniteError
+from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.system.float64 import in_float64
 
 # On a CPU so many logits, of a row at least, are drawn from at once: their sums in float64 stay near the core, and the
@@ -28,7 +28,7 @@ class Sampling:
         never: Tokens that are never drawn. They have a log-probability, as those that top-k and top-p exclude.
 
     Raises:
-        ValueError: If a value is out of its range.
+        OptionError: If a value is out of its range.
     """
 
     max_tokens: int
@@ -40,16 +40,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
+            raise OptionError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
         if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature < math.inf:
-            raise ValueError(
+            raise OptionError(
                 f"temperature is {self.temperature}; use 0 for greedy sampling, or a finite number of at least "
                 f"{LEAST_TEMPERATURE:g}"
             )
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}; it must be in (0, 1]")
+            raise OptionError(f"top_p is {self.top_p}; it must be in (0, 1]")
         if self.top_k < 0:
-            raise ValueError(f"top_k is {self.top_k}; use 0 to keep all tokens or a positive number")
+            raise OptionError(f"top_k is {self.top_k}; use 0 to keep all tokens or a positive number")
 
 
 def sample_tokens(

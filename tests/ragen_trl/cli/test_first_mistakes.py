@@ -61,6 +61,7 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("nomodule:me/X-v0", ["nomodule:me/X-v0 cannot be made", "No module named 'nomodule'"]),
         ("me/X-v0", ["there is no environment 'me/X-v0'", "for your own: module:me/X-v0"]),
         ("Sokobn", ["there is no environment 'Sokobn' (did you mean ragen/Sokoban-v0?)"]),
+        ("FrozenLake", ["'FrozenLake', which is no environment of texts; did you mean ragen/FrozenLake-v0?"]),
         ("FrozenLake-v1", ["'FrozenLake-v1', which is no environment of texts; did you mean ragen/FrozenLake-v0?"]),
         ("Blackjack-v1", ["TextFromDiscrete makes one of it, in a module of yours: --env module:Blackjack-v1"]),
     ],
@@ -71,6 +72,45 @@ def test_an_environment_that_is_not_there(
     """A module that is not there was a traceback; the others were refused without what to do."""
     line = refused(capsys, command, "--env", env, "--dry-run")
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)], ids=["run", "plan"])
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        ("train eval", "--top_p 0", "top_p is 0.0; it must be in (0, 1], 1 keeps all tokens"),
+        ("train eval", "--top_p 2", "top_p is 2.0; it must be in (0, 1], 1 keeps all tokens"),
+        ("train eval", "--top_k -1", "top_k is -1; use 0 to keep all tokens or a positive number"),
+        ("train eval", "--seed 5000000000", "seed is 5000000000; it must be in [0, 2**32)"),
+        ("train eval", "--eval_temperature 1e-40", "eval_temperature is 1e-40; use 0 for greedy sampling, or at least"),
+        ("train eval", "--eval_temperature -1", "eval_temperature is -1.0; it must be at least 0"),
+        ("train eval", "--eval_episodes 8001", "8001 evaluation episodes; there are 8000 evaluation seeds"),
+        ("train", "--eval_strategy steps --num_eval_seeds 0", "num_eval_seeds is 0; there are 2000 such seeds"),
+        ("eval", "--api_base http://localhost:1/v1", "api_base is 'http://localhost:1/v1', but there is no api_model"),
+        ("eval", "--api_model X --api_base foo", "the base URL 'foo' is not an http address"),
+    ],
+)
+def test_a_value_that_nothing_can_use_is_refused_before_anything_is_played(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, options: str, words: str, dry_run: tuple[str, ...]
+) -> None:
+    """Regression: most were tracebacks after the warm start, of which a plan said nothing."""
+    for each in command.split():
+        folder = tmp_path / each
+        assert words in refused(capsys, each, *options.split(), *dry_run, "--output_dir", str(folder))
+        assert not folder.exists()
+
+
+def test_a_plan_says_that_a_folder_cannot_be_written_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Regression: it said that it is new."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "stages.json").write_text("{}")
+    below = ["--output_dir", str(tmp_path / "file" / "run"), "--dry-run"]
+    for command in ("train", "warm-start", "eval"):
+        assert main([command, *below]) == 0
+        assert f"the command would refuse: {tmp_path / 'file'} is a file" in capsys.readouterr().out
+    assert main(["eval", "--output_dir", str(tmp_path / "run"), "--dry-run"]) == 0
+    assert "the command would refuse: " in capsys.readouterr().out
 
 
 def test_an_argument_that_an_environment_does_not_take(capsys: pytest.CaptureFixture[str], lottery: str) -> None:

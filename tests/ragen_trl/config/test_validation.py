@@ -217,6 +217,9 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
     [
         ({"temperature": 0.0}, "temperature is 0.0; it must be above 0"),
         ({"temperature": 1e-39}, "temperature is 1e-39; it must be at least 1e-30"),
+        ({"top_p": 2.0}, r"top_p is 2.0; it must be in \(0, 1\], 1 keeps all tokens"),
+        ({"top_k": -1}, "top_k is -1; use 0 to keep all tokens or a positive number"),
+        ({"seed": 2**32}, r"seed is 4294967296; it must be in \[0, 2\*\*32\)"),
         ({"loss_type": "grop"}, "loss_type is 'grop'; choose one of grpo, bnpo"),
         ({"epsilon": -1.0}, "epsilon is -1.0; it cannot be negative"),
         ({"loss_type": "sapo", "epsilon": 0.1}, "epsilon is 0.1, which loss_type 'sapo' does not read"),
