@@ -14,7 +14,7 @@ Left out: environments as functions, which have no name on a command line (scrip
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,17 @@ from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, i
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name, task_limits
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.env_specs import EnvSpec, env_specs, unique_names
 from ragen_trl.rollout.environments import load_play_options
 from ragen_trl.rollout.seeds import evaluation_seeds
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
+# What a training file says beside the configuration, and what changes nothing in an evaluation.
+_OF_TRAINING = {
+    *(option.name for option in fields(WarmStartConfig)),
+    *("preset", "consistency_weight", "lora_r", "lora_alpha", "monitor", "record_rollouts", "num_processes"),
+}
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
 
 
@@ -76,6 +82,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
         SeedOverlapError: If there are not that many held-out start states.
         EnvError: If there is no such environment, or it does not take the arguments.
     """
+    given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
     given |= {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
     first = TrlParser([EvaluationArguments, ApiArguments], add_help=False, allow_abbrev=False)

@@ -5,13 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ragen_envs import EnvError
 from ragen_trl import StarPOSConfig
 from ragen_trl.cli.eval_plan import NamedEnv, read_plan, read_spec
+from ragen_trl.cli.options import options_as_yaml, parse
+from ragen_trl.config.commands import RunArguments
 from ragen_trl.config.play import LIMITS, MANNER
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.plan import EvalPlan
+from ragen_trl.imitation.fine_tuning import WarmStartConfig
 from ragen_trl.rollout.env_specs import EnvSpecError, env_specs
 from ragen_trl.rollout.environments import save_play_options
 
@@ -173,6 +177,16 @@ def test_eval_plays_the_prompts_on_which_train_evaluates(tmp_path: Path) -> None
         assert plan("--env", *words).tasks[0].spec.kwargs == {"split": "train"}
     assert plan("--env", shop, "--episodes", "8").run.episodes == plan(env=shop, eval_episodes=8).run.episodes == 8
     assert plan("--env", shop, LAKE).run.episodes == 512
+
+
+def test_the_file_of_a_training_run_is_read(tmp_path: Path) -> None:
+    """Regression: that of the embedded model has options of its warm start, which were refused as unknown."""
+    words = f"--env {BANDIT} --algo starpo --use_cpu true --max_turns 3 --monitor off --output_dir".split()
+    parsed, options = parse("train", {}, [*words, str(tmp_path)], RunArguments, WarmStartConfig)
+    assert {"demonstrations", "monitor"} <= options.keys()
+    found = plan(**yaml.safe_load(options_as_yaml(options, tmp_path)))
+    assert (found.tasks[0].spec.env, found.tasks[0].args["random"].max_turns, found.run.algo) == (BANDIT, 3, "starpo")
+    assert found.run.episodes == parsed[0].eval_episodes
 
 
 def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_path: Path) -> None:
