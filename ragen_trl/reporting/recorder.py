@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ragen_trl.reporting.recorded import FORMAT, VERSION, recording_path, write_recording
 from ragen_trl.reporting.token_pieces import TokenPieces
+from ragen_trl.reporting.viewer import spread
 from ragen_trl.trainers.observers import RolloutEvent
 from ragen_trl.trajectory import Trajectory, Turn
 
@@ -53,7 +54,7 @@ class TrajectoryRecorder:
 
 
 def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[int, ...]:
-    """The updates whose rollouts to record: the first, the last, and others evenly spread between them.
+    """The updates whose rollouts to record: the last, the first, and others evenly spread between them.
 
     Args:
         total: Updates of the run.
@@ -62,17 +63,13 @@ def spread_steps(total: int, count: int, steps_per_rollout: int = 1) -> tuple[in
 
     Example:
         >>> spread_steps(200, 5)
-        (1, 51, 101, 150, 200)
+        (1, 50, 100, 150, 200)
         >>> spread_steps(10, 3, steps_per_rollout=2)
         (1, 5, 9)
         >>> spread_steps(3, 20)
         (1, 2, 3)
     """
-    rollouts = -(-total // steps_per_rollout)
-    if count >= rollouts:
-        chosen = list(range(rollouts))
-    else:
-        chosen = [round(place * (rollouts - 1) / max(1, count - 1)) for place in range(count)]
+    chosen = spread(-(-total // steps_per_rollout), count) if count else []
     return tuple(1 + place * steps_per_rollout for place in chosen)
 
 
