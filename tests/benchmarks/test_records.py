@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +81,14 @@ def test_two_different_results_of_the_same_settings_are_an_error() -> None:
 
 def test_no_two_committed_results_of_the_same_settings_differ() -> None:
     assert len(committed.read(ROOT / "benchmarks" / "results").runs) > 100
+
+
+def test_scripts_refuse_to_measure_the_package_of_another_checkout(tmp_path: Path) -> None:
+    (tmp_path / "ragen_trl").mkdir()
+    (tmp_path / "ragen_trl" / "__init__.py").touch()
+    paths = os.pathsep.join([str(tmp_path), str(ROOT / "benchmarks")])
+    command = [sys.executable, "-c", "import records"]
+    ended = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": paths}, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert f"would measure the package in {tmp_path / 'ragen_trl'}" in ended.stderr
+    assert f"PYTHONPATH={ROOT}" in ended.stderr
