@@ -50,9 +50,9 @@ logger = logging.getLogger(__name__)
 
 # Old names of what `policy_loss` gets.
 _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_trajectories"}
-# What the loss logs as a mean over a micro-batch's tokens; the second row only with a ratio for each token.
-_TOKEN_MEANS = ("kl", "entropy")
-_TOKEN_RATIO_MEANS = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
+# What the loss logs as a mean over a micro-batch's tokens.
+_CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
+_TOKEN_MEANS = ("kl", "entropy", *_CLIPPED)
 # What a loss that is not finite may have come from.
 _PARTS_OF_A_LOSS = {
     "ref_per_token_logps": "log-probabilities of the reference",
@@ -305,9 +305,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         self._add_other_rows(inputs)
         # Micro-batches hold different numbers of tokens: their means are weighted by their share.
         # A micro-batch of filler says nothing about the policy, so that nothing is logged of it.
-        of_tokens = (*_TOKEN_MEANS, *(_TOKEN_RATIO_MEANS if self.token_ratios(inputs) else ()))
         share = inputs["token_share"].item()
-        with self.revised_metrics(dict.fromkeys(of_tokens, share), keep=not inputs["empty"]) as is_logged:
+        with self.revised_metrics(dict.fromkeys(_TOKEN_MEANS, share), keep=not inputs["empty"]) as is_logged:
             with self.recorded_scores() as scores:
                 loss = self.policy_loss(model, FormerKeys(inputs, _FORMER_INPUTS))
             check_loss(loss)

@@ -299,27 +299,21 @@ class TRLAdapter(TRLEvaluation, ABC):
         return rewards
 
     def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's loss of one micro-batch, of the kind that ``loss_type`` names; GSPO-token where credit is per token."""
-        level, by_token = self.importance_sampling_level, self.token_ratios(inputs)
-        # "vespo" weighs log-probabilities by a factor for the sequence, and reads the ratio of no level.
-        of_sequences = by_token and level == "sequence" and self.loss_type != "vespo"
-        self._loss_inputs = LossInputs(inputs, of_sequences)
-        self.importance_sampling_level = "token" if by_token else level
-        samples = self.use_vllm
+        """TRL's loss of one micro-batch, of the kind that ``loss_type`` names; ratios of sequences are GSPO-token's.
+
+        TRL's one ratio for a row would average what differs by token (advantages, the KL term, the sampler's ratios)
+        over the row, and be wrong for a part of a trajectory.
+        """
+        level, samples = self.importance_sampling_level, self.use_vllm
+        # "vespo" weighs log-probabilities by a factor for the sequence, which it takes from the ratios of tokens.
+        self._loss_inputs = LossInputs(inputs, sequence_ratios=level == "sequence" and self.loss_type != "vespo")
+        self.importance_sampling_level = "token"
         self.use_vllm = samples or "importance_sampling_ratio" in inputs  # TRL reads the ratio only with vLLM
         try:
             loss: torch.Tensor = super()._compute_loss(model, self._loss_inputs.columns)
         finally:
             self._loss_inputs, self.importance_sampling_level, self.use_vllm = None, level, samples
         return loss
-
-    def token_ratios(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether `trl_loss` has a ratio for each token.
-
-        A ratio for each row would average (B, T) advantages away, and be wrong for a part of a trajectory.
-        """
-        in_parts = "trajectory_share" in inputs
-        return self.importance_sampling_level == "token" or inputs["advantages"].ndim == 2 or in_parts
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm)

@@ -153,23 +153,38 @@ def test_gspo_leaves_every_token_its_own_advantage(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo", "bnpo", "luspo", "sapo", "cispo"])
 @pytest.mark.parametrize("advantages", [[1.0, -0.5], [-1.0, 2.0]])
-def test_gspo_of_equal_advantages_is_trls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, advantages: list[float]
+@pytest.mark.parametrize("others", ["nothing", "the KL of tokens", "a sampler's ratio of sequences"])
+def test_gspo_of_equal_factors_is_trls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss_type: str, advantages: list[float], others: str
 ) -> None:
-    """One advantage for a whole row: the loss and its gradient are those of TRL's sequence level."""
+    """Where a row's tokens have one factor, and the ratio multiplies no other: TRL's own loss, gradient and step."""
     logp = double(LOGP).requires_grad_()
-    epsilons = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
-    trainer = trainer_of(
-        tmp_path, monkeypatch, logp, importance_sampling_level="sequence", loss_type=loss_type, **epsilons
-    )
-    spread = [[value] * 3 for value in advantages]
-    found, losses = [], []
-    for given in (advantages, spread):
-        inputs = micro_batch(given, old_per_token_logps=OLD)
-        losses.append(trainer.trl_loss(trainer.model, inputs).item())
-        found.append(gradient(trainer, logp, inputs).clone())
-    assert losses[1] == pytest.approx(losses[0], abs=1e-12)
-    torch.testing.assert_close(found[1], found[0], atol=1e-12, rtol=0)
+    options: dict[str, Any] = {"epsilon_high": 5.0} if loss_type == "cispo" else {}
+    options |= {"importance_sampling_level": "sequence", "loss_type": loss_type, "use_bias_correction_kl": False}
+    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=float(others == "the KL of tokens"), **options)
+    columns: dict[str, Any] = {"old_per_token_logps": OLD, "ref_per_token_logps": REFERENCE}
+    if others == "a sampler's ratio of sequences":
+        columns["importance_sampling_ratio"] = [[0.5], [1.5]]
+    inputs = micro_batch(advantages, **columns)
+    ours = trainer.trl_loss(trainer.model, inputs)
+    found = gradient(trainer, logp, inputs).clone()
+    trainer.use_vllm = "importance_sampling_ratio" in inputs
+    theirs = GRPOTrainer._compute_loss(trainer, trainer.model, inputs)
+    logp.grad = None
+    theirs.backward()
+    assert logp.grad is not None and bool(found.any())
+    assert ours.item() == pytest.approx(theirs.item(), abs=1e-12)
+    torch.testing.assert_close(found, logp.grad, atol=1e-12, rtol=0)
+
+
+def test_gspo_gives_the_kl_of_each_token_to_that_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """β = 1: the gradient at a token is s d / (|y| · rows). TRL's is s (1 − e^−d) and the mean of s k3 over the row."""
+    logp = double(LOGP).requires_grad_()
+    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=1.0, importance_sampling_level="sequence")
+    inputs = micro_batch([0.0, 0.0], old_per_token_logps=OLD, ref_per_token_logps=REFERENCE)
+    first, second = sequence_ratios()
+    expected = [[first * 0.5 / 4, 0.0, first * -0.3 / 4], [second * -0.3 / 4, second * 1.0 / 4, 0.0]]
+    torch.testing.assert_close(gradient(trainer, logp, inputs), double(expected), atol=1e-12, rtol=0)
 
 
 def test_gspo_clips_by_the_ratio_of_the_sequence_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

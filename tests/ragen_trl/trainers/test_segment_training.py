@@ -29,6 +29,7 @@ class AloneAwake(Alone, Awake):
 
 
 TWICE = {"num_iterations": 2, "max_steps": 2, "learning_rate": 0.5}
+OFF = {"max_steps": 3, "learning_rate": 0.3}
 CASES: dict[str, dict[str, Any]] = {
     "grpo": {"loss_type": "grpo", "epsilon_high": 0.3},
     "dapo": {"loss_type": "dapo"},
@@ -39,6 +40,8 @@ CASES: dict[str, dict[str, Any]] = {
     "gspo": {"importance_sampling_level": "sequence"},
     "gspo, two passes": {"importance_sampling_level": "sequence", **TWICE},
     "gspo and dapo, two passes": {"importance_sampling_level": "sequence", "loss_type": "dapo", **TWICE},
+    "gspo and kl, two passes": {"importance_sampling_level": "sequence", "beta": 0.5, **TWICE},
+    "gspo, one step off": {"importance_sampling_level": "sequence", "one_step_off_policy": True, **OFF},
     "cispo, two passes": {"loss_type": "cispo", "epsilon_high": 5.0, **TWICE},
     "gae": {"advantage": "gae", **CREDITS["gae"], "bootstrap": "all"},
     "turn_gae and two critic steps": {"advantage": "turn_gae", **CREDITS["turn_gae"], "critic_batch_size": 12},
@@ -52,6 +55,8 @@ def test_rows_that_read_what_one_context_holds_make_the_same_step(tmp_path: Path
     options = {**STEP, "entropy_coef": 0.01, "gradient_accumulation_steps": 3, **CASES[name]}
     steps, logs = [], []
     for trainer in (Awake, AloneAwake):
+        if "beta" in options:
+            options["model"] = with_adapter()
         made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, per_device_train_batch_size=8, **options)
         steps.append(step(made))
         logs.append(made.state.log_history[-2])
