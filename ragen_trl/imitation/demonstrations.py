@@ -85,8 +85,8 @@ def demonstrations_from(
 
     Returns:
         The kept episodes, in order, without log-probabilities. Episodes that the local model could not have played are
-        left out and logged: those with a reply without the forced prefix, or with more than ``max_completion_length``
-        tokens after the first prompt.
+        left out and logged: those with a reply without the forced prefix or without a token, or with more than
+        ``max_completion_length`` tokens after the first prompt.
 
     Raises:
         SeedOverlapError, DemonstrationsError: If a seed is for evaluation; if the environment has tools.
@@ -102,7 +102,7 @@ def demonstrations_from(
     fitting = [one for one in told if one and _fits(chat, one, args.max_completion_length)]
     if len(fitting) < len(kept):
         logger.warning(
-            "%d of %d episodes left out: a reply without %r, or more than %s tokens",
+            "%d of %d episodes left out: a reply without %r or without a token, or more than %s tokens",
             *(len(kept) - len(fitting), len(kept), chat.reply_prefix, args.max_completion_length),
         )
     return fitting
@@ -141,7 +141,7 @@ def in_tokens_of(
         openings: With a rule, the message of each turn as the first one of a conversation (`AgentTurns.opening`).
 
     Returns:
-        The episode, or ``None`` if a reply does not contain the prefix.
+        The episode, or ``None`` if a reply does not contain the prefix, or is cut before its first token.
     """
     turns: list[Turn] = []
     last: int | None = None  # the context's last token
@@ -161,6 +161,8 @@ def in_tokens_of(
         reply_ids = chat.encode_reply(reply)
         if turn.cut and chat.end_of_turn_id is not None:
             del reply_ids[-1]
+        if not reply_ids:
+            return None
         own = replace(turn, context_ids=context_ids, prompt_ids=new_ids, reply_ids=tuple(reply_ids), logprobs=())
         turns.append(replace(own, reply=reply))
         last = (*new_ids, *reply_ids)[-1]

@@ -22,7 +22,7 @@ from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.env_pool import EnvPool
 from ragen_trl.rollout.env_specs import env_specs
-from ragen_trl.rollout.interfaces import Start, TurnEnv
+from ragen_trl.rollout.interfaces import Reply, Start, TurnEnv
 from ragen_trl.rollout.seeds import SeedOverlapError
 from ragen_trl.trajectory import Trajectory, Turn
 from tests.support.ragen_trl.openai_server import Fault, OpenAIServer, Payload
@@ -129,6 +129,23 @@ def test_a_cut_reply_does_not_teach_to_stop_there(chat: Chat) -> None:
     assert whole.prompt_ids[0] == chat.end_of_turn_id  # closed by the chat, untrained
     assert whole.reply_ids[-1] == chat.end_of_turn_id
     assert [chat.decode_reply(turn.reply_ids) for turn in told.turns] == ["<answer>Lef", "<answer>Up"]
+
+
+def test_a_reply_cut_before_its_first_token_leaves_its_episode_out(
+    tiny_tokenizer: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: a warm start refused all demonstrations for one reasoning reply that had used up its tokens."""
+
+    class ThinksTooLong(ScriptedPolicy):
+        def reply(self, requests: Any) -> list[Reply]:
+            replies = super().reply(requests)
+            return [Reply("", cut=True) if row.row == 1 else one for row, one in zip(requests, replies, strict=True)]
+
+    args, chat = config(max_turns=2), Chat(tiny_tokenizer)
+    kept = demonstrations_from(ThinksTooLong(half_right), LAKE, args, chat, SEEDS[:4], everything)
+    assert [one.seed for one in kept] == [20_000, 20_002, 20_003]
+    assert all(turn.reply_ids for one in kept for turn in one.turns)
+    assert "1 of 4 episodes left out: a reply without '' or without a token" in caplog.text
 
 
 def test_seeds_of_evaluation_are_refused(chat: Chat) -> None:
