@@ -19,7 +19,7 @@ from ragen_trl.config.critic import CriticOptions
 from ragen_trl.config.declared_numbers import check_numbers
 from ragen_trl.config.play import PlayOptions, option
 from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES
-from ragen_trl.config.trl_options import check_refused
+from ragen_trl.config.trl_options import check_best_metric, check_refused
 from ragen_trl.config.validation import check_combinations, check_values
 from ragen_trl.errors import OptionError
 
@@ -181,6 +181,7 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         if self.num_train_seeds is not None or self.curriculum_rollouts:
             self.shuffle_dataset = False  # the rows are in order already; TRL would mix the passes over them
         check_combinations(self)
+        check_best_metric(self)
 
     def _set_updates(self) -> None:
         """How many updates a rollout has, where it is not given; TRL reads epochs if ``max_steps`` is -1."""

@@ -112,9 +112,10 @@ NOTES: dict[str, str] = {
     "beta": "RAGEN's; 0 in StarPOSConfig; else, without LoRA, the policy needs a path to load a reference from",
     "delta": "RAGEN's dual clip",
     "save_steps": "a multiple of a rollout's updates; 500 is raised to the next one",
-    "load_best_model_at_end": "not with a monitor that rolls back",
+    "load_best_model_at_end": "needs metric_for_best_model; not with a monitor that rolls back",
     "max_steps": "unset: the updates of 200 rollouts, or as many as num_train_epochs makes",
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
+    "metric_for_best_model": "'eval_success', or another figure of the evaluation; not the loss, which is about 0",
     "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",
     "entropy_coef": "RAGEN's; a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
     "use_adaptive_entropy": "not with a filter of groups",
@@ -179,3 +180,18 @@ def check_refused(args: Any) -> None:
                 f"{name} is {getattr(args, name)!r}, which rollouts do not honour; leave {refused.only!r}: "
                 f"{refused.instead}"
             )
+
+
+def check_best_metric(args: Any) -> None:
+    """Raise `OptionError` where a loss would choose the best checkpoint, or when to lower the learning rate.
+
+    Args:
+        args: A ``StarPOConfig``, after Transformers has filled in "loss" for what needs a metric and was given none.
+    """
+    name = str(args.metric_for_best_model)
+    if name.endswith("loss"):
+        raise OptionError(
+            f"metric_for_best_model is {name!r} (Transformers' choice where none is given), but the loss of an "
+            "evaluation is about 0 whatever the model does, because advantages are those within a group; set "
+            "metric_for_best_model='eval_success'"
+        )

@@ -111,11 +111,6 @@ def check_values(args: Options) -> None:
     for name, allowed in CHOICES.items():
         if getattr(args, name) not in allowed:
             raise OptionError(f"{name} is {getattr(args, name)!r}; choose one of {', '.join(allowed)}")
-    if args.delta is not None and args.delta <= 1 + args.epsilon:
-        raise OptionError(
-            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon}; the dual clip begins beyond it: "
-            "take 3, or leave it unset"
-        )
     for name in ("format_penalty", "cut_penalty", "env_failure_penalty"):
         if not -math.inf < getattr(args, name) <= 0:
             raise OptionError(f"{name} is {getattr(args, name)}; a penalty is a number up to 0")
@@ -182,6 +177,12 @@ def _check_loss(args: Options) -> None:
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
         text = "by which loss_type 'cispo' bounds the ratio itself; set it above 1, TRL recommends 5.0"
         raise OptionError(f"epsilon_high is {args.epsilon_high}, {text}")
+    high = args.epsilon if args.epsilon_high is None or args.loss_type == "cispo" else args.epsilon_high
+    if args.delta is not None and args.delta <= 1 + max(args.epsilon, high):
+        raise OptionError(
+            f"delta is {args.delta}, inside the clip range of epsilon {args.epsilon} and epsilon_high "
+            f"{args.epsilon_high}; the dual clip begins beyond it: take 3, or leave it unset"
+        )
     if args.loss_type == "dr_grpo" and args.max_completion_length is None:
         raise OptionError("loss_type 'dr_grpo' divides by max_completion_length, which is None; set it, or take 'dapo'")
 

@@ -212,6 +212,9 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
         small_trainer(tmp_path, lottery(), AStarPOConfig, StarPOTrainer, num_generations=4)
 
 
+EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -231,6 +234,10 @@ def test_options_of_one_trainer_are_not_ignored_by_another(tmp_path: Path) -> No
         ({"loss_type": "cispo", "epsilon_high": 0.28}, "epsilon_high is 0.28, by which loss_type 'cispo' bounds"),
         ({"loss_type": "dr_grpo", "max_completion_length": None}, "'dr_grpo' divides by max_completion_length"),
         ({"delta": 0.5}, "delta is 0.5, inside the clip range of epsilon 0.2"),
+        ({"epsilon_high": 4.0}, "delta is 3.0, inside the clip range of epsilon 0.2 and epsilon_high 4.0;"),
+        ({"load_best_model_at_end": True, **EVALUATES}, "metric_for_best_model is 'loss' .*='eval_success'"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau", **EVALUATES}, "metric_for_best_model is 'loss'"),
+        ({"metric_for_best_model": "eval_lake_loss"}, "metric_for_best_model is 'eval_lake_loss'"),
         ({"scale_rewards": "foo"}, "scale_rewards is 'foo'; choose one of group, batch, none"),
         ({"multi_objective_aggregation": "foo"}, "choose one of sum_then_normalize, normalize_then_sum"),
         ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),

@@ -289,7 +289,8 @@ def test_what_it_cannot_do_is_refused(tmp_path: Path, options: dict[str, Any], m
 def test_the_best_checkpoint_has_one_meaning(tmp_path: Path) -> None:
     """Regression: at the end the monitor's best was loaded, and not that of ``metric_for_best_model``."""
     steps = {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
-    trainer = small_trainer(tmp_path, **steps, load_best_model_at_end=True, num_eval_seeds=16)
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_success"}
+    trainer = small_trainer(tmp_path, **steps, **best, num_eval_seeds=16)
     with pytest.raises(OptionError, match="load_best_model_at_end would load that instead of the best by metric_for"):
         CollapseMonitor(trainer, action="rollback")
 
