@@ -22,6 +22,7 @@ def add_step_totals(
     accumulation_steps: int,
     processes: int,
     total: Callable[[torch.Tensor], torch.Tensor],
+    begun: bool = False,
 ) -> None:
     """Write the totals of each optimizer step into its micro-batches.
 
@@ -39,7 +40,8 @@ def add_step_totals(
         empty: No process has a token in this micro-batch, so means over its tokens say nothing.
         token_share: Factor for a mean over this micro-batch's tokens. The mean of these products over the step's
             micro-batches that are not empty is the mean over the step's tokens.
-        skip: The step has nothing to train on. Only set if a step takes one rollout; otherwise the rollout counts as 0.
+        trajectory_weight: The same for a mean over its trajectories.
+        skip: The step has nothing to train on, as far as is known: it may take further rollouts.
 
     Args:
         micro_batches: What one rollout was split into. The i-th has as many rows on every process; ``completion_mask``
@@ -47,24 +49,24 @@ def add_step_totals(
         accumulation_steps: Micro-batches per optimizer step; divides their number, or is a multiple of it.
         processes: Number of processes.
         total: Adds a tensor up over all processes.
+        begun: Whether an earlier rollout of the same step has something to train on.
     """
     size = micro_batches_per_step(len(micro_batches), accumulation_steps)
-    repeats = max(1, accumulation_steps // len(micro_batches))
+    share = max(1, accumulation_steps // len(micro_batches)) / processes
     masks = [batch["completion_mask"] for batch in micro_batches]
     counts = total(float64_tensor(_local_counts(micro_batches), masks[0].device)).to(masks[0].device, torch.float32)
     for index, batch in enumerate(micro_batches):
-        first = index // size * size
-        of_step = counts[first : first + size]  # (micro-batches of the step, 2)
-        tokens, trajectories = of_step.sum(dim=0)
-        share = repeats / processes
+        of_step = counts[index // size * size :][:size]  # (micro-batches of the step, 2)
+        (tokens, trajectories), filled = of_step.sum(dim=0), (of_step[:, 0] > 0).sum()
         batch["num_items_in_batch"] = tokens * (len(micro_batches) // size)
         batch["step_tokens"] = tokens.clamp(min=1) * share
         divisor = torch.where(trajectories > 0, trajectories, 1.0)  # parts of trajectories may be less than one
         batch["step_trajectories"] = divisor * share
         batch["fill"] = size * processes * len(masks[index]) / divisor
         batch["empty"] = counts[index, 0] == 0
-        batch["token_share"] = counts[index, 0] * (of_step[:, 0] > 0).sum() / tokens.clamp(min=1)
-        batch["skip"] = (trajectories == 0) & torch.tensor(repeats == 1)
+        batch["token_share"] = counts[index, 0] * filled / tokens.clamp(min=1)
+        batch["trajectory_weight"] = counts[index, 1] * filled / divisor
+        batch["skip"] = (trajectories == 0) & (not begun)
 
 
 def _local_counts(micro_batches: Sequence[dict[str, Any]]) -> list[list[torch.Tensor]]:

@@ -1,6 +1,7 @@
 """Checks of what a trainer's hooks and reward functions return, made at once, so that the message names the hook.
 
-The length of an epoch is checked here as well: it is known when the data set is.
+The length of an epoch is checked here as well, which is known when the data set is, and a router's loss, known with the
+model.
 
 Left out: values that are wrong but possible; only the subclass knows what they should be.
 """
@@ -29,6 +30,15 @@ _AFTER_NOT_FINITE = (
     "ratios that overflow make fewer updates on a rollout (num_iterations, steps_per_generation) or lower delta; clamp "
     "advantages of your own"
 )
+
+
+# What a loss that is not finite may have come from.
+_PARTS_OF_A_LOSS = {
+    "ref_per_token_logps": "log-probabilities of the reference",
+    "old_per_token_logps": "log-probabilities before the update",
+    "importance_sampling_ratio": "vLLM's importance ratios",
+    "advantages": "advantages",
+}
 
 
 class EnvironmentsFailError(UserError, RuntimeError):
@@ -148,6 +158,24 @@ def check_epochs(args: Any, micro_batches: int, updates: int) -> None:
         )
 
 
+def check_router(args: Any, with_router_loss: bool) -> None:
+    """Raise `OptionError` where the rows of a trajectory that is several rows would be in different updates.
+
+    Args:
+        args: The ``StarPOConfig``.
+        with_router_loss: Whether a mixture of experts adds its load-balancing loss, a mean of each micro-batch, for
+            which rows stay in the micro-batches that they were dealt to.
+    """
+    updates = args.steps_per_generation // args.gradient_accumulation_steps
+    if with_router_loss and updates > 1:
+        raise OptionError(
+            f"a rollout is divided into {updates} updates (steps_per_generation {args.steps_per_generation} / "
+            f"gradient_accumulation_steps {args.gradient_accumulation_steps}), and with rebuilt contexts and a "
+            "router's loss the rows of a trajectory would be in several of them; make the second as large as the "
+            "first, set router_aux_loss_coef=0, or play with one growing context"
+        )
+
+
 def check_loss(loss: Any) -> None:
     """Raise `HookError` unless ``policy_loss`` returned one number that has a gradient."""
     if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
@@ -160,13 +188,33 @@ def check_loss(loss: Any) -> None:
         )
 
 
+def parts_of_loss(
+    logprobs: torch.Tensor, entropies: torch.Tensor | None, inputs: Mapping[str, Any], mask: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """For `raise_not_finite`: what the loss of a micro-batch was calculated from, by name, at its sampled tokens.
+
+    Args:
+        logprobs: (B, T) of the policy.
+        entropies: (B, T) of the policy.
+        inputs: TRL's tensors: (B, T), (B, 1) or (B,).
+        mask: (B, T) bool, the sampled tokens.
+    """
+    named = {"log-probabilities of the policy": logprobs, "entropies": entropies}
+    named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
+    return {
+        text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
+        for text, value in named.items()
+        if value is not None
+    }
+
+
 def raise_not_finite(loss: torch.Tensor, place: str, parts: Mapping[str, torch.Tensor]) -> NoReturn:
     """Raise `NotFiniteError`; all processes do, as soon as the loss of one of them is not finite.
 
     Args:
         loss: This process's, of one micro-batch.
         place: Step and micro-batch.
-        parts: What the loss was calculated from, at this process's sampled tokens.
+        parts: What `parts_of_loss` gives.
     """
     value = loss.item()
     bad = {name: int((~torch.isfinite(part)).sum()) for name, part in parts.items()}

@@ -30,7 +30,15 @@ from ragen_trl.policies.model_support import short_context
 from ragen_trl.rollout.environments import save_play_options
 from ragen_trl.system.old_names import FormerKeys
 from ragen_trl.trainers.checkpoints import check_parts, resumable_checkpoint
-from ragen_trl.trainers.checks import check_advantages, check_loss, check_scored, checked_groups, raise_not_finite
+from ragen_trl.trainers.checks import (
+    check_advantages,
+    check_loss,
+    check_router,
+    check_scored,
+    checked_groups,
+    parts_of_loss,
+    raise_not_finite,
+)
 from ragen_trl.trainers.metrics import (
     filter_metrics,
     masked_means,
@@ -53,13 +61,6 @@ _FORMER_INPUTS = {"window_tokens": "step_tokens", "window_trajectories": "step_t
 # What the loss logs as a mean over a micro-batch's tokens.
 _CLIPPED = ("clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "cispo_clip_ratio")
 _TOKEN_MEANS = ("kl", "entropy", *_CLIPPED)
-# What a loss that is not finite may have come from.
-_PARTS_OF_A_LOSS = {
-    "ref_per_token_logps": "log-probabilities of the reference",
-    "old_per_token_logps": "log-probabilities before the update",
-    "importance_sampling_ratio": "vLLM's importance ratios",
-    "advantages": "advantages",
-}
 
 
 class TrajectoryTrainer(OneStepOffTrainer):
@@ -76,6 +77,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         for found in (short_context(self.accelerator.unwrap_model(self.model), self.args), short_trajectory(self.args)):
             if found and self.args.should_log:
                 logger.warning(found)
+        if self.args.window_turns is not None or self.args.context is not None:
+            check_router(self.args, self.aux_loss_enabled)
         self.observers: list[Observer] = []
         self._forget_training()
 
@@ -83,7 +86,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         """Begin without what an earlier training has left, perhaps in the middle of an update."""
         self._sampler_is_checked = False  # a resumed run may have another machine
         self._gaps: list[torch.Tensor] = []  # to the sampler, of the micro-batches of the first update so far
-        self._micro_batches: list[dict[str, Any]] = []  # of the last rollout
+        self._begun = False  # whether a rollout of this update has something to train on
+        self._ratio_deviation = 0.0  # the largest of this update so far
         self._others_of = -1  # the update for which `_add_other_rows` has passed over them
         self._loss_without_bonus = torch.zeros(())  # of this update so far, on this process
 
@@ -201,7 +205,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         if not kept:
             self._show(rollout, kept, chosen, None)
-            logger.warning("step %d makes no update: the filter kept no group", self.state.global_step + 1)
+            nothing = "makes no update" if self.args.steps_per_rollout >= 1 else "trains on nothing of one rollout"
+            logger.warning("step %d %s: the filter kept no group", self.state.global_step + 1, nothing)
             return self._training_rows(rollout, chosen, chosen.returns)
         advantages = self.advantages(chosen)
         check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))
@@ -216,6 +221,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             local = advantages.new_zeros((1, source.completion_length)[: advantages.ndim])
         if any(summary.segments > 1 for summary in chosen.summaries):
             check_segments_trainable(self.args)
+            check_router(self.args, self.aux_loss_enabled)
             batch = segment_rows(source.trajectories, local, sampled_mask(source.batch), source.pad_id)
         else:
             batch = {**source.batch, "advantages": local}
@@ -249,10 +255,11 @@ class TrajectoryTrainer(OneStepOffTrainer):
         """Fill micro-batches with the rows and write each optimizer step's totals into them."""
         accumulation, processes = self.args.gradient_accumulation_steps, self.accelerator.num_processes
         regrouped = self._regroup(micro_batches)
-        add_step_totals(regrouped, accumulation, processes, self._total)
+        begun = self._begun and self.micro_step > 0
+        add_step_totals(regrouped, accumulation, processes, self._total, begun)
+        self._begun = not regrouped[0]["skip"]  # is read again only if the update takes further rollouts
         counts = count_positions(regrouped, self.packed_rows if self.shares_prefixes else None)
         self.record("train", position_metrics(self._total(counts)))
-        self._micro_batches = regrouped
         return regrouped
 
     def _add_other_rows(self, inputs: Mapping[str, Any]) -> None:
@@ -261,16 +268,10 @@ class TrajectoryTrainer(OneStepOffTrainer):
         They may lie in other micro-batches of the update. So there is a pass over these before it, without gradients.
         """
         is_needed = self.importance_sampling_level == "sequence" and inputs.get("old_per_token_logps") is not None
-        if not is_needed or "trajectory" not in inputs or self._others_of == self.state.global_step:
+        if not is_needed or "trajectory" not in inputs or inputs["skip"] or self._others_of == self.state.global_step:
             return
         self._others_of = self.state.global_step
-        size = self.args.gradient_accumulation_steps
-        update = next(
-            self._micro_batches[first : first + size]
-            for first in range(0, len(self._micro_batches), size)
-            if any(part is inputs for part in self._micro_batches[first : first + size])
-        )
-        parts = [part for part in update if not part["empty"]]
+        parts = [part for part in self.micro_batches_of_update if not part["empty"]]
         with torch.no_grad(), disable_gradient_checkpointing(self.model, self.args.gradient_checkpointing_kwargs):
             sums = []
             for part in parts:
@@ -294,7 +295,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         if unneeded and self.is_deepspeed_enabled:
             # Its engine wants a loss with a graph, and takes every step: filler is computed, with gradients of 0, and a
             # step of nothing else has the learning rate 0, until the schedule sets it again.
-            if inputs["skip"]:
+            if inputs["skip"] and self.accelerator.sync_gradients:
                 for group in self.optimizer.param_groups:
                     group["lr"] = 0.0
         elif unneeded:
@@ -319,9 +320,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])
                 loss = loss - self.args.entropy_coef * bonus
-            self._check_and_compare(loss, scores[-1], inputs, mask)
-        if self._static_bonus and not inputs["skip"]:
-            self._add_to_loss_without_bonus(without_bonus)
+            deviation = self._check_and_compare(loss, scores[-1], inputs, mask)
+        if not inputs["skip"]:
+            self._log_update(without_bonus, deviation)
         return loss
 
     @property
@@ -330,33 +331,29 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
     def _check_and_compare(
         self, loss: torch.Tensor, scores: Scores, inputs: Mapping[str, Any], mask: torch.Tensor
-    ) -> None:
-        """Stop all processes if a loss is not finite; log how far the policy is from the one that sampled."""
+    ) -> float:
+        """Stop all processes if a loss is not finite; returns how far the policy is from the one that sampled."""
         deviation = ratio_deviation(scores.logprobs, inputs["sampling_per_token_logps"], mask)
         found = torch.stack([deviation.float(), (~torch.isfinite(loss.detach())).float()])
         largest, anywhere = self.accelerator.gather(found[None]).max(dim=0).values.tolist()  # (processes, 2)
         if anywhere:
-            named = {"log-probabilities of the policy": scores.logprobs, "entropies": scores.entropies}
-            named |= {text: inputs.get(key) for key, text in _PARTS_OF_A_LOSS.items()}
-            parts = {
-                text: value.expand_as(mask)[mask] if value.ndim == 2 else value[:, None].expand_as(mask)[mask]
-                for text, value in named.items()
-                if value is not None
-            }
             micro_batches = self.args.gradient_accumulation_steps
-            raise_not_finite(
-                loss, f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}", parts
-            )
+            place = f"step {self.state.global_step + 1}, micro-batch {self.micro_step + 1} of {micro_batches}"
+            raise_not_finite(loss, place, parts_of_loss(scores.logprobs, scores.entropies, inputs, mask))
         self._check_sampler(scores.logprobs, inputs)
-        self.record("train", {"sampling/ratio_deviation_max": largest})
+        return float(largest)
 
-    def _add_to_loss_without_bonus(self, loss: torch.Tensor) -> None:
-        """Log, once an update, what TRL logs with its own bonus: the loss without it, and its weight."""
-        self._loss_without_bonus = self._loss_without_bonus.to(loss.device) + loss
-        if self.accelerator.sync_gradients:
+    def _log_update(self, without_bonus: torch.Tensor, deviation: float) -> None:
+        """Log, once an update, the largest deviation, and the loss without the bonus, as TRL does with its own."""
+        self._loss_without_bonus = self._loss_without_bonus.to(without_bonus.device) + without_bonus
+        self._ratio_deviation = max(self._ratio_deviation, deviation)
+        if not self.accelerator.sync_gradients:
+            return
+        self.record("train", {"sampling/ratio_deviation_max": self._ratio_deviation})
+        if self._static_bonus:
             mean = self.accelerator.gather(self._loss_without_bonus).mean().item()
             self.record("train", {"policy_loss": mean, "entropy_coef": self.args.entropy_coef})
-            self._loss_without_bonus = torch.zeros(())
+        self._ratio_deviation, self._loss_without_bonus = 0.0, torch.zeros(())
 
     def _check_sampler(self, logprobs: torch.Tensor, inputs: Mapping[str, Any]) -> None:
         """Compare with the sampler, over all micro-batches of the first update of this training, before its step.

@@ -245,6 +245,12 @@ class TRLAdapter(TRLEvaluation, ABC):
         return int(self._step % self.args.gradient_accumulation_steps)
 
     @property
+    def micro_batches_of_update(self) -> list[dict[str, Any]]:
+        """The present rollout's micro-batches of this update; all of them if it takes several rollouts."""
+        size, place = self.args.gradient_accumulation_steps, self._step % self.args.steps_per_generation
+        return (self._buffered_inputs or [])[place - place % size :][:size]
+
+    @property
     def rollouts_before(self) -> int:
         """Rollouts before the present one, those of an unfinished update included."""
         micro_steps = self.state.global_step * self.args.gradient_accumulation_steps + self.micro_step

@@ -160,6 +160,8 @@ def test_counts_by_hand() -> None:
         assert batch["num_items_in_batch"].item() == 5 * 2  # TRL divides by the number of steps again
         assert (batch["step_tokens"].item(), batch["step_trajectories"].item()) == (5, 3)
         assert batch["fill"].item() == pytest.approx(4 / 3)
+        trajectories = int(batch["completion_mask"].any(dim=1).sum())
+        assert batch["trajectory_weight"].item() == pytest.approx(2 * trajectories / 3)
         assert not batch["skip"]
     for batch in batches[2:]:
         assert batch["skip"]
@@ -173,10 +175,12 @@ def test_a_process_without_trajectories_does_not_skip_a_step_of_others() -> None
     assert {batch["step_trajectories"].item() for batch in [*empty, *full]} == {3.0}  # 6 on 2 processes
 
 
-def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros() -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_step_of_several_rollouts_counts_an_empty_one_as_zeros(begun: bool) -> None:
+    """It is skipped unless an earlier rollout of the step has something to train on."""
     batches = rollout(0, 2, filler=1.0)
-    add_step_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local)
-    assert not any(batch["skip"] for batch in batches)
+    add_step_totals(batches, accumulation_steps=4, processes=1, total=lambda local: local, begun=begun)
+    assert [bool(batch["skip"]) for batch in batches] == [not begun] * 2
     assert all(batch["step_tokens"].item() == 2 for batch in batches)
 
 

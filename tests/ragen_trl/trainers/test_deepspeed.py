@@ -58,6 +58,17 @@ def test_a_step_without_a_group_changes_nothing_and_the_next_one_has_its_rate(tm
     assert engine.optimizer.param_groups[0]["lr"] == 0.01
 
 
+def test_a_critic_warms_up_on_parts_of_trajectories(tmp_path: Path) -> None:
+    """Regression: StopIteration, since a skipped micro-batch is a copy that the update's list does not have."""
+    options: dict[str, Any] = {"advantage": "gae", "critic_warmup_steps": 1, "window_turns": 1, "num_iterations": 2}
+    options |= {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4}
+    engine: Any = small_trainer(
+        tmp_path, lottery(draws=3), trainer=Engine, importance_sampling_level="sequence", **options
+    )
+    engine.train()
+    assert engine.graphs == [True] * 8
+
+
 def test_weights_that_every_pass_gathers_are_refused() -> None:
     with pytest.raises(ValueError, match="ds3_gather_for_generation is False.*: .*wait for the others for ever"):
         StarPOConfig(output_dir="unused", use_cpu=True, bf16=False, ds3_gather_for_generation=False)

@@ -97,6 +97,28 @@ def test_nothing_to_learn_changes_nothing(tmp_path: Path) -> None:
     assert [row["filter/skipped"] for row in trainer.state.log_history if "filter/skipped" in row] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize("kept", [[], [0], [1]], ids=str)
+def test_an_update_of_two_rollouts_is_none_if_both_keep_nothing(tmp_path: Path, kept: list[int]) -> None:
+    """Regression: the momentum of the first update moved the weights again. ``kept``: which rollouts keep groups."""
+
+    class Second(StarPOTrainer):
+        def select_groups(self, rollout: Any) -> list[int]:
+            is_first = self.state.global_step == 0
+            return super().select_groups(rollout) if is_first or int(self.micro_step > 0) in kept else []
+
+    class Keeps(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            seen.append(parameters(trainer))
+
+    seen: list[dict[str, torch.Tensor]] = []
+    options = {"per_device_train_batch_size": 2, "steps_per_generation": 2, "gradient_accumulation_steps": 4}
+    trainer = small_trainer(
+        tmp_path, lottery(draws=3), trainer=Second, learning_rate=1e-3, callbacks=[Keeps()], **options
+    )
+    trainer.train()
+    assert any(torch.equal(value, seen[0][name]) for name, value in seen[1].items()) is (not kept)
+
+
 def test_filter_trains_on_the_most_uncertain_groups_only(tmp_path: Path) -> None:
     trainer = small_trainer(
         tmp_path, lottery(), config=StarPOSConfig, trainer=Spy, max_steps=1, per_device_train_batch_size=32
