@@ -220,12 +220,6 @@ class AStarPOTrainer(StarPOTrainer):
 
     # Stage 2: the hooks
 
-    def select_groups(self, rollout: RolloutBatch) -> list[int]:
-        """All groups, or with several trajectories per start state the most uncertain ones (``filter_ratio``)."""
-        if rollout.group_size == 1:
-            return list(range(rollout.num_groups))
-        return super().select_groups(rollout)
-
     def advantages(self, rollout: RolloutBatch) -> torch.Tensor:
         """(B,) what an episode earned beyond V*, in units of the return range: A* up to the error of V*."""
         measured = in_return_ranges(rollout.summaries, rollout.returns, self.values)
@@ -250,7 +244,8 @@ class AStarPOTrainer(StarPOTrainer):
         fit = regress(logprobs, mask, inputs, self.args)
         per_row = {f"astar/{name}": column for name, column in fit.per_row.items()}
         weights = inputs.get("trajectory_share", mask.any(dim=1))
-        self.record("train", masked_means(per_row, weights, self._total))
+        means, weight = masked_means(per_row, weights, self._total), inputs["trajectory_weight"].item()
+        self.record("train", {name: mean * weight for name, mean in means.items()})
         self.record("train", masked_means({"kl": fit.kl, "entropy": entropies}, mask, self._total))
         return fit.loss
 

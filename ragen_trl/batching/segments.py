@@ -136,7 +136,7 @@ def segment_loss(
     ref_logprobs: torch.Tensor | None,
     batch: dict[str, Any],
     args: "StarPOConfig",
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """StarPO's loss (``"grpo"``) of rows that are parts of trajectories; summed over micro-batches, it is the step's.
 
     Args:
@@ -145,6 +145,10 @@ def segment_loss(
         ref_logprobs: (B, T) the same under the reference, if ``args.beta`` is not 0.
         batch: Masks, advantages, shares, the totals of ``add_step_totals``, and vLLM's importance ratios, if any.
         args: Clip ranges, the level of ratios, and β.
+
+    Returns:
+        The loss; and of each token, (B, T), what TRL logs means of: the KL term, and whether the ratio is beyond a clip
+        range that its advantage minds.
     """
     mask = sampled_mask(batch)
     # Masked before any exponential: at environment tokens two policies may differ so much that it overflows.
@@ -157,11 +161,15 @@ def segment_loss(
     per_token = clipped_surrogate(logprobs, old_logprobs, advantages, args.epsilon, high, args.delta)
     if "importance_sampling_ratio" in batch:
         per_token = per_token * batch["importance_sampling_ratio"]
+    ratio = (logprobs - old_logprobs).exp()
+    low_clipped, high_clipped = (ratio < 1 - args.epsilon) & (advantages < 0), (ratio > 1 + high) & (advantages > 0)
+    clipped = {"low_mean": low_clipped, "high_mean": high_clipped, "region_mean": low_clipped | high_clipped}
+    columns = {f"clip_ratio/{name}": where.float() for name, where in clipped.items()}
     if ref_logprobs is not None:
         kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
         if args.use_bias_correction_kl:  # as in TRL: its gradient is that of KL(π ‖ π_ref)
-            kl = kl * (logprobs - old_logprobs).exp()
+            kl = kl * ratio
         per_token = per_token + args.beta * kl
+        columns["kl"] = kl.detach()
     means = per_token.masked_fill(off, 0.0).sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
-    loss: torch.Tensor = (means * batch["trajectory_share"]).sum() / batch["step_trajectories"]
-    return loss
+    return (means * batch["trajectory_share"]).sum() / batch["step_trajectories"], columns

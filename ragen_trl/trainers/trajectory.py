@@ -17,7 +17,7 @@ from accelerate.utils import gather_object
 from transformers import PreTrainedModel
 from trl.models.utils import disable_gradient_checkpointing
 
-from ragen_trl.algorithms.losses import entropy_bonus, kl_penalty, sums_of_others
+from ragen_trl.algorithms.losses import entropy_bonus, sums_of_others
 from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, sampled_mask, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
@@ -151,11 +151,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         """TRL's "grpo" loss, as a mean over trajectories instead of one over rows."""
         logprobs, entropies = self.score(model, inputs)
         old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
-        loss = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
-        columns = {"entropy": entropies}
-        if reference is not None:
-            columns["kl"] = kl_penalty(logprobs.detach(), reference, "k3")
-        self.record("train", masked_means(columns, sampled_mask(inputs), self._total))
+        loss, columns = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
+        self.record("train", masked_means({**columns, "entropy": entropies}, sampled_mask(inputs), self._total))
         return loss
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:

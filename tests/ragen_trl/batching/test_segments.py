@@ -9,7 +9,7 @@ import torch
 
 from ragen_trl import StarPOConfig
 from ragen_trl.algorithms.losses import aggregate, clipped_surrogate, kl_penalty
-from ragen_trl.batching.batch import select_rows
+from ragen_trl.batching.batch import sampled_mask, select_rows
 from ragen_trl.batching.loss_normalization import add_step_totals
 from ragen_trl.batching.rollout_batch import TrajectorySummary
 from ragen_trl.batching.segments import segment_batch, segment_loss, segment_rows
@@ -161,9 +161,12 @@ def test_the_loss_of_parts_is_the_mean_over_trajectories_of_their_token_means(tm
     parts = [select_rows(row, range(4), 5)["advantages"] for row in rows]
     batch = select_rows(rows[-1], range(4), 5)
     add_step_totals([batch], 1, 1, lambda local: local)
-    found = segment_loss(parts[0], parts[1], parts[2], batch, args)
+    found, per_token = segment_loss(parts[0], parts[1], parts[2], batch, args)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert segment_loss(parts[0], parts[1], None, batch, args).item() != pytest.approx(expected.item(), rel=1e-3)
+    rows_mask = sampled_mask(batch)
+    assert per_token["kl"][rows_mask].mean().item() == pytest.approx(kl[mask.bool()].mean().item(), rel=1e-5)
+    without, _ = segment_loss(parts[0], parts[1], None, batch, args)
+    assert without.item() != pytest.approx(expected.item(), rel=1e-3)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

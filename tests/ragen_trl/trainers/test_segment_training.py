@@ -63,7 +63,9 @@ def test_rows_that_read_what_one_context_holds_make_the_same_step(tmp_path: Path
     assert_same_step(*steps)
     of_critic = [key for key in logs[0] if key.startswith("critic/")]
     assert bool(of_critic) == ("gae" in name)
-    for key in ("entropy", "loss", "grad_norm", *of_critic):
+    shares = [key for key in logs[0] if key.startswith(("clip_ratio", "cispo")) and not key.endswith(("min", "max"))]
+    assert shares
+    for key in ("entropy", "loss", "grad_norm", *({"kl"} & logs[0].keys()), *shares, *of_critic):
         assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
 
 
@@ -83,11 +85,12 @@ def test_a_regression_adds_up_the_rows_of_a_trajectory(tmp_path: Path, changes: 
         folder = tmp_path / trainer.__name__
         made = astar(folder, draws(), trainer, per_device_train_batch_size=4, **options, **changes)
         steps.append(step(made))
-        logs.append(made.state.log_history[1])
+        logs.append(made.state.log_history[:2])
     assert_same_step(*steps)
-    assert abs(logs[0]["astar/log_ratio"]) > 1e-3
+    assert abs(logs[0][1]["astar/log_ratio"]) > 1e-3
     for key in ("loss", "grad_norm", "entropy", "kl", "astar/log_ratio", "astar/residual", "astar/residual_squared"):
-        assert logs[1][key] == pytest.approx(logs[0][key], rel=1e-3, abs=1e-6), key
+        for whole, rows in zip(*logs, strict=True):
+            assert rows[key] == pytest.approx(whole[key], rel=1e-3, abs=1e-6), key
 
 
 def test_the_reference_scores_the_rows_that_are_trained(tmp_path: Path) -> None:
@@ -147,6 +150,21 @@ def test_a_slid_window_begins_with_the_rules_and_the_turn_it_begins_at(tmp_path:
 def test_a_trainer_says_so_when_it_meets_such_a_trajectory(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(draws=3), trainer=Alone, loss_type="luspo", max_steps=1)
     with pytest.raises(OptionError, match="luspo"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("window", [None, 1])
+def test_a_routers_loss_would_scatter_the_rows_of_a_trajectory_over_updates(tmp_path: Path, window: int | None) -> None:
+    """It keeps TRL's micro-batches, which rows are dealt to one by one; found at once where contexts are rebuilt."""
+
+    class Routed(Alone):
+        aux_loss_enabled = property(lambda self: True, lambda self, value: None)
+
+    options = {"steps_per_generation": 4, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    message = r"into 2 updates \(steps_per_generation 4 / gradient_accumulation_steps 2\), and with rebuilt contexts"
+    with pytest.raises(OptionError, match=message):
+        trainer = small_trainer(tmp_path, lottery(draws=3), trainer=Routed, window_turns=window, **options)
+        assert window is None
         trainer.train()
 
 
