@@ -99,6 +99,12 @@ class AStarPOTrainer(StarPOTrainer):
         # The columns of `in_return_ranges` of the last rollouts.
         self._window: deque[tuple[torch.Tensor, ...]] = deque(maxlen=self.args.stale_window)
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """As in `TrajectoryTrainer`. V* of an earlier call stays; the next refresh is counted from this one's begin."""
+        self._last_refresh = 0
+        self._window.clear()
+        return super().train(*args, **kwargs)
+
     # Stage 1
 
     def estimate_values(self, progress: bool | None = None) -> dict[int, ReferenceValues]:

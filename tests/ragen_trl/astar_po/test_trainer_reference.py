@@ -205,6 +205,24 @@ def test_a_policy_that_beats_v_star_calls_for_a_new_one(tmp_path: Path) -> None:
     assert_resumes(trainer, 4, astar(tmp_path / "resumed", trainer=Lucky, **options))
 
 
+def test_a_trainer_that_trains_again_refreshes_again(tmp_path: Path) -> None:
+    """Regression: the last refresh of the first training lay ahead of all steps of the second one."""
+    trainer = astar(tmp_path, refresh_steps=2, max_steps=6)
+    trainer.train()
+    trainer.train()
+    assert trainer.estimated_at == [0, 2, 4, 2, 4]
+
+
+def test_a_trainer_that_resumes_has_the_returns_of_the_checkpoint_only(tmp_path: Path) -> None:
+    """Regression: those of a checkpoint were added to those that the trainer had; a new process has four."""
+    trainer = astar(tmp_path, max_steps=4, **{**SAVED, **STALE, "stale_window": 6})
+    kept = []
+    for resumed in (None, str(tmp_path / "checkpoint-1")):
+        trainer.train(resume_from_checkpoint=resumed)
+        kept.append(json.loads((tmp_path / "checkpoint-4" / "astar_po.json").read_text())["window"])
+    assert len(kept[0]) == 4 and kept[1] == kept[0]
+
+
 def test_a_policy_that_stays_as_it_is_never_calls_for_one(tmp_path: Path) -> None:
     trainer = astar(tmp_path, max_steps=8, **STALE)
     trainer.train()
