@@ -7,6 +7,7 @@ engine of DeepSpeed's has one optimizer. An adapter, a thousandth of the model, 
 """
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -55,8 +56,8 @@ class Critic:
         batch_size: Number of rows in one forward pass at most.
         learning_rate: AdamW's learning rate.
         schedule: Name of the learning rate's schedule, as Transformers' ``lr_scheduler_type``.
-        warmup: Updates over which the learning rate rises from 0, with a schedule that has a warm-up.
-        updates: Calls of ``update`` in the whole run, over which a schedule falls.
+        warmup: Rollouts over which the learning rate rises from 0, with a schedule that has a warm-up.
+        updates: Calls of ``end_rollout`` in the whole run, over which a schedule falls.
         betas: AdamW's betas.
         eps: AdamW's ε.
         weight_decay: AdamW's weight decay.
@@ -201,8 +202,13 @@ class Critic:
         means = torch.stack([step for step in steps if step is not None]).mean(dim=0)
         metrics |= dict(zip(_STEP_MEASURES, means.tolist(), strict=True))
         metrics["critic/learning_rate"] = self._schedule.get_last_lr()[0]
-        self._schedule.step()
         return metrics
+
+    def end_rollout(self) -> None:
+        """Move the learning rate along its schedule, also after a rollout that left nothing to fit."""
+        with warnings.catch_warnings():  # PyTorch's, if that is the first one
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
+            self._schedule.step()
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write weights, optimizer and schedule. All processes call it together; the main one writes.
@@ -375,17 +381,12 @@ def _with_next_prompts(
         if not more:
             continue
         if trajectory.next_context_ids is None:
-            ends[last[index]] = index
-            rows[last[index]] = _continued(rows[last[index]], trajectory.next_prompt_ids)
+            ends[last[index]], row = index, rows[last[index]]
+            rows[last[index]] = replace(row, turns=(*row.turns, _unanswered(trajectory.next_prompt_ids)))
         else:
             ends[len(rows)] = index
             rows.append(_opened(trajectory))
     return rows, ends
-
-
-def _continued(row: Trajectory, prompt_ids: tuple[int, ...]) -> Trajectory:
-    """The row with the prompt of the turn that a limit prevented."""
-    return replace(row, turns=(*row.turns, _unanswered(prompt_ids)))
 
 
 def _opened(trajectory: Trajectory) -> Trajectory:

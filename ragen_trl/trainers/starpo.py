@@ -87,6 +87,12 @@ class StarPOTrainer(TrajectoryTrainer):
             return trajectory_advantages(rollout, self.args)
         return turn_advantages(rollout, self.args)
 
+    def _learn_from(self, rollout: RolloutBatch, kept: list[int]) -> dict[str, Any]:
+        batch = super()._learn_from(rollout, kept)
+        if self.critic is not None:
+            self.critic.end_rollout()
+        return batch
+
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
         """As in `TrajectoryTrainer`; the policy does not learn while the critic warms up."""
         if self.critic is not None and self.state.global_step < self.args.critic_warmup_steps:

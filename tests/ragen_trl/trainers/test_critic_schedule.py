@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragen_trl import StarPOConfig
+from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.credit.estimators import critic_steps
 from tests.support.ragen_trl.trainers import lottery, small_trainer
 
@@ -103,6 +103,18 @@ def test_the_rate_follows_its_schedule_rollout_by_rollout(
     trainer = make(tmp_path, max_steps=4, **options)
     trainer.train()
     assert rates(trainer) == pytest.approx([RATE * factor for factor in expected])
+
+
+def test_a_rollout_of_which_no_group_is_kept_is_one_of_the_schedule(tmp_path: Path) -> None:
+    """Regression: with every second rollout empty the rate ended at 0.625 of the first, the policy's at 0.125."""
+
+    class EverySecond(StarPOTrainer):
+        def select_groups(self, rollout: Any) -> list[int]:
+            return super().select_groups(rollout) if self.state.global_step % 2 else []
+
+    trainer = make(tmp_path, trainer=EverySecond, max_steps=8, critic_lr_scheduler_type="linear")
+    trainer.train()
+    assert rates(trainer) == pytest.approx([RATE * factor for factor in (0.875, 0.625, 0.375, 0.125)])
 
 
 def test_a_schedule_knows_a_length_in_epochs(tmp_path: Path) -> None:
