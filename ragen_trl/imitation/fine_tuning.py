@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase
 from trl import SFTConfig
@@ -89,7 +90,11 @@ def demonstrate(
     config: WarmStartConfig,
     batch_size: int = 256,
 ) -> list[Trajectory]:
-    """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses."""
+    """Play episodes of a noisy oracle, on warm-start seeds, which neither evaluation nor RL uses.
+
+    All processes call it together and play the same episodes. One that fails in its environment on any of them is left
+    out on all, so that they learn from the same demonstrations.
+    """
     count = min(args.max_actions_per_turn, config.demo_actions_per_turn)
     explained = Explained(chat, args.max_reply_length)
 
@@ -104,11 +109,11 @@ def demonstrate(
         for first in range(0, config.demonstrations, batch_size):
             seeds = range(WARM_START + first, WARM_START + min(first + batch_size, config.demonstrations))
             starts = [Start.drawn(seed, (args.seed, seed)) for seed in seeds]
-            played = pool.play(pool.take(specs * len(starts)), policy, starts)
-            trajectories += [trajectory for trajectory in played if trajectory.limit not in FAILURES]
+            trajectories += pool.play(pool.take(specs * len(starts)), policy, starts)
             bar.update(len(starts))
     pool.close()
-    return trajectories
+    failed = set(gather_object([one.seed for one in trajectories if one.limit in FAILURES]))
+    return [one for one in trajectories if one.seed not in failed]
 
 
 def to_examples(trajectories: Sequence[Trajectory]) -> Dataset:

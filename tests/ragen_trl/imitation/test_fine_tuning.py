@@ -23,6 +23,7 @@ from ragen_envs.webshop import RecordedShop
 from ragen_trl import StarPOConfig
 from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import evaluate
+from ragen_trl.imitation import fine_tuning
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, demonstrate, to_examples, warm_start
 from ragen_trl.policies.tiny_model import build_tiny_model
 from ragen_trl.rollout.chat import Chat
@@ -111,6 +112,15 @@ def test_batches_do_not_change_what_is_played(chat: Chat) -> None:
     options = WarmStartConfig(10, 0.5)
     whole, split = (demonstrate(LAKE, config(), chat, options, batch_size=size) for size in (10, 3))
     assert whole == split
+
+
+def test_an_episode_that_fails_on_another_process_is_left_out_here(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: processes had data sets of different lengths, and trained on different parts or waited for ever."""
+    monkeypatch.setattr(fine_tuning, "gather_object", lambda failed: [*failed, WARM_START + 1])
+    shown = demonstrate(LAKE, config(), chat, WarmStartConfig(4, 0.5))
+    assert [one.seed - WARM_START for one in shown] == [0, 2, 3]
 
 
 def test_labels_by_hand() -> None:
