@@ -33,6 +33,7 @@ from ragen_trl.astar_po.reference_values import (
 from ragen_trl.astar_po.regression import in_return_ranges, regress
 from ragen_trl.astar_po.value_cache import ValueCache, ValueKey, value_key
 from ragen_trl.batching.batch import sampled_mask
+from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.batching.segments import segment_batch
 from ragen_trl.config.astar_po import AStarPOConfig
@@ -197,10 +198,17 @@ class AStarPOTrainer(StarPOTrainer):
         if not self._reference_is_checked:  # before hours of play
             self._reference_is_checked = True
             self.check_gap_to_sampler(parts)
-        returns = self._raw_returns(played, [task] * len(played)) if played else []
+        returns = self._raw_returns(task, played) if played else []
         # A failure has no return: NaN makes all processes refuse it together, before anything is stored.
         known = [math.nan if row.limit in FAILURES else value for row, value in zip(played, returns, strict=True)]
         return list(zip(known, [trajectory.success for trajectory in played], strict=True))
+
+    def _raw_returns(self, task: int, played: Sequence[Trajectory]) -> list[float]:
+        """The weighted sum of all reward functions, as in TRL's loop, which does not see these episodes."""
+        rows = [self._tasks.row(task, one.seed) for one in played]
+        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        return raw_returns(played, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 
     def _played_by(self, model: PreTrainedModel, task: int, requests: list[Request]) -> list[Trajectory]:
         starts = [reference_start(*request) for request in requests]

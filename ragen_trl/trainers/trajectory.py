@@ -6,9 +6,8 @@ update calls in this order: `rollout`, `select_groups`, `advantages`, `policy_lo
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from ragen_trl.algorithms.sampler_ratio import sampler_ratio
 from ragen_trl.batching.batch import cut_to_longest, sampled_mask, select_rows
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES, add_step_totals
 from ragen_trl.batching.micro_batches import count_positions, depends_on_split, packed, position_metrics
-from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.batching.segments import segment_loss, segment_rows
 from ragen_trl.config.validation import check_segments_trainable, short_trajectory
@@ -52,7 +50,6 @@ from ragen_trl.trainers.one_step_off import OneStepOffTrainer
 from ragen_trl.trainers.self_check import Gap, check_gap, measure_gap
 from ragen_trl.trainers.trl.plain import without_tied_head
 from ragen_trl.trainers.trl.scoring import Scores
-from ragen_trl.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -142,17 +139,23 @@ class TrajectoryTrainer(OneStepOffTrainer):
             model: The policy, perhaps wrapped; `score` gives its log-probabilities.
             inputs: This process's micro-batch: TRL's tensors and those of ``loss_normalization.add_step_totals``.
         """
-        if "trajectory_share" in inputs and self.loss_type == "grpo":
-            return self._segment_loss(model, inputs)
         loss = self.trl_loss(model, inputs)
-        return loss * inputs["fill"] if self.loss_type in ROW_MEAN_LOSSES else loss
+        of_rows = self.loss_type in ROW_MEAN_LOSSES and not self._has_parts(inputs)
+        return loss * inputs["fill"] if of_rows else loss
 
-    def _segment_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
-        """TRL's "grpo" loss, as a mean over trajectories instead of one over rows."""
+    def _has_parts(self, inputs: Mapping[str, Any]) -> bool:
+        """Whether rows are parts of trajectories, of whose means over tokens TRL's "grpo" would take a mean."""
+        return "trajectory_share" in inputs and self.loss_type == "grpo"
+
+    def trl_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:
+        """As in `TRLAdapter`; with rebuilt contexts "grpo" is a sum over rows, divided by ``step_trajectories``."""
+        if not self._has_parts(inputs):
+            return super().trl_loss(model, inputs)
         logprobs, entropies = self.score(model, inputs)
         old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
         loss, columns = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
-        self.record("train", masked_means({**columns, "entropy": entropies}, sampled_mask(inputs), self._total))
+        mode = "train" if self.model.training else "eval"
+        self.record(mode, masked_means({**columns, "entropy": entropies}, sampled_mask(inputs), self._total))
         return loss
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -173,8 +176,14 @@ class TrajectoryTrainer(OneStepOffTrainer):
             write_agent_card(Path(self.args.output_dir), self._tasks.specs, self.args)
 
     def evaluation_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Play the rows; nothing is filtered."""
-        return self._sample(rows)[1]
+        """Play the rows; nothing is filtered. A context that was rebuilt is a row, as in training."""
+        rollout, batch = self._sample(rows)
+        if all(summary.segments == 1 for summary in rollout.summaries):
+            return batch
+        parts = segment_rows(rollout.trajectories, batch["advantages"], sampled_mask(batch), rollout.pad_id)
+        batch = select_rows(parts, range(len(parts["advantages"])), rollout.most_rows)
+        self._add_trl_scores(batch, "eval")
+        return {**batch, "step_trajectories": rollout.most_rows}  # a loss is a mean over rows until they are counted
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Play the rows, filter and refill, and give the kept groups their advantages."""
@@ -232,19 +241,23 @@ class TrajectoryTrainer(OneStepOffTrainer):
 
     def _add_scores(self, batch: dict[str, Any]) -> None:
         """Add the log-probabilities that the loss compares with. TRL would score the whole rollout, filtered or not."""
+        self._add_trl_scores(batch, "train")
+
+    def _add_trl_scores(self, batch: dict[str, Any], mode: str) -> None:
         args, rows_a_pass = self.args, self.args.per_device_train_batch_size
-        corrects = (self.use_vllm or args.one_step_off_policy) and self.vllm_importance_sampling_correction
+        differs = self.use_vllm or (args.one_step_off_policy and mode == "train")
+        corrects = differs and self.vllm_importance_sampling_correction
         if corrects or args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations):
             old = self._scored(self.model, batch, rows_a_pass, compute_entropy=False).logprobs
             batch["old_per_token_logps"] = old
         if corrects:
             mask, sampled = sampled_mask(batch), batch["sampling_per_token_logps"]
-            mode = self.vllm_importance_sampling_mode
+            kind = self.vllm_importance_sampling_mode
             low, high = self.vllm_importance_sampling_clip_min, self.vllm_importance_sampling_clip_max
-            ratio = sampler_ratio(old, sampled, mask, mode, low, high, batch.get("trajectory"))
-            unbounded = sampler_ratio(old, sampled, mask, mode, sequences=batch.get("trajectory"))
+            ratio = sampler_ratio(old, sampled, mask, kind, low, high, batch.get("trajectory"))
+            unbounded = sampler_ratio(old, sampled, mask, kind, sequences=batch.get("trajectory"))
             batch["importance_sampling_ratio"] = ratio
-            self.record("train", sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
+            self.record(mode, sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
         if args.beta:
             batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 
@@ -384,10 +397,3 @@ class TrajectoryTrainer(OneStepOffTrainer):
             event = observe(self.state.global_step, rollout, kept, chosen, advantages, gather_object)
             for observer in self.observers:
                 observer.on_rollout(event)
-
-    def _raw_returns(self, trajectories: Sequence[Trajectory], tasks: Sequence[int]) -> list[float]:
-        """The weighted sum of all reward functions, as in TRL's loop, for episodes that are not trained on."""
-        rows = [self._tasks.row(task, row.seed) for task, row in zip(tasks, trajectories, strict=True)]
-        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
-        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
-        return raw_returns(trajectories, self.reward_funcs, self.reward_weights.tolist(), decode, columns)

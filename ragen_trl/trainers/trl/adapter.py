@@ -267,7 +267,7 @@ class TRLAdapter(TRLEvaluation, ABC):
     ) -> tuple[dict[str, Any], torch.Tensor]:
         """Have TRL pad what was played and call the reward functions.
 
-        In training it scores nothing: its old and reference log-probabilities are 0.
+        Where `scores_later` says so, its old and reference log-probabilities are 0.
 
         Args:
             rows: The dataset rows that were played.
@@ -285,10 +285,10 @@ class TRLAdapter(TRLEvaluation, ABC):
             for row, trajectory in zip(rows, played, strict=True)
         ]
         self._scoring, corrects = _Scoring(played), self.vllm_importance_sampling_correction
-        self._postpones_scores = self.model.training  # until it is known what a filter keeps
+        self._postpones_scores = later = self.scores_later(played)
         seen = pictures_of(played)
         self._pictures_shown = seen.get("pictures")
-        self.vllm_importance_sampling_correction = corrects and not self.model.training
+        self.vllm_importance_sampling_correction = corrects and not later
         try:
             return {**super()._generate_and_score_completions(shown), **seen}, self._scoring.rewards
         finally:

@@ -12,6 +12,7 @@ TRL averages the figures of batches without regard to their sizes: 1 success in 
 - ``_eval_dataloaders`` keeps a loader of earlier rows where ``dataloader_persistent_workers`` is set.
 """
 
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -23,6 +24,7 @@ from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.loss_normalization import ROW_MEAN_LOSSES
 from ragen_trl.trainers.trl.evaluation_totals import EvaluationTotals
 from ragen_trl.trainers.trl.scoring import TRLScoring
+from ragen_trl.trajectory import Trajectory
 
 
 class TRLEvaluation(TRLScoring):
@@ -74,6 +76,14 @@ class TRLEvaluation(TRLScoring):
         """Rows of all processes before the present batch of an evaluation."""
         return 0 if self._evaluated is None else self._evaluated.seen
 
+    def scores_later(self, played: Sequence[Trajectory]) -> bool:
+        """Whether a batch is scored by us and not by TRL, which knows no filter and takes a trajectory for one row.
+
+        So it is in training, and in an evaluation where any process had a context rebuilt; all call it together.
+        """
+        rebuilt = torch.tensor([any(len(one.segments) > 1 for one in played)], device=self.accelerator.device)
+        return self.model.training or bool(self.accelerator.gather(rebuilt).any())
+
     def record_evaluated(self, sums: dict[str, float]) -> bool:
         """Add a batch's sums of `metrics.rollout_sums` to the evaluation; false if none runs."""
         if self._evaluated is not None:
@@ -86,19 +96,27 @@ class TRLEvaluation(TRLScoring):
             self._evaluated.add_rewards(rewards)
 
     def _finish_batch(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Add a batch that was played and scored to an evaluation that runs, and mask repeated rows in its loss."""
+        """Add a batch that was played and scored to an evaluation that runs, and mask repeated rows in its loss.
+
+        Rows are trajectories, or the contexts of each in order.
+        """
         totals = self._evaluated
         if totals is None:
             return batch
         ids, mask = batch["completion_ids"], batch["completion_mask"].clone()
-        real = self.real_rows(len(ids))
-        last = ids.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)
+        places = torch.arange(len(ids), device=ids.device)
+        used, owners = mask.any(dim=1), batch.get("trajectory", places)
+        count = int(owners.max()) + 1
+        firsts = places.new_zeros(count).scatter_reduce(0, owners, places, "amin", include_self=False)
+        finals = firsts.scatter_reduce(0, owners[used], places[used], "amax")  # each trajectory's last row
+        real = self.real_rows(count)
+        last = ids.gather(1, mask.sum(dim=1, keepdim=True).sub(1).clamp(min=0)).squeeze(1)[finals]
         ends = torch.tensor([*self.eos_token_ids, self._tokenizer.pad_token_id], device=ids.device)
-        lengths, ended = sampled_mask(batch).sum(dim=1), torch.isin(last, ends)
-        rows = min(len(ids) * self.accelerator.num_processes, totals.rows - totals.seen)
+        lengths = places.new_zeros(count).index_add(0, owners, sampled_mask(batch).sum(dim=1))
+        ended, rows = torch.isin(last, ends), min(count * self.accelerator.num_processes, totals.rows - totals.seen)
         totals.add_batch(self._drained(), rows)
         totals.add_lengths(self.accelerator.gather(lengths), self.accelerator.gather(ended))
-        mask[real:] = 0
+        mask[owners >= real] = 0
         tokens = lengths[:real].sum() * self.accelerator.num_processes  # TRL divides it by the processes
         return {**batch, "completion_mask": mask, "num_items_in_batch": tokens, "real_rows": real}
 

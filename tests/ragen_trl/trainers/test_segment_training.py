@@ -134,6 +134,47 @@ def test_what_was_read_is_what_is_trained(tmp_path: Path) -> None:
     assert trainer.state.log_history[0]["sampling/ratio_deviation_max"] < 1e-3
 
 
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo"])
+def test_an_evaluation_of_rows_has_the_figures_of_trajectories(tmp_path: Path, loss_type: str) -> None:
+    """Ten start states of two episodes in batches of eight, so that the last one repeats rows; with a KL term."""
+    found = []
+    for trainer in (StarPOTrainer, Alone):
+        options = {"num_generations_eval": 2, "num_eval_seeds": 10, "per_device_eval_batch_size": 8, "beta": 0.5}
+        made = small_trainer(
+            tmp_path, lottery(draws=3), trainer=trainer, model=with_adapter(), loss_type=loss_type, **options
+        )
+        with torch.no_grad():
+            for value in filter(lambda value: value.requires_grad, made.model.parameters()):
+                value *= 2  # the reference keeps the adapter as it was
+        metrics = made.evaluate()
+        found.append({**made.state.log_history[-1], "eval_loss": metrics["eval_loss"]})
+    assert found[0]["eval_kl"] > 1e-3 < abs(found[0]["eval_loss"])
+    compared = [key for key in found[0] if not key.endswith(("time", "seconds", "second", "low_min", "high_max"))]
+    assert len(compared) > 20
+    for key in compared:
+        assert found[1][key] == pytest.approx(found[0][key], rel=1e-4, abs=1e-7), key
+
+
+def test_an_evaluation_scores_what_was_read(tmp_path: Path) -> None:
+    """Regression: the entropy was that of one long row, which the model never reads, and whose passes are as long."""
+    model = small_model()
+    with torch.no_grad():
+        for value in model.parameters():
+            value *= 4
+    trainer = small_trainer(
+        tmp_path, lottery(draws=4), trainer=Windowed, model=model, window_turns=1, num_eval_seeds=8
+    )
+    trainer.evaluate()
+    total, tokens = 0.0, 0
+    for row in rows_read(trainer.played_rows):  # type: ignore[attr-defined]
+        with torch.no_grad():
+            logprobs = trainer.model(torch.tensor([row.token_ids])).logits[0].log_softmax(dim=-1)
+        sampled = torch.tensor(row.action_mask[1:]).bool()
+        total -= (logprobs.exp() * logprobs).sum(dim=-1)[:-1][sampled].sum().item()
+        tokens += int(sampled.sum())
+    assert trainer.state.log_history[-1]["eval_entropy"] == pytest.approx(total / tokens, rel=1e-5)
+
+
 def test_a_slid_window_begins_with_the_rules_and_the_turn_it_begins_at(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, max_steps=1, window_turns=2)
     trainer.train()

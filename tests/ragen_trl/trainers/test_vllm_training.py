@@ -50,6 +50,20 @@ def test_a_second_training_begins_with_the_weights_of_the_first(
     assert fake_of(trainer).loads == 2
 
 
+def test_an_evaluation_compares_rebuilt_contexts_with_the_sampler_as_they_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: they were scored as one long row. Weights are sharp, so that it matters what was read."""
+    trainer = vllm_trainer(tmp_path, monkeypatch, lottery(draws=4), window_turns=1, num_eval_seeds=8)
+    with torch.no_grad():
+        for value in trainer.model.parameters():
+            value *= 4
+    trainer.evaluate()
+    row = trainer.state.log_history[-1]
+    assert row["eval_sampling/sampling_logp_difference/max"] < 1e-3
+    assert row["eval_sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-4)
+
+
 def test_the_deviation_of_stale_weights_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the test above can fail: with the weights of the first step the ratios are off."""
     trainer = vllm_trainer(tmp_path, monkeypatch, max_steps=2, learning_rate=1e-2)
