@@ -26,7 +26,7 @@ def raw_returns(
     Args:
         trajectories: Finished episodes.
         functions: Reward functions as TRL calls them. They get ``prompts``, ``completions``, ``completion_ids``,
-            ``seed``, the columns of ``to_rollout_output``, and ``columns``.
+            ``seed``, ``trajectory``, ``episode_return``, and ``columns``.
         weights: One weight per function.
         decode: Turns token ids into text, as TRL decodes completions.
         columns: Further columns, one value per trajectory.
@@ -37,7 +37,7 @@ def raw_returns(
     played = to_rollout_output(trajectories)
     given: dict[str, list[Any]] = {
         **(columns or {}),
-        **played,
+        **{name: played[name] for name in ("completion_ids", "trajectory", "episode_return")},
         "prompts": [[{"role": "user", "content": row.turns[0].observation}] for row in trajectories],
         "completions": [[{"role": "assistant", "content": decode(ids)}] for ids in played["completion_ids"]],
         "seed": [row.seed for row in trajectories],

@@ -10,6 +10,7 @@ from ragen_trl import StarPOTrainer
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.trainers.rollout import environment_return
 from ragen_trl.trajectory import Trajectory
+from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import lottery, made_up, small_trainer
 
 PLAYED = [made_up((2, 3, 0.5), (1, 1, 1.0), seed=3), made_up((1, 2, -0.1), seed=4)]
@@ -42,6 +43,18 @@ def test_functions_see_what_trl_shows_them() -> None:
     assert seen["seed"] == [3, 4]
     assert seen["prompts"] == [[{"role": "user", "content": "?"}]] * 2
     assert seen["completions"] == [[{"role": "assistant", "content": str(ids)}] for ids in seen["completion_ids"]]
+
+
+def test_functions_get_the_same_columns_in_both_stages(tmp_path: Path) -> None:
+    """Regression: stage 1 of A*-PO also passed prompt_ids, logprobs and env_mask."""
+    seen: list[list[str]] = []
+
+    def spy(**columns: Any) -> list[float | None]:
+        seen.append(sorted(columns))
+        return [0.0] * len(columns["completions"])
+
+    astar(tmp_path, reward_funcs=[spy], max_steps=1).train()
+    assert len(seen) > 1 and all(names == seen[-1] for names in seen)
 
 
 async def later(**_: Any) -> list[float | None]:
