@@ -11,6 +11,7 @@ limits of training.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from transformers import PreTrainedModel
 from learning.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.algorithms.soft_values import soft_value
 from ragen_trl.astar_po.reference import Reference
+from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
@@ -172,7 +174,10 @@ class FirstReportTrainer(_AnchoredTrainer):
         envs = self._envs.take([self._tasks.specs[summary.task] for summary in summaries])
         with self.unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        returns = self._raw_returns(played, [summary.task for summary in summaries])
+        rows = [self._tasks.row(summary.task, summary.seed) for summary in summaries]
+        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        returns = raw_returns(played, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
         samples = torch.tensor(returns).reshape(-1, args.value_samples)
         # Every process has all of its rows, in order: so have all of them together.
         values: list[float] = gather_object(soft_value(samples, args.weight_temperature).tolist())
