@@ -7,11 +7,12 @@ For a claim that something is *more*, by at least the smallest effect that count
 * cannot be told: it contains both 0 and the effect.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from learning.summary import seed_of
+from learning.summary import seed_of, starts
 from records.committed import origin
 
 from findings.claims import Claim, Pair
@@ -65,7 +66,7 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
 
     Returns:
         The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
-        been run on both sides, or have the measure; of a cost, at one commit and on one machine.
+        been run on both sides from the same weights, or have the measure; of a cost, at one commit and on one machine.
     """
     ours = runs_of(results, pair.question, game, pair.ours)
     if pair.theirs in BASELINES:
@@ -73,7 +74,7 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
     every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
-    known = [row for row in every if all(measure.of(run) is not None for run in row)]
+    known = [row for row in every if all(measure.of(run) is not None for run in row) and _compare(row, pair)]
     pairs = [row for row in known if not measure.cost or len({origin(run) for run in row}) == 1]
     values = [[measure.of(run) for run in row] for row in pairs]
     if len(values) < 2:
@@ -83,6 +84,11 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     return t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
 
 
+def _compare(runs: Sequence[Run], pair: Pair) -> bool:
+    """Whether runs of a seed began with the same weights, which those of one task should."""
+    return pair.other_task != "{}" or len(starts(runs)) == 1
+
+
 def _above_baseline(
     runs: Sequence[Run], measure: Measure, results: Results, pair: Pair, game: str
 ) -> Interval | None:
@@ -90,11 +96,16 @@ def _above_baseline(
 
     The error of that evaluation counts where it is known, in rates.
     """
-    ours = [value for run in runs if (value := measure.of(run)) is not None]
+    if len(runs) < 2:
+        return None
+    found = baseline(results[pair.question]["tasks"][game], pair.theirs)
+    began = found["curve"][0]["success"] if pair.theirs == "warm_start" else None
+    # Committed curves have six digits.
+    of_it = [run for run in runs if began is None or math.isclose(run["curve"][0]["success"], began, abs_tol=1e-5)]
+    ours = [value for run in of_it if (value := measure.of(run)) is not None]
     if len(ours) < 2:
         return None
-    episodes = episodes_of(results, pair.question, game)
-    theirs = measure.of(baseline(results[pair.question]["tasks"][game], pair.theirs))
+    episodes, theirs = episodes_of(results, pair.question, game), measure.of(found)
     if theirs is None:
         return None
     if not any(map(measure.rates, runs)):
@@ -139,7 +150,7 @@ def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interv
     for pair in pairs:
         for game in pair.games:
             ours, theirs = (runs_of(results, pair.question, game, name) for name in (pair.ours, pair.theirs))
-            seeds = sorted(ours.keys() & theirs.keys())
+            seeds = [seed for seed in sorted(ours.keys() & theirs.keys()) if _compare([ours[seed], theirs[seed]], pair)]
             if len(seeds) > 1:
                 name = f"{game} ({pair.form})"
                 rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]

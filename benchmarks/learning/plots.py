@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from learning.summary import Run, mean_curve
+from learning.summary import Run, mean_curve, starts
 
 _COLOUR, _OTHERS, _RANDOM, _ORACLE = "#0072b2", "#c4c4c4", "#777777", "#2b8a3e"
 SETTINGS = {
@@ -101,7 +101,8 @@ def _draw_ends(axes: Axes, name: str, task: Mapping[str, Any]) -> None:
     first = next(iter(task["prepared"]["results"].values()))
     for policy, colour, style in (("random", _RANDOM, (5, 3)), ("oracle", _ORACLE, (1, 1.5))):
         axes.axvline(first[policy]["success"], color=colour, lw=1.2, ls=(0, style), label=policy)
-    axes.axvline(first["warm_start"]["success"], color="#d55e00", lw=1.2, label="where training begins")
+    for place, start in enumerate(starts(run for variant in task["variants"].values() for run in variant["runs"])):
+        axes.axvline(start["success"], color="#d55e00", lw=1.2, label="where training begins" if place == 0 else None)
     for row, variant in enumerate(task["variants"].values()):
         found = variant["summary"]["success"]
         # Not below 0: the mean of equal numbers may differ from them in the last digit.

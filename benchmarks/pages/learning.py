@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from learning.summary import starts
 from records.committed import origin
 
 from pages.markdown import commit, head, mean_and_range, row, success, text
@@ -75,7 +76,7 @@ def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequenc
     return [
         variant["label"],
         success(first["random"]),
-        success(first["warm_start"]),
+        " or ".join(map(success, begins(task, variant["runs"]))),
         mean_and_range(found["success"]),
         mean_and_range(found["peak"]),
         f"{100 * min(found['kept']):.0f} %",
@@ -84,6 +85,13 @@ def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequenc
         *_costs(found),
         *_others(variant, others),
     ]
+
+
+def begins(task: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The evaluations that runs began with, each once; of old ones, which have no intervals, the task's warm start."""
+    found = starts(runs)
+    known = all("success_low" in row for row in found)
+    return found if known else [next(iter(task["prepared"]["results"].values()))["warm_start"]]
 
 
 def _costs(found: Mapping[str, Any], *between: str) -> list[str]:

@@ -88,6 +88,20 @@ def test_a_variant_can_be_compared_with_its_warm_start() -> None:
     assert verdicts.difference(replace(pair, theirs="b"), "game", measures.SUCCESS, results) is None
 
 
+def test_runs_of_other_warm_starts_are_not_compared() -> None:
+    """Regression: a warm start that another commit made moved the ends of all its runs by more than their seeds did."""
+    ours, theirs = ending(0.6, 0.7, 0.8), ending(0.5, 0.5, 0.5)
+    for each in theirs[:2]:
+        each["curve"][0]["success"] = 0.35
+    results, pair = {"q": question(a=ours, b=theirs)}, PLAIN.pairs[0]
+    assert verdicts.difference(pair, "game", measures.SUCCESS, results) is None
+    assert verdicts.relative_difference([pair], results) == (None, [])
+    assert verdicts.difference(replace(pair, other_task="game"), "game", measures.SUCCESS, results) is not None
+    begun = replace(pair, ours="b", theirs="warm_start")
+    assert verdicts.difference(begun, "game", measures.SUCCESS, results) is None
+    assert verdicts.difference(replace(begun, theirs="random"), "game", measures.SUCCESS, results) is not None
+
+
 def test_a_reply_is_as_long_as_its_tokens_in_however_many_turns() -> None:
     """Regression: tokens an episode were taken for it, which fall as episodes end sooner."""
 

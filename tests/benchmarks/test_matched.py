@@ -77,6 +77,17 @@ def test_a_question_compares_its_variants_or_its_tasks_and_leaves_out_short_runs
     }
 
 
+def test_a_question_compares_the_runs_of_each_warm_start_by_themselves() -> None:
+    first, second = ending(0.5, 0.5), ending(0.6, 0.6)
+    second[1]["curve"][0]["success"] = 0.35
+    later = [{**each, "curve": [{**each["curve"][0], "success": 0.35}, *each["curve"][1:]]} for each in first]
+    found = matched.groups(question(a=first, b=second, c=later))
+    assert {name: {label: len(runs) for label, runs in group.items()} for name, group in found.items()} == {
+        "game": {"A": 2, "B": 1},
+        "game, warm start 2": {"B": 1, "C": 2},
+    }
+
+
 def test_aggregates_are_normalised_by_random_play_and_the_oracle() -> None:
     (row,) = matched.aggregate(question(a=ending(0.2, 0.6, 0.6, 1.0)), ["game"])
     assert row["scores"] == [[pytest.approx(0.0), pytest.approx(0.5), pytest.approx(0.5), pytest.approx(1.0)]]
