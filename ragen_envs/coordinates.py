@@ -1,8 +1,36 @@
 """Lines of an observation that give the coordinates of things, so that a model need not count squares."""
 
+import abc
 from collections.abc import Collection, Mapping
 
 LEGEND = "Coordinates are (row, column), from 0 at the top left."
+
+
+class ListsCoordinates(abc.ABC):
+    """What an environment on a map says of coordinates, in text and beside a picture; a base beside `TextEnv`.
+
+    A subclass sets ``_coordinates``: whether its observations list them. Without, all texts are "".
+    """
+
+    _coordinates: bool
+
+    @abc.abstractmethod
+    def _squares(self) -> tuple[Mapping[str, Collection[int]], int]:
+        """The arguments of `coordinate_lines`, now."""
+
+    @property
+    def text_beside_picture(self) -> str:
+        """The coordinates, if observations list them."""
+        return self._coordinate_text().lstrip()
+
+    @property
+    def _coordinate_legend(self) -> str:
+        """How coordinates are counted, after a newline."""
+        return f"\n{LEGEND}" if self._coordinates else ""
+
+    def _coordinate_text(self) -> str:
+        """The lines of coordinates, each after a newline."""
+        return coordinate_lines(*self._squares()) if self._coordinates else ""
 
 
 def coordinate_lines(squares: Mapping[str, Collection[int]], width: int) -> str:

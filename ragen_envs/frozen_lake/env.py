@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_flags, check_integer, check_probability
-from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
+from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
 from ragen_envs.frozen_lake.maps import ACTIONS, GOAL, HOLE, ICE, Lake, draw_start, neighbours
 from ragen_envs.frozen_lake.picture import draw_lake
 from ragen_envs.text_env import TextEnv
@@ -20,7 +20,7 @@ PICTURED = "pale ice, dark round holes, a flag at the goal, you in a green coat"
 PLAYER_ON = {ICE: "P", HOLE: "X", GOAL: "√"}
 
 
-class FrozenLake(TextEnv):
+class FrozenLake(ListsCoordinates, TextEnv):
     """Cross a frozen lake without falling into a hole.
 
     ## Description
@@ -108,21 +108,13 @@ class FrozenLake(TextEnv):
     @property
     def instruction(self) -> str:
         """The task and the legend."""
-        return f"{self._task}\nP you, _ ice, O hole, G goal, X you in a hole, √ you on the goal{self._counted}"
+        legend = "P you, _ ice, O hole, G goal, X you in a hole, √ you on the goal"
+        return f"{self._task}\n{legend}{self._coordinate_legend}"
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{self._task}\n{PICTURED}{self._counted}"
-
-    @property
-    def _counted(self) -> str:
-        return f"\n{LEGEND}" if self._coordinates else ""
-
-    @property
-    def text_beside_picture(self) -> str:
-        """The coordinates, if observations list them."""
-        return self._places().lstrip()
+        return f"{self._task}\n{PICTURED}{self._coordinate_legend}"
 
     @property
     def _task(self) -> str:
@@ -174,17 +166,16 @@ class FrozenLake(TextEnv):
     def _text(self) -> str:
         """The map with the player on it."""
         at = self._position + self._position // self._size  # one newline per row above
-        return f"{self._map_text[:at]}{PLAYER_ON[self._map_text[at]]}{self._map_text[at + 1 :]}{self._places()}"
+        player = PLAYER_ON[self._map_text[at]]
+        return f"{self._map_text[:at]}{player}{self._map_text[at + 1 :]}{self._coordinate_text()}"
 
-    def _places(self) -> str:
-        """The lines of coordinates, each after a newline; "" without them."""
-        if not self._coordinates:
-            return ""
+    def _squares(self) -> tuple[dict[str, list[int]], int]:
+        """The player, the holes and the goal by name, and the lake's width."""
         named: dict[str, list[int]] = {"You": [self._position], "Holes": [], "Goal": []}
         for tile, symbol in enumerate(self._lake.tiles):
             if symbol != ICE:
                 named["Holes" if symbol == HOLE else "Goal"].append(tile)
-        return coordinate_lines(named, self._size)
+        return named, self._size
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_lake(self._lake.tiles, self._size, self._position)

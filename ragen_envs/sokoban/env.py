@@ -5,14 +5,14 @@ played. Left out: gym-sokoban's own pull and no-op actions and its tiny-world pi
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ragen_envs.arguments import check_flags, check_integer, check_limit
-from ragen_envs.coordinates import LEGEND, coordinate_lines, longest_coordinate_lines
+from ragen_envs.coordinates import ListsCoordinates, longest_coordinate_lines
 from ragen_envs.sokoban.levels import read_levels
 from ragen_envs.sokoban.picture import draw_sokoban
 from ragen_envs.sokoban.rooms import ACTIONS, Room, draw_room
@@ -34,7 +34,7 @@ STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 ROOM_STEPS, LEVEL_STEPS = 100, 200  # levels of a file are made for people, and longer than RAGEN's rooms
 
 
-class Sokoban(TextEnv):
+class Sokoban(ListsCoordinates, TextEnv):
     """Push every box onto a target.
 
     ## Description
@@ -135,21 +135,12 @@ class Sokoban(TextEnv):
         """The task and the legend of the symbols in use."""
         named = zip(self._symbols, MEANINGS, strict=True)
         legend = ", ".join(f"{symbol if symbol.strip() else repr(symbol)} {meaning}" for symbol, meaning in named)
-        return f"{_TASK}\n{legend}{self._counted}"
+        return f"{_TASK}\n{legend}{self._coordinate_legend}"
 
     @property
     def picture_instruction(self) -> str:
         """The task and what the picture shows."""
-        return f"{_TASK}\n{PICTURED}{self._counted}"
-
-    @property
-    def _counted(self) -> str:
-        return f"\n{LEGEND}" if self._coordinates else ""
-
-    @property
-    def text_beside_picture(self) -> str:
-        """The coordinates, if observations list them."""
-        return self._places().lstrip()
+        return f"{_TASK}\n{PICTURED}{self._coordinate_legend}"
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -230,15 +221,12 @@ class Sokoban(TextEnv):
         self._cells[square + square // self._board.width] = self._symbols[self._kind(square)]
 
     def _text(self) -> str:
-        return "".join(self._cells) + self._places()
+        return "".join(self._cells) + self._coordinate_text()
 
-    def _places(self) -> str:
-        """The lines of coordinates, each after a newline; "" without them."""
-        if not self._coordinates:
-            return ""
+    def _squares(self) -> tuple[dict[str, Collection[int]], int]:
+        """The player, the boxes and the targets by name, and the board's width."""
         board = self._board
-        named = {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}
-        return coordinate_lines(named, board.width)
+        return {"You": (self._player,), "Boxes": self._boxes, "Targets": board.targets}, board.width
 
     def _picture(self) -> NDArray[np.uint8]:
         return draw_sokoban(self.room)
