@@ -28,7 +28,7 @@ from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.processes import launched
 from ragen_trl.config.astar_po import AStarPOConfig
 from ragen_trl.config.commands import ModelArguments, RunArguments
-from ragen_trl.config.play import LEAST_TEMPERATURE
+from ragen_trl.config.play import check_temperature
 from ragen_trl.config.presets import PRESETS, preset_options
 from ragen_trl.config.reading import READ_BY_ADVANTAGE, unread
 from ragen_trl.config.recipes import EVALUATIONS, defaults, held_out_kwargs, warm_start_defaults
@@ -304,9 +304,7 @@ def check_ranges(options: Mapping[str, Any]) -> None:
             raise OptionError(f"{name} is {value}; it takes a finite number")
         if name in _LEAST and value is not None and value < _LEAST[name]:
             raise OptionError(f"{name} is {value}; it must be at least {_LEAST[name]}")
-    if 0 < options.get("eval_temperature", 0) < LEAST_TEMPERATURE:
-        least = f"use 0 for greedy sampling, or at least {LEAST_TEMPERATURE:g}"
-        raise OptionError(f"eval_temperature is {options['eval_temperature']}; {least}")
+    check_temperature("eval_temperature", options.get("eval_temperature", 0))
 
 
 def _check_installed(options: Mapping[str, Any]) -> None:

@@ -7,15 +7,34 @@ This module does not import torch, so that ``--help`` is quick. The metadata hol
 because the argument parser of Transformers passes all of it to argparse.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from ragen_trl.errors import OptionError
 
 DEFAULT_WORKERS = 128
 """Most threads that step waiting environments at the same time."""
 
 LEAST_TEMPERATURE = 1e-30
 """Divided by less, logits would leave the range of float32."""
+
+
+def check_sampling(top_p: float, top_k: int) -> None:
+    """Raise `OptionError` for shares and numbers of tokens that nothing can be drawn from."""
+    if not 0 < top_p <= 1:
+        raise OptionError(f"top_p is {top_p}; it must be in (0, 1], 1 keeps all tokens")
+    if top_k < 0:
+        raise OptionError(f"top_k is {top_k}; use 0 to keep all tokens or a positive number")
+
+
+def check_temperature(name: str, value: float) -> None:
+    """Raise `OptionError` for a temperature, of this name, that is neither 0 nor one that logits can be divided by."""
+    if value != 0 and not LEAST_TEMPERATURE <= value < math.inf:
+        raise OptionError(
+            f"{name} is {value}; use 0 for greedy sampling, or at least {LEAST_TEMPERATURE:g}, and a finite number"
+        )
 
 
 def option(default: Any, text: str, aliases: Sequence[str] = ()) -> Any:

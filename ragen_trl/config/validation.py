@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from ragen_trl.config.context_names import context_function
 from ragen_trl.config.critic import CRITIC_SCHEDULES
-from ragen_trl.config.play import LEAST_TEMPERATURE
+from ragen_trl.config.play import LEAST_TEMPERATURE, check_sampling
 from ragen_trl.config.reading import ADVANTAGES, CRITIC_ADVANTAGES, READ_BY_LOSS, check_read
 from ragen_trl.errors import OptionError
 
@@ -131,10 +131,7 @@ def check_values(args: Options) -> None:
 
 
 def _check_play(args: Options) -> None:
-    if not 0 < args.top_p <= 1:
-        raise OptionError(f"top_p is {args.top_p}; it must be in (0, 1], 1 keeps all tokens")
-    if args.top_k < 0:
-        raise OptionError(f"top_k is {args.top_k}; use 0 to keep all tokens or a positive number")
+    check_sampling(args.top_p, args.top_k)
     if not 0 <= args.seed < 2**32:
         raise OptionError(f"seed is {args.seed}; it must be in [0, 2**32)")
     workers, timeout = args.env_workers, args.env_timeout

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ragen_trl.config.play import LEAST_TEMPERATURE
+from ragen_trl.config.play import check_sampling, check_temperature
 from ragen_trl.errors import NotFiniteError, OptionError
 from ragen_trl.system.float64 import in_float64
 
@@ -41,15 +41,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
             raise OptionError(f"max_tokens is {self.max_tokens}; a reply needs at least 1 token")
-        if self.temperature != 0 and not LEAST_TEMPERATURE <= self.temperature < math.inf:
-            raise OptionError(
-                f"temperature is {self.temperature}; use 0 for greedy sampling, or a finite number of at least "
-                f"{LEAST_TEMPERATURE:g}"
-            )
-        if not 0 < self.top_p <= 1:
-            raise OptionError(f"top_p is {self.top_p}; it must be in (0, 1]")
-        if self.top_k < 0:
-            raise OptionError(f"top_k is {self.top_k}; use 0 to keep all tokens or a positive number")
+        check_temperature("temperature", self.temperature)
+        check_sampling(self.top_p, self.top_k)
 
 
 def sample_tokens(
