@@ -174,8 +174,7 @@ class FirstReportTrainer(_AnchoredTrainer):
         envs = self._envs.take([self._tasks.specs[summary.task] for summary in summaries])
         with self.unwrapped_model() as model:
             played = self.rollout(starts, envs, self.policy(self.temperature, model))
-        rows = [self._tasks.row(summary.task, summary.seed) for summary in summaries]
-        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+        columns = self._tasks.columns((summary.task, summary.seed) for summary in summaries)
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         returns = raw_returns(played, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
         samples = torch.tensor(returns).reshape(-1, args.value_samples)

@@ -205,8 +205,7 @@ class AStarPOTrainer(StarPOTrainer):
 
     def _raw_returns(self, task: int, played: Sequence[Trajectory]) -> list[float]:
         """The weighted sum of all reward functions, as in TRL's loop, which does not see these episodes."""
-        rows = [self._tasks.row(task, one.seed) for one in played]
-        columns = {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
+        columns = self._tasks.columns((task, one.seed) for one in played)
         decode = partial(self.tokenizer.decode, skip_special_tokens=True)
         return raw_returns(played, self.reward_funcs, self.reward_weights.tolist(), decode, columns)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +100,15 @@ class Tasks:
     def row(self, task: int, seed: int) -> dict[str, Any]:
         """The row of a start state, with all columns of the data set."""
         return dict(self.rows[self._first_rows[task, seed]])
+
+    def columns(self, starts: Iterable[tuple[int, int]]) -> dict[str, list[Any]]:
+        """What TRL gives reward functions of these start states: the columns of the data set, without ``prompt``.
+
+        Args:
+            starts: Index of the environment, and seed; at least one.
+        """
+        rows = [self.row(*start) for start in starts]
+        return {name: [row[name] for row in rows] for name in rows[0] if name != "prompt"}
 
     def digest_of_columns(self, task: int) -> str:
         """SHA-256 of the user's columns of an environment's start states; empty without such columns.
