@@ -22,7 +22,7 @@ from trl import TrlParser
 
 from ragen_trl.cli.environments import check_env
 from ragen_trl.cli.options import ALGORITHMS, OptionParser, check_ranges, check_single
-from ragen_trl.config.commands import ApiArguments, EvaluationArguments
+from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments
 from ragen_trl.config.play import LIMITS, MANNER
 from ragen_trl.config.recipes import EVALUATIONS, defaults, evaluation_kwargs, is_embedded, played
 from ragen_trl.config.starpo import StarPOConfig
@@ -35,10 +35,8 @@ from ragen_trl.rollout.seeds import evaluation_seeds
 
 _DEFAULT_ENV = "ragen/FrozenLake-v0"
 # What a training file says beside the configuration, and what changes nothing in an evaluation.
-_OF_TRAINING = {
-    *(option.name for option in fields(WarmStartConfig)),
-    *("preset", "consistency_weight", "lora_r", "lora_alpha", "monitor", "record_rollouts", "num_processes"),
-}
+_OF_TRAINING = {option.name for kind in (WarmStartConfig, RunArguments) for option in fields(kind)}
+_OF_TRAINING -= {option.name for option in fields(EvaluationArguments)} | {"eval_episodes", "eval_env_kwargs"}
 _EXAMPLE = """'ragen/Sokoban-v0:{"dim_room": [5, 5]}'"""
 
 
