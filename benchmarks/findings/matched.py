@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from learning.summary import at_one_origin, lacking, seed_of, shared_seeds, start_of, starts, success_along
+from learning.summary import at_one_origin, lacking, seed_of, shared_seeds, start_of, success_along
 
 from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
 from findings.measures import Run, final_success
@@ -53,16 +53,15 @@ def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
 
 def _by_start(name: str, variants: Variants) -> dict[str, dict[str, Sequence[Run]]]:
     """The variants of a task; where runs began with other weights, those of each warm start by themselves."""
-    found = {}
-    for place, start in enumerate(starts(run for runs in variants.values() for run in runs)):
-        begun = {
-            label: [run for run in runs if start_of(run) == start_of({"curve": [start]})]
-            for label, runs in variants.items()
-        }
-        found[name if place == 0 else f"{name}, warm start {place + 1}"] = {
-            label: runs for label, runs in begun.items() if runs
-        }
-    return {group: labelled for group, labelled in found.items() if len(labelled) > 1}
+    found: dict[Any, dict[str, list[Run]]] = {}
+    for label, runs in variants.items():
+        for run in runs:
+            found.setdefault(start_of(run), {}).setdefault(label, []).append(run)
+    return {
+        name if place == 0 else f"{name}, warm start {place + 1}": dict(labelled)
+        for place, labelled in enumerate(found.values())
+        if len(labelled) > 1
+    }
 
 
 def _is_whole(variant: Mapping[str, Any], task: Mapping[str, Any]) -> bool:

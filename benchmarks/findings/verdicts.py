@@ -74,7 +74,7 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
     every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
-    known = [row for row in every if all(measure.of(run) is not None for run in row) and _compare(row, pair)]
+    known = [row for row in every if all(measure.of(run) is not None for run in row) and _comparable(row, pair)]
     pairs = [row for row in known if not measure.cost or len({origin(run) for run in row}) == 1]
     values = [[measure.of(run) for run in row] for row in pairs]
     if len(values) < 2:
@@ -84,7 +84,7 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     return t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
 
 
-def _compare(runs: Sequence[Run], pair: Pair) -> bool:
+def _comparable(runs: Sequence[Run], pair: Pair) -> bool:
     """Whether runs of a seed began with the same weights, which those of one task should."""
     return pair.other_task != "{}" or len(starts(runs)) == 1
 
@@ -150,7 +150,8 @@ def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interv
     for pair in pairs:
         for game in pair.games:
             ours, theirs = (runs_of(results, pair.question, game, name) for name in (pair.ours, pair.theirs))
-            seeds = [seed for seed in sorted(ours.keys() & theirs.keys()) if _compare([ours[seed], theirs[seed]], pair)]
+            shared = sorted(ours.keys() & theirs.keys())
+            seeds = [seed for seed in shared if _comparable([ours[seed], theirs[seed]], pair)]
             if len(seeds) > 1:
                 name = f"{game} ({pair.form})"
                 rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]

@@ -76,7 +76,7 @@ def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequenc
     return [
         variant["label"],
         success(first["random"]),
-        " or ".join(map(success, begins(task, variant["runs"]))),
+        " or ".join(map(success, starts(variant["runs"]))),
         mean_and_range(found["success"]),
         mean_and_range(found["peak"]),
         f"{100 * min(found['kept']):.0f} %",
@@ -85,13 +85,6 @@ def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequenc
         *_costs(found),
         *_others(variant, others),
     ]
-
-
-def begins(task: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The evaluations that runs began with, each once; of old ones, which have no intervals, the task's warm start."""
-    found = starts(runs)
-    known = all("success_low" in row for row in found)
-    return found if known else [next(iter(task["prepared"]["results"].values()))["warm_start"]]
 
 
 def _costs(found: Mapping[str, Any], *between: str) -> list[str]:
