@@ -1,6 +1,7 @@
 """Figures in the prose of pages that no table of theirs holds: times of runs, and rates of a result's other page."""
 
 import json
+import math
 import re
 from typing import Any
 
@@ -8,6 +9,10 @@ import pytest
 import tables
 from agents.runs import game_runs
 from agents.shops import SHOPS
+from claims import read_results
+from findings.claims import Pair
+from findings.measures import CPU, SUCCESS
+from findings.verdicts import difference
 
 from tests.support.project import ROOT
 
@@ -111,3 +116,22 @@ def test_the_minutes_of_the_shop_are_those_that_the_script_lists() -> None:
     assert f"Expected: {learning} minutes, and {evaluations} more" in page
     assert f"Expected: {expected['webshop/starpo_s_higher_rate-seed0']} minutes, one such" in page
     assert f"expected: {expected['webshop/downloaded']} minutes a model" in page
+
+
+def test_the_differences_between_settings_of_astar_po_are_those_of_their_runs() -> None:
+    """The page's tables have what each ends at, and its prose how that differs from the default and from StarPO."""
+    results = read_results(ROOT / "benchmarks" / "results")
+    known = set()
+    for game, task in results["astar_po_settings"]["tasks"].items():
+        pairs = [*((name, "astar_po") for name in task["variants"] if name != "astar_po"), ("astar_po", "starpo")]
+        for ours, theirs in pairs:
+            pair = Pair("", "astar_po_settings", ours, theirs, (game,))
+            for measure in (SUCCESS, CPU):
+                found = difference(pair, game, measure, results)
+                assert found is not None
+                ends = (found.mean, found.low, found.high)
+                mean, low, high = map(math.exp, ends) if measure.ratio else ends
+                known |= {f"{mean:.2f} [{low:.2f}, {high:.2f}]", f"{-mean:.2f} [{-high:.2f}, {-low:.2f}]"}
+    said = re.findall(r"-?\d\.\d\d \[-?\d\.\d\d, -?\d\.\d\d\]", prose("docs/experiments/astar_po_settings.md"))
+    assert len(said) == 22
+    assert set(said) <= known
