@@ -31,6 +31,8 @@ _TRAINING: dict[str, Any] = {
 }
 # 16 trajectories an update, as many as StarPO-S learns from; four samples of each start state before.
 _ONE_A_PROMPT: dict[str, Any] = {"gradient_accumulation_steps": 4, "max_reference_samples": 4}
+# Finished runs of StarPO-S did not have it; A*-PO always logs it.
+_KL: dict[str, Any] = {"log_kl": True}
 _SHOPPER: dict[str, Any] = {**WARM_START, "demonstrations": 512, "demo_batch_size": 2}
 _THOUGHTS: dict[str, Any] = {"think": True, "max_reply_length": 112, "max_completion_length": 2560}
 
@@ -60,19 +62,21 @@ SHOPS: dict[str, Game] = {
         {
             "starpo_s": {},
             "starpo_s_higher_rate": {"max_steps": 48, "eval_steps": 16},
-            "gigpo": {},
+            "gigpo": _KL,
             "starpo_s_success": {"env_kwargs": _store("train", "success"), "eval_steps": 12},
-            "starpo_s_final": {"env_kwargs": _store("train", "fixed")},
+            "starpo_s_final": {**_KL, "env_kwargs": _store("train", "fixed")},
             "astar_po_half_as_long": {**_ONE_A_PROMPT, "max_steps": 12},
             "astar_po_higher_rate": _ONE_A_PROMPT,
             "astar_po_groups": {"gradient_accumulation_steps": 16, "max_reference_samples": 4},
-            "starpo_s_all_weights": {},
+            "starpo_s_all_weights": _KL,
         },
         minutes=(5, 24, 2.0),
     ),
     # Four times as many demonstrations: after 512 the loss on those held out still falls.
     "webshop_2048": replace(
-        _webshop("synthetic", {"starpo_s_higher_rate": {"max_steps": 48, "eval_steps": 16}}, minutes=(5, 96, 2.0)),
+        _webshop(
+            "synthetic", {"starpo_s_higher_rate": {**_KL, "max_steps": 48, "eval_steps": 16}}, minutes=(5, 96, 2.0)
+        ),
         warm_start={**_SHOPPER, "noise": 0.05, "demonstrations": 2048},
     ),
     "toyshop_thoughts": Game(
@@ -87,6 +91,6 @@ SHOPS: dict[str, Game] = {
     ),
     # Demonstrations of the generated shop serve here as well. Pages are twice as long.
     "webshop_official": replace(
-        _webshop(DATA, {"starpo_s": {}}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}, episodes=EPISODES
+        _webshop(DATA, {"starpo_s": _KL}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}, episodes=EPISODES
     ),
 }

@@ -20,13 +20,13 @@ from transformers import PreTrainedModel
 
 from learning.student_losses import imitation_loss, imitation_weights, scaled_likelihood_loss, sum_of_scores
 from ragen_trl.algorithms.soft_values import soft_value
-from ragen_trl.astar_po.reference import Reference
 from ragen_trl.batching.returns import raw_returns
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.batching.rollout_batch import RolloutBatch
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import UserError
 from ragen_trl.rollout.interfaces import Start
+from ragen_trl.trainers.reference import Reference
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trainers.trajectory import TrajectoryTrainer
 

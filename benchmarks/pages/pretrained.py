@@ -212,8 +212,8 @@ def _training(content: Mapping[str, Any]) -> list[str]:
     note = (
         "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
         "the table says whether the intervals of both rates are apart. Turns and sampled tokens an episode: before → "
-        f"after. KL: to the model that it began with, nats a token, mean of the last {_UPDATES} updates; A\\*-PO alone "
-        "computes it here."
+        f"after. KL: to the model that it began with, nats a token, mean of the last {_UPDATES} updates; empty where "
+        "it was not logged (StarPO-S without `log_kl`)."
     )
     return [*lines, "", note] if trained else ["No training run is finished."]
 

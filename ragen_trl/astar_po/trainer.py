@@ -21,7 +21,6 @@ from transformers import PreTrainedModel
 from ragen_trl.algorithms.losses import sums_of_others
 from ragen_trl.algorithms.soft_values import is_stale
 from ragen_trl.astar_po.exchange import StartState, exchanged
-from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.astar_po.reference_play import Processes, ReferencePlayer, Request, reference_start
 from ragen_trl.astar_po.reference_values import (
     Accuracy,
@@ -42,6 +41,7 @@ from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.system.atomic import write_atomically
 from ragen_trl.trainers.checks import check_played
 from ragen_trl.trainers.metrics import masked_means
+from ragen_trl.trainers.reference import Reference, ReferenceWeightsError
 from ragen_trl.trainers.self_check import measure_gap
 from ragen_trl.trainers.starpo import StarPOTrainer
 from ragen_trl.trajectory import Trajectory

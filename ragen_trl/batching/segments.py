@@ -142,7 +142,7 @@ def segment_loss(
     Args:
         logprobs: (B, T) log-probabilities under the trained policy, nats.
         old_logprobs: (B, T) the same under the policy that sampled.
-        ref_logprobs: (B, T) the same under the reference, if ``args.beta`` is not 0.
+        ref_logprobs: (B, T) the same under the reference; not read where ``args.beta`` is 0.
         batch: Masks, advantages, shares, the totals of ``add_step_totals``, and vLLM's importance ratios, if any.
         args: Clip ranges, the level of ratios, and β.
 
@@ -165,7 +165,7 @@ def segment_loss(
     low_clipped, high_clipped = (ratio < 1 - args.epsilon) & (advantages < 0), (ratio > 1 + high) & (advantages > 0)
     clipped = {"low_mean": low_clipped, "high_mean": high_clipped, "region_mean": low_clipped | high_clipped}
     columns = {f"clip_ratio/{name}": where.float() for name, where in clipped.items()}
-    if ref_logprobs is not None:
+    if ref_logprobs is not None and args.beta:
         kl = kl_penalty(logprobs, ref_logprobs.masked_fill(off, 0.0), "k3")
         if args.use_bias_correction_kl:  # as in TRL: its gradient is that of KL(π ‖ π_ref)
             kl = kl * ratio

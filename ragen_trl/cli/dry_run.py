@@ -196,6 +196,8 @@ def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
         parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups ({args.filter_strategy})"]
     if args.beta:
         parts += [f"KL coefficient {args.beta:g}"]
+    elif args.log_kl:
+        parts += ["logs the KL to this model"]
     return "; ".join(parts)
 
 

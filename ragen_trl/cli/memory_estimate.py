@@ -85,7 +85,7 @@ class MemoryUse:
         mixed: Whether the model computes in bfloat16 (``bf16=True``); otherwise in the precision of its weights.
         lora_rank: 0 trains all weights.
         checkpointing: Whether activations are computed again in the backward pass.
-        reference: Whether a second set of weights is held, for the KL term or as A*-PO's reference.
+        reference: Whether a second set of weights is held, for the KL term, ``log_kl`` or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
         ahead: Whether a copy of the policy plays the next rollout beside an update (``one_step_off_policy``).
         triton: Whether a GPU computes: the head's tiles go through TRL's kernel, and attention over a cache has copies

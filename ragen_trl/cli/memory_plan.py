@@ -139,7 +139,7 @@ def memory_use(
         mixed=bool(args.bf16 or args.fp16),
         lora_rank=lora_rank,
         checkpointing=bool(args.gradient_checkpointing),
-        reference=bool(args.beta) or isinstance(args, AStarPOConfig),
+        reference=bool(args.beta or args.log_kl) or isinstance(args, AStarPOConfig),
         critic=args.advantage in CRITIC_ADVANTAGES,
         ahead=args.one_step_off_policy and not args.use_vllm,
         triton=torch.cuda.is_available() and not args.use_cpu,

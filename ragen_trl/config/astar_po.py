@@ -12,10 +12,11 @@ from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError
 
 # Options that a regression of whole trajectories does not use: estimators of advantages, a critic, ratios and clips.
+# It always has a reference, and logs the KL to it.
 _OF_OTHER_LOSSES = (
     *("advantage", "baseline", "scale_rewards", "multi_objective_aggregation"),
     *("loss_type", "epsilon", "epsilon_high", "delta", "importance_sampling_level", "off_policy_mask_threshold"),
-    *("use_bias_correction_kl", "sync_ref_model", "top_entropy_quantile", "use_adaptive_entropy"),
+    *("log_kl", "use_bias_correction_kl", "sync_ref_model", "top_entropy_quantile", "use_adaptive_entropy"),
     *("vllm_importance_sampling_correction", "vllm_importance_sampling_mode"),
     *("vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min"),
 )

@@ -6,6 +6,7 @@ from statistics import fmean
 import torch
 
 from ragen_trl.algorithms.filtering import dispersion, group_std
+from ragen_trl.algorithms.losses import kl_penalty
 from ragen_trl.batching.batch import sampled_mask
 from ragen_trl.batching.rollout_batch import RolloutBatch, TrajectorySummary
 from ragen_trl.rollout.env_executor import FAILURES
@@ -111,6 +112,25 @@ def masked_means(
     sums = [weights.sum(), *((column.detach()[used] * weights).sum() for column in columns.values())]
     count, *totals = total(in_float64(torch.stack(sums))).tolist()
     return {name: value / count if count else 0.0 for name, value in zip(columns, totals, strict=True)}
+
+
+def scored_columns(
+    logprobs: torch.Tensor, entropies: torch.Tensor, inputs: Mapping[str, torch.Tensor], mask: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """What an update logs of each token, whatever its loss: the entropy and, where there is a reference, the KL (k3).
+
+    Args:
+        logprobs: (B, T) of the policy in training, nats.
+        entropies: (B, T), nats.
+        inputs: The micro-batch, with ``ref_per_token_logps`` (B, T) or without.
+        mask: (B, T), true at sampled tokens.
+    """
+    columns = {"entropy": entropies}
+    if "ref_per_token_logps" in inputs:
+        # Masked before the exponential: at environment tokens the policies may differ so much that it overflows.
+        policy, reference = (each.masked_fill(~mask, 0.0) for each in (logprobs, inputs["ref_per_token_logps"]))
+        columns["kl"] = kl_penalty(policy, reference, "k3")
+    return columns
 
 
 def ratio_deviation(logprobs: torch.Tensor, sampled: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -42,6 +42,7 @@ from ragen_trl.trainers.metrics import (
     masked_means,
     ratio_deviation,
     sampler_metrics,
+    scored_columns,
     shown_advantages,
 )
 from ragen_trl.trainers.model_card import copy_card, is_generated, write_agent_card
@@ -258,7 +259,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             unbounded = sampler_ratio(old, sampled, mask, kind, sequences=batch.get("trajectory"))
             batch["importance_sampling_ratio"] = ratio
             self.record(mode, sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
-        if args.beta:
+        if args.beta or (args.log_kl and mode == "train"):
             batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -323,9 +324,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
             check_loss(loss)
             check_scored(scores)
             mask = sampled_mask(inputs)
-            entropy = masked_means({"entropy": scores[-1].entropies}, mask, self._total)  # all processes take part
-            if not is_logged("entropy"):  # by a loss that is not TRL's
-                self.record("train", entropy)
+            columns = scored_columns(*scores[-1], inputs, mask)
+            means = masked_means(columns, mask, self._total).items()  # all processes take part
+            self.record("train", {name: mean for name, mean in means if not is_logged(name)})  # by the loss
             without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])

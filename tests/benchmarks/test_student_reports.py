@@ -18,7 +18,7 @@ from learning.student_reports import (
     SecondReportTrainer,
 )
 
-from ragen_trl.astar_po.reference import Reference
+from ragen_trl.trainers.reference import Reference
 from ragen_trl.trainers.starpo import StarPOTrainer
 from tests.support.ragen_trl.tabular import double
 from tests.support.ragen_trl.trainers import lottery, parameters, small_trainer

@@ -30,6 +30,7 @@ from ragen_trl.batching.shared_prefixes import PackedModel, PackedRows, prefix_o
 from ragen_trl.policies.model_calls import unwrapped, with_positions
 from ragen_trl.policies.model_support import FAMILIES, UnsupportedModelError, check_supported
 from ragen_trl.policies.vision.processing import PictureProcessor
+from ragen_trl.trainers.reference import Reference
 from ragen_trl.trainers.trl.loss_inputs import LossInputs
 from ragen_trl.trajectory import Picture
 
@@ -93,6 +94,9 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         self._pictures_shown: Pictures | None = None  # while TRL builds a batch: those of its rows
         super().__init__(**options)
         self.shares_prefixes = self._can_share_prefixes()
+        # Without β TRL has no reference.
+        measures = self.args.log_kl and not self.args.beta
+        self._beginning = Reference(self.accelerator.unwrap_model(self.model)) if measures else None
 
     def _can_share_prefixes(self) -> bool:
         """Whether rows are stored as prefix trees; why not, is logged."""
@@ -199,12 +203,15 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         return scores.logprobs, scores.entropies
 
     def score_reference(self, inputs: dict[str, Any], batch_size: int) -> torch.Tensor:
-        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term.
+        """(B, T) log-probabilities of the completion tokens under the reference of TRL's KL term, or of ``log_kl``.
 
         Args:
             inputs: TRL's tensors of a whole rollout.
             batch_size: Rows in one forward pass.
         """
+        if self._beginning is not None:
+            with self._beginning.model() as model:
+                return self._scored(model, inputs, batch_size, compute_entropy=False).logprobs
         if self.ref_model is not None:  # TRL gives it a head without entropies
             return self._scored(self.ref_model, inputs, batch_size, compute_entropy=False).logprobs
         policy = self.accelerator.unwrap_model(self.model)

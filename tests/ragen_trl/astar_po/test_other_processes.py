@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ragen_trl.astar_po.reference import Reference
+from ragen_trl.trainers.reference import Reference
 from tests.support.project import ROOT
 from tests.support.ragen_trl.astar_runs import astar, cached
 from tests.support.ragen_trl.references import KEY

@@ -9,8 +9,8 @@ import torch
 from peft import LoraConfig
 
 from ragen_trl import AStarPOConfig
-from ragen_trl.astar_po.reference import ReferenceWeightsError
 from ragen_trl.rollout.loop import play
+from ragen_trl.trainers.reference import ReferenceWeightsError
 from tests.support.ragen_trl.astar_runs import astar, draws
 from tests.support.ragen_trl.equivalence import step
 from tests.support.ragen_trl.fake_envs import quizzes

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ragen_trl import AStarPOConfig, AStarPOTrainer, StarPOConfig
-from ragen_trl.astar_po.reference import ReferenceWeightsError
 from ragen_trl.errors import OptionError
+from ragen_trl.trainers.reference import ReferenceWeightsError
 from tests.support.ragen_trl.astar_runs import astar
 from tests.support.ragen_trl.trainers import logged, lottery, small_model, small_trainer
 

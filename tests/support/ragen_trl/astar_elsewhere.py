@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoModelForCausalLM
 
-from ragen_trl.astar_po.reference import Reference
+from ragen_trl.trainers.reference import Reference
 from tests.support.quick import libraries_are_settled
 from tests.support.ragen_trl.astar_runs import Spy, astar
 from tests.support.ragen_trl.references import KEY

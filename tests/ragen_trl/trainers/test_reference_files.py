@@ -8,7 +8,7 @@ from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
+from ragen_trl.trainers.reference import Reference, ReferenceWeightsError
 from tests.support.ragen_trl.references import (
     FRESH,
     FULL,

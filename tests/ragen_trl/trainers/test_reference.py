@@ -8,11 +8,11 @@ from accelerate import Accelerator
 from peft import PeftModel, get_peft_model
 from trl.trainer.utils import add_fused_lm_head
 
-from ragen_trl.astar_po.reference import Reference, ReferenceWeightsError
 from ragen_trl.policies.sampling import Sampling
 from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.rollout.chat import Chat
 from ragen_trl.rollout.interfaces import Request, TurnEnv
+from ragen_trl.trainers.reference import Reference, ReferenceWeightsError
 from tests.support.ragen_trl.references import (
     FRESH,
     FULL,

@@ -1,4 +1,6 @@
-r"""The frozen policy that A\*-PO regresses against, kept as a copy of the weights that training changes.
+"""The policy at one moment, frozen, as a copy of the weights that training changes: what the KL is measured to.
+
+The reference that A*-PO regresses against, and where ``beta`` is 0 that of ``log_kl``.
 
 The copy is swapped into the policy's own module while the reference is needed. So there is no second module to patch,
 prepare and save like the first (TRL binds its fused head to one instance, Accelerate its autocast). For LoRA the copy
