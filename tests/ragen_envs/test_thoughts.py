@@ -53,5 +53,8 @@ def test_what_cannot_be_explained_is_an_error_that_says_what_to_do() -> None:
     lake.reset(seed=0)
     with pytest.raises(ValueError, match="does not know how many actions are left; give actions, or wrap it"):
         explain(lake)
+    with pytest.raises(ValueError, match="does not know how many actions are left"):
+        explain(lake.unwrapped)
+    assert explain(lake.unwrapped, ["Down"]) == explain(lake, ["Down"])
     with pytest.raises(ValueError, match=r"actions=\[\] leave nothing to explain"):
         explain(lake, [])
