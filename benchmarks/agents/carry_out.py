@@ -1,7 +1,7 @@
 """Carries out a run: its steps one after the other, each a process that can be killed and goes on where it stopped.
 
 A step that is finished is not done again. A step that was killed is given to its command again: ``train`` goes on from
-its last checkpoint, ``eval`` from its last block of episodes, and ``warm-start`` begins again. A lock that the step's
+its last checkpoint, ``warm-start`` too, and ``eval`` from its last block of episodes. A lock that the step's
 process inherits keeps two processes from writing to one folder, also where only the first one's parent was killed.
 """
 

@@ -84,7 +84,7 @@ class SearchIndex:
 
         Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
         A file that is damaged or of another version is built again, with a warning in the log. Where there is no
-        folder, or none that can be written, the index is built in memory.
+        folder, or the file cannot be read nor written, the index is built in memory.
 
         Args:
             catalog: What to search.
@@ -97,7 +97,7 @@ class SearchIndex:
         path = index_path(catalog.folder, catalog.hash)
         try:
             return cls._read(path, catalog.hash)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError:
             _log.info("building the search index %s", path)
         except ArrayFileError as error:
             _log.warning("%s; building it again", error)

@@ -87,6 +87,14 @@ def test_without_a_place_the_index_is_in_memory(tmp_path: Path, caplog: pytest.L
     assert "kept in memory" in caplog.text
 
 
+def test_a_folder_in_the_index_s_place_is_no_index(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shelf = Shelf(tmp_path)
+    search.index_path(tmp_path, shelf.hash).mkdir()
+    assert SearchIndex.open(shelf).search(["shirt"]) == ["A"]
+    assert "cannot be written" in caplog.text
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_folder_that_is_missing_is_made(tmp_path: Path) -> None:
     """Regression: beside a read-only catalogue, and under a new `--cache`, the index was built at every start."""
     shelf = Shelf(tmp_path / "new" / "folder")
