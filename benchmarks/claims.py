@@ -94,10 +94,11 @@ def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]
     """A question's rankings, one a group of variants."""
     episodes = {task: each["prepared"]["settings"]["episodes"] for task, each in content["tasks"].items()}
     fewest = min(episodes.values(), default=0)
-    return [
-        {"question": name, "group": group, **matched(variants, episodes.get(group, fewest))}
-        for group, variants in groups(content).items()
-    ]
+    found = []
+    for group, variants in groups(content).items():
+        task, _, _ = group.partition(", warm start ")
+        found.append({"question": name, "group": group, **matched(variants, episodes.get(task, fewest))})
+    return found
 
 
 if __name__ == "__main__":

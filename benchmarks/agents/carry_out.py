@@ -5,18 +5,18 @@ its last checkpoint, ``warm-start`` too, and ``eval`` from its last block of epi
 process inherits keeps two processes from writing to one folder, also where only the first one's parent was killed.
 """
 
-import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from measuring.real_products import real_folder
+from records.locks import locked
 
 from agents.games import BF16
 from agents.results import read_json, result_of
@@ -172,14 +172,10 @@ def _add_time(run: Run, root: Path, step: str, seconds: float) -> None:
 def _only_here(run: Run, root: Path, wait: bool) -> Iterator[int]:
     """Hold the run's lock, if need be once another process has let it go; yields its file descriptor."""
     folder = run.folder(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    message = f"{run.name} is being done by another process; see {folder / 'log.txt'}"
+    with ExitStack() as held:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = held.enter_context(locked(folder / "lock", f"waiting: {message}" * wait))
         except BlockingIOError:
-            message = f"{run.name} is being done by another process; see {folder / 'log.txt'}"
-            if not wait:
-                raise AlreadyRunning(message) from None
-            print(f"waiting: {message}", flush=True)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield file.fileno()
+            raise AlreadyRunning(message) from None
+        yield lock

@@ -58,7 +58,7 @@ def _by_start(name: str, variants: Variants) -> dict[str, dict[str, Sequence[Run
         for run in runs:
             found.setdefault(start_of(run), {}).setdefault(label, []).append(run)
     return {
-        name if place == 0 else f"{name}, warm start {place + 1}": dict(labelled)
+        f"{name}, warm start {place + 1}" if len(found) > 1 else name: dict(labelled)
         for place, labelled in enumerate(found.values())
         if len(labelled) > 1
     }

@@ -173,9 +173,13 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
         places = [_place(claim, "", ", ".join(games) or "all games", found, bool(games))]
     else:
         places = [
-            _place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(pair, game, results))
+            {
+                **_place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(*place)),
+                "other_starts": begin_apart(*place),
+            }
             for pair in claim.pairs
             for game in pair.games
+            for place in [(pair, game, results)]
         ]
     return {
         **{name: getattr(claim, name) for name in ("name", "paper", "source", "says", "kind", "refuted", "headline")},
@@ -191,6 +195,16 @@ def was_run(pair: Pair, game: str, results: Results) -> bool:
     ours = runs_of(results, pair.question, game, pair.ours)
     theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     return len(ours) > 1 and (pair.theirs in ("", *BASELINES) or len(ours.keys() & theirs.keys()) > 1)
+
+
+def begin_apart(pair: Pair, game: str, results: Results) -> bool:
+    """Whether two seeds of both sides are there, and fewer than two began with the same weights on both."""
+    if pair.theirs in ("", *BASELINES):
+        return False
+    ours = runs_of(results, pair.question, game, pair.ours)
+    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
+    shared = ours.keys() & theirs.keys()
+    return len(shared) > 1 and sum(_comparable([ours[seed], theirs[seed]], pair) for seed in shared) < 2
 
 
 def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:

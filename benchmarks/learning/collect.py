@@ -1,12 +1,13 @@
 """From single runs to what a question's JSON holds: pure, except that it reads files."""
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from learning.spec import Question, Task, Variant, training_options
-from learning.store import Finished, digest, run_settings
+from learning.store import Finished, baselines_file, digest, finished, run_settings
 from learning.summary import Run, equal_success, summary
 from ragen_trl.system.provenance import provenance
 
@@ -48,6 +49,27 @@ def missing(question: Question, options: argparse.Namespace, found: Finished) ->
         for _, task, variant, seed in sorted(wanted, key=lambda each: each[0])
         if found.run(question.tasks[task], variant, question.variants[variant], seed) is None
     ]
+
+
+def other_starts(question: Question, found: Finished) -> list[str]:
+    """A line for each task whose warm start on this machine is not the one that committed runs began with.
+
+    Their seeds do not compare with those that are made here (`learning.summary.starts`).
+    """
+    lines = []
+    for name, task in question.tasks.items():
+        path = baselines_file(found.folder, task)
+        here, known = finished(path), found.committed.prepared.get(path.stem)
+        if here is None or known is None or task.model is not None:
+            continue
+        ours, theirs = (next(iter(each["results"].values()))["warm_start"]["success"] for each in (here, known))
+        if not math.isclose(ours, theirs, abs_tol=1e-5):  # committed figures have six digits
+            lines.append(
+                f"{question.name}: {name}: runs begin at {ours:.3f} here, committed ones at {theirs:.3f}, with the "
+                f"warm start of commit {known['commit'][:9]}; the two do not compare. Make that one in {found.folder} "
+                "with a checkout of that commit, or run both sides of a comparison again"
+            )
+    return lines
 
 
 def collect(

@@ -79,7 +79,7 @@ def run(task: Task, name: str, variant: Variant, seed: int, options: argparse.Na
 
 def prepare(task: Task, folder: Path) -> None:
     """The warm start, unless another task has made it, and the success of it, of random play and of the oracle."""
-    began, cpu_began = time.perf_counter(), time.process_time()
+    began, cpu_began, made = time.perf_counter(), time.process_time(), origin()
     model = task.model or str(model_folder(folder, task))
     if task.model is None and not Path(model).exists():
         teach(task, Path(model))
@@ -94,7 +94,7 @@ def prepare(task: Task, folder: Path) -> None:
             policy: summarise(play_held_out(player, evaluation.make, args, task.episodes)).as_dict()
             for policy, player in policies.items()
         }
-    content = {"settings": prepare_settings(task), **origin(), **seconds, "results": results}
+    content = {"settings": prepare_settings(task), **made, **seconds, "results": results}
     loaded = AutoModelForCausalLM.from_pretrained(model)
     content["parameters"] = sum(parameter.numel() for parameter in loaded.parameters())
     write_atomically(baselines_file(folder, task), json.dumps(content, indent=1))
@@ -119,7 +119,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
     Returns:
         ``curve`` (a row an evaluation), ``final`` figures, ``history`` (what was logged), and where they come from.
     """
-    total = run_trajectories(task, variant)
+    total, made = run_trajectories(task, variant), origin()
     with tempfile.TemporaryDirectory() as folder:
         held_out = play_args(task, Path(folder))  # before the trainer: a new configuration resets Accelerate
         args = resolve(variant.config)(output_dir=folder, seed=seed, **training_options(task, variant_name, variant))
@@ -153,7 +153,7 @@ def train(task: Task, variant_name: str, variant: Variant, seed: int, model: str
         }
     return {
         "settings": run_settings(task, variant_name, variant, seed),
-        **origin(),
+        **made,
         "curve": curve.rows,
         "final": {**curve.totals(), "evaluations": others},
         "history": trainer.state.log_history,
@@ -195,7 +195,7 @@ def play_args(task: Task, folder: Path) -> StarPOConfig:
 
 
 def origin() -> dict[str, Any]:
-    """Commit, versions and machine."""
+    """Commit, versions and machine, to be asked before anything is done: a commit may be made meanwhile."""
     found = provenance()
     return {name: found[name] for name in ("commit", "created", "versions", "machine")}
 

@@ -29,8 +29,9 @@ from pathlib import Path
 from threading import Lock
 
 from records.committed import LOGGED, as_text, kept_logs, logged_elsewhere, read
+from records.locks import locked
 
-from learning.collect import NOTHING, collect, dropped, logged, missing
+from learning.collect import NOTHING, collect, dropped, logged, missing, other_starts
 from learning.plots import draw_question
 from learning.spec import Question, expected_minutes, lesson_minutes
 from learning.store import Finished, baselines_file, finished, model_folder
@@ -106,7 +107,13 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(listed(question, options, found)))
         return 0
-    failed = run_all(question, options, found)
+    try:
+        with locked(options.folder / "lock") as lock:
+            failed = run_all(question, options, found, lock)
+    except BlockingIOError:
+        text = f"another process trains in {options.folder}; wait for it, stop it, or name another --folder"
+        print(text, file=sys.stderr)
+        return 1
     earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else NOTHING
     content = collect(question, options, found, earlier)
     if changed := dropped(question, earlier):
@@ -136,6 +143,7 @@ def listed(question: Question, options: argparse.Namespace, found: Finished) -> 
             each, there = expected_minutes(task, variant, question.variants[variant]), seeds - lacking[name, variant]
             lines.append(f"{question.name}: {name}, {variant}: {there} of {seeds} runs, {each:.1f} CPU min each")
     total = missing_minutes(question, options, found)
+    lines += other_starts(question, found)
     return [*lines, f"{question.name}: {sum(lacking.values())} runs are missing, about {total:.0f} CPU min in all"]
 
 
@@ -181,8 +189,14 @@ def parse(question: Question, command_line: Sequence[str] | None = None) -> argp
     return options
 
 
-def run_all(question: Question, options: argparse.Namespace, found: Finished) -> list[str]:
+def run_all(question: Question, options: argparse.Namespace, found: Finished, lock: int) -> list[str]:
     """Carry out what has no result yet: warm starts first, then runs, the first seed of everything before the second.
+
+    Args:
+        question: What is asked.
+        options: The command line.
+        found: Where finished runs are.
+        lock: Of the folder; all processes inherit it.
 
     Returns:
         Names of the jobs that failed.
@@ -208,9 +222,11 @@ def run_all(question: Question, options: argparse.Namespace, found: Finished) ->
     deadline = time.monotonic() + 60 * options.budget_minutes
     failed: list[str] = []
     for jobs in (first, second, runs):
+        if jobs is runs:
+            print("".join(f"{line}\n" for line in other_starts(question, found)), end="", file=sys.stderr, flush=True)
         with ThreadPoolExecutor(options.jobs) as pool:
             try:
-                carried = pool.map(lambda job: carry_out(question, job, options, found, deadline, progress), jobs)
+                carried = pool.map(lambda job: carry_out(question, job, options, found, deadline, progress, lock), jobs)
                 outcomes = list(carried)
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
@@ -226,8 +242,9 @@ def carry_out(
     found: Finished,
     deadline: float,
     progress: Progress,
+    lock: int,
 ) -> bool:
-    """Run a process and wait for it, unless time is up. Whether nothing went wrong."""
+    """Run a process, which inherits the lock, and wait for it, unless time is up. Whether nothing went wrong."""
     if time.monotonic() > deadline:
         return True
     command = [sys.executable, "-m", "learning.run", question.name, str(options.folder), "--seeds", str(job.seed)]
@@ -241,7 +258,7 @@ def carry_out(
     with log.open("w", encoding="utf-8") as file:
         offline = {} if options.paper else {"HF_HUB_OFFLINE": "1"}
         surroundings = {**os.environ, **SURROUNDINGS, **offline, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path])}
-        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings)
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=surroundings, pass_fds=[lock])
     outcome = f"failed, see {log}" if done.returncode else success_of(question, job, found)
     progress.report(job, time.monotonic() - began, outcome)
     return done.returncode == 0

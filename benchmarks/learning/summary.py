@@ -71,10 +71,12 @@ def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] 
     Returns:
         That ``level`` and, of each quantity, the means over the ``seeds`` that both have and the ratio of ours to
         theirs: ``trajectories`` of all stages, ``policy_trajectories`` without those of a reference, ``cpu_seconds``,
-        ``kl``, and the peak of memory; ``missing`` has the seeds that one of the two lacks. ``None`` if they share no
-        seed, or the level is not above where both began; ``cpu_seconds`` and ``peak_mib`` are ``None`` if the two runs
-        of a seed were made at different commits or on different machines.
+        ``kl``, and the peak of memory; ``missing`` has the seeds that one of the two lacks. ``None`` if they began with
+        different weights, share no seed, or the level is not above where both began; ``cpu_seconds`` and ``peak_mib``
+        are ``None`` if the two runs of a seed were made at different commits or on different machines.
     """
+    if len(starts([*ours, *theirs])) > 1:
+        return None
     missing = lacking({"ours": ours, "theirs": theirs})
     seeds = shared_seeds([ours, theirs])
     ours, theirs = ([run for run in runs if seed_of(run) in seeds] for runs in (ours, theirs))

@@ -65,9 +65,10 @@ def _figures(claims: Sequence[Claim]) -> list[str]:
     for claim in claims:
         for place in claim["places"]:
             found = place["difference"]
-            if found is not None or place["other_commits"]:
+            if found is not None or place["other_commits"] or place.get("other_starts"):
                 least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
-                shown = "runs of other commits or machines" if found is None else _interval(claim, found)
+                why = "runs of other warm starts" if place.get("other_starts") else "runs of other commits or machines"
+                shown = why if found is None else _interval(claim, found)
                 cells = (place["game"], place["form"], shown, least, "–" if found is None else found["n"])
                 lines.append(row([f"`{claim['name']}`", *cells, place["verdict"]]))
     return lines
@@ -135,7 +136,7 @@ def _seeds(found: Mapping[str, Any]) -> str:
     lacking: dict[str, list[str]] = {}
     for label, seeds in found["missing"].items():
         lacking.setdefault(", ".join(map(str, seeds)), []).append(label)
-    said = "; ".join(f"{seeds} not run of {', '.join(labels)}" for seeds, labels in lacking.items())
+    said = "; ".join(f"without {seeds}: {', '.join(labels)}" for seeds, labels in lacking.items())
     return f" (seeds {', '.join(map(str, found['seeds']))}; {said})"
 
 

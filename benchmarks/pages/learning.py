@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from learning.summary import starts
+from learning.summary import lacking, starts
 from records.committed import origin
 
 from pages.markdown import commit, head, mean_and_range, row, success, text
@@ -33,7 +33,10 @@ def question_table(content: Mapping[str, Any]) -> str:
         lines += [_picture(f"Learning curves: {task}", f"{question['name']}_{task}"), ""]
     lines += head(["task", "variant", *_COLUMNS, *others])
     for name, task in tasks.items():
-        lines += [row([name, *_result(task, variant, others)]) for variant in task["variants"].values()]
+        without = lacking({each["label"]: each["runs"] for each in task["variants"].values()})
+        for variant in task["variants"].values():
+            label = _with_seeds(variant["label"], without.get(variant["label"], ()))
+            lines += [row([name, label, *_result(task, variant, others)])]
         if set(others) & set(task["prepared"]["results"]):
             lines += [row([name, label, *_before(task, policy, others)]) for policy, label in _BASELINES]
     episodes = sorted({task["prepared"]["settings"]["episodes"] for task in tasks.values()})
@@ -70,11 +73,15 @@ def _apart(content: Mapping[str, Any]) -> str:
     return f" {compared} ([which](claims.md#at-equal-cost))."
 
 
+def _with_seeds(label: str, missing: Sequence[int]) -> str:
+    """A variant's name, with the seeds that others of its task have and it lacks."""
+    return f"{label} (without seed {', '.join(map(str, missing))})" if missing else label
+
+
 def _result(task: Mapping[str, Any], variant: Mapping[str, Any], others: Sequence[str]) -> list[str]:
     first = next(iter(task["prepared"]["results"].values()))
     found = variant["summary"]
     return [
-        variant["label"],
         success(first["random"]),
         " or ".join(map(success, starts(variant["runs"]))),
         mean_and_range(found["success"]),

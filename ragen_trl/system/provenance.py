@@ -13,11 +13,13 @@ from typing import Any
 
 import torch
 
+# Results and pages that one benchmark writes are no changes of the code that the next one measures.
+_NO_CODE = (":(top,exclude)benchmarks/results", ":(top,exclude)docs")
 _PACKAGES = ("ragen-trl", "trl", "transformers", "torch", "gymnasium", "peft", "accelerate", "numpy")
 
 
 def provenance() -> dict[str, Any]:
-    """``command``, ``commit`` (with ``+changes`` if the checkout has any), ``created``, ``versions``, ``machine``."""
+    """``command``, ``commit`` (``+changes`` if its code has any), ``created``, ``versions``, ``machine``."""
     return {
         "command": shlex.join(["python", "-m", "ragen_trl", *sys.argv[1:]]),
         "commit": _commit(),
@@ -67,7 +69,8 @@ def _commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
+        status = [*git, "status", "--porcelain", "--", ":/", *_NO_CODE]
+        changes = subprocess.run(status, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+changes" if changes.strip() else commit

@@ -96,6 +96,12 @@ def test_runs_of_other_warm_starts_are_not_compared() -> None:
     results, pair = {"q": question(a=ours, b=theirs)}, PLAIN.pairs[0]
     assert verdicts.difference(pair, "game", measures.SUCCESS, results) is None
     assert verdicts.relative_difference([pair], results) == (None, [])
+    (place,) = verdicts.examined(PLAIN, results)["places"]
+    assert (place["verdict"], place["other_starts"]) == ("cannot be told", True)
+    row = "| `it` | game | GRPO | runs of other warm starts | 0.05 | – | cannot be told |"
+    assert row in claims_page(PLAIN, results)
+    (place,) = verdicts.examined(PLAIN, {"q": question(a=ours, b=ours)})["places"]
+    assert not place["other_starts"]
     assert verdicts.difference(replace(pair, other_task="game"), "game", measures.SUCCESS, results) is not None
     begun = replace(pair, ours="b", theirs="warm_start")
     assert verdicts.difference(begun, "game", measures.SUCCESS, results) is None
@@ -254,7 +260,7 @@ def test_the_page_has_verdicts_figures_rankings_and_aggregates() -> None:
     page = claims_page(PLAIN, {"q": question(a=ending(0.5, 0.5, 0.5), b=later)})
     assert "(A 0.50) | cannot be told: runs of other commits or seeds |" in page
     shared = {"q": question(a=ending(0.5, 0.5, 0.5), b=ending(0.7, 0.7))}
-    assert "| at 100 trajectories (seeds 0, 1; 2 not run of B): B 0.70; (A 0.50) |" in claims_page(PLAIN, shared)
+    assert "| at 100 trajectories (seeds 0, 1; without 2: B): B 0.70; (A 0.50) |" in claims_page(PLAIN, shared)
 
 
 def test_a_verdict_is_so_far_where_a_place_is_not_run_yet() -> None:

@@ -83,7 +83,7 @@ def test_a_question_compares_the_runs_of_each_warm_start_by_themselves() -> None
     later = [{**each, "curve": [{**each["curve"][0], "success": 0.35}, *each["curve"][1:]]} for each in first]
     found = matched.groups(question(a=first, b=second, c=later))
     assert {name: {label: len(runs) for label, runs in group.items()} for name, group in found.items()} == {
-        "game": {"A": 2, "B": 1},
+        "game, warm start 1": {"A": 2, "B": 1},
         "game, warm start 2": {"B": 1, "C": 2},
     }
 

@@ -3,7 +3,12 @@
 import importlib
 import json
 import math
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +23,7 @@ from learning import run as learning_run
 from learning.spec import Question, Task
 from records import measures
 from records.committed import Committed, kept, read
+from records.locks import locked
 from tables import UNANSWERED
 
 from ragen_trl.policies.tiny_model import save_tiny_model
@@ -190,7 +196,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
     (here / "learning" / "run.py").write_text(FAKE)
     rates = {"held out": {name: {"success": 0.5} for name in ("random", "oracle", "warm_start", "warm_start_greedy")}}
     paths = {"warm_start": store.baselines_file(Path(), task)}
-    (here / "warm_start.json").write_text(json.dumps({"settings": store.prepare_settings(task), "results": rates}))
+    prepared = {"settings": store.prepare_settings(task), "commit": "abcdef0123", "results": rates}
+    (here / "warm_start.json").write_text(json.dumps(prepared))
     for variant in ("starpo", "astar_po"):
         history = [{"step": 1, "success": 0.123456, "loss": 3.0, "entropy": 2.0}, {"step": 1, "train_runtime": 1.0}]
         finished = {**run([0.1, 0.9], [0, 100]), "history": history}
@@ -232,6 +239,62 @@ def test_a_question_repeats_what_failed_and_what_has_other_settings_and_nothing_
     }
     for name in ("learning_curves", "learning_curves_frozenlake"):
         assert (tmp_path / "out" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: where only the first call was killed, its run and the next call's wrote one result each."""
+    lock = tmp_path / "runs" / "lock"
+    child = "import time; print('here', flush=True); time.sleep(60)"
+    code = f"""
+import subprocess, sys
+from pathlib import Path
+from records.locks import locked
+with locked(Path({str(lock)!r})) as held:
+    subprocess.run([sys.executable, "-c", {child!r}], pass_fds=[held])
+"""
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT / "benchmarks")}
+    first = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env=surroundings, start_new_session=True
+    )
+    assert first.stdout is not None
+    try:
+        assert first.stdout.readline() == b"here\n"
+        first.kill()
+        first.wait()
+        assert call("starpo") == (1, [])
+        assert f"another process trains in {tmp_path / 'runs'}; wait for it" in capsys.readouterr().err
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.stdout.close()
+    while lock_is_held(lock):
+        time.sleep(0.01)
+    assert call("starpo") == (0, [ASKED, STARPO])
+
+
+def lock_is_held(path: Path) -> bool:
+    try:
+        with locked(path):
+            return False
+    except BlockingIOError:
+        return True
+
+
+def test_runs_of_another_warm_start_are_announced(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: a machine with a warm start of its own trained seeds that nothing compares, and did not say so."""
+    assert call("starpo", folder="first") == (0, [ASKED, STARPO])
+    made = json.loads((tmp_path / "here" / "warm_start.json").read_text())
+    made["results"]["held out"]["warm_start"]["success"] = 0.4
+    (tmp_path / "here" / "warm_start.json").write_text(json.dumps(made))
+    capsys.readouterr()
+    assert call("starpo", "astar_po", folder="second") == (0, [ASKED, ASTAR_PO])
+    said = "frozenlake: runs begin at 0.400 here, committed ones at 0.500, with the warm start of commit abcdef012;"
+    assert said in capsys.readouterr().err
+    assert call("starpo", "astar_po", folder="first") == (0, [])
+    assert "runs begin at" not in capsys.readouterr().err
 
 
 def test_a_second_machine_goes_on_with_what_is_missing_and_keeps_what_the_first_one_made(

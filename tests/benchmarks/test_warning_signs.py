@@ -6,7 +6,7 @@ from typing import Any
 
 import warning_signs
 from pages.warning_signs import signs_table
-from records.committed import read
+from records.committed import every_log, read
 
 from ragen_trl.monitoring.alerts import find_alerts
 from tests.support.project import ROOT
@@ -44,6 +44,8 @@ def test_the_committed_rows_are_those_of_the_committed_runs() -> None:
     runs, results = read(RESULTS).runs, json.loads((RESULTS / "warning_signs.json").read_text(encoding="utf-8"))
     rows = [one for one in results["runs"] if one["question"] != "train"]
     assert len(rows) > 100 and all(warning_signs.is_of(one, runs.get(one.get("digest"))) for one in rows)
+    unjudged = (every_log(RESULTS).keys() & runs.keys()) - {one.get("digest") for one in rows}
+    assert not unjudged, "run python benchmarks/warning_signs.py"
 
 
 def test_a_run_that_is_not_here_keeps_the_row_of_the_commit_that_judged_it() -> None:
