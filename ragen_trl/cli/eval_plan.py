@@ -83,6 +83,8 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
     given |= {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
+    if (changes := given.pop("eval_env_kwargs", None)) is not None:
+        given["env_kwargs"] = {**_object("env_kwargs", given.get("env_kwargs")), **_object("eval_env_kwargs", changes)}
     first = TrlParser([EvaluationArguments, ApiArguments], add_help=False, allow_abbrev=False)
     first.set_defaults_with_config(**given)
     run, api, _ = first.parse_args_into_dataclasses(list(argv), return_remaining_strings=True)
@@ -91,7 +93,10 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     named = named_envs(run.env, run.suite) or [NamedEnv(_own_env(records))]
     words = [word.partition("=")[0].lstrip("-").replace("-", "_") for word in argv]
     if "temperature" in (*words, *given):
-        raise OptionError("temperature is that of training; evaluations are sampled at eval_temperature")
+        raise OptionError(
+            "temperature is that of training; evaluations are sampled at eval_temperature: set that, or delete "
+            "temperature from the file or the command"
+        )
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
         raise OptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
     if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
@@ -102,6 +107,15 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     tasks = _tasks(named, parsed)
     output_dir = tasks[0].args["random"].output_dir
     return EvalPlan(run, api, tasks, Path(output_dir) if output_dir else default_folder(names[1:], tasks))
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    """What a training file has as keyword arguments: a mapping, or JSON text of one."""
+    try:
+        found: dict[str, Any] = {**(json.loads(value) if isinstance(value, str) else value or {})}
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{name} is {value!r}, which is no JSON object ({error})") from None
+    return found
 
 
 def _episodes(named: Sequence[NamedEnv], default: int) -> int:

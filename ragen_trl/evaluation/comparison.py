@@ -189,7 +189,7 @@ def _result(plan: EvalPlan, player: Player, task: Task, folder: EvalFolder) -> d
     try:
         found = judged(records, sum(row.seconds for row in rows)).as_dict()
     except EvaluationError as error:
-        return {"not_played": str(error)}
+        return {"not_played": str(error), "failed": True}
     limits = Counter(record.limit or "none" for record in records if record.limit not in FAILED)
     failures = Counter(record.error for record in records if record.limit in FAILED)
     versions = Counter(row.version or "unknown" for row in rows)

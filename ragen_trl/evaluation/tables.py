@@ -50,8 +50,10 @@ def rows(results: Results) -> list[list[str]]:
 
 
 def in_one_line(reason: str) -> str:
-    """A reason without the traceback that may follow it."""
-    return reason.partition("\n")[0].rstrip(":")
+    """A reason without the traceback that may follow it, and with the error that ends it."""
+    first, *rest = reason.strip().splitlines()
+    first = first.removesuffix("Traceback (most recent call last):").rstrip(" :")
+    return f"{first}: {rest[-1].strip()}" if rest else first
 
 
 def difference_rows(results: Results) -> list[list[str]]:

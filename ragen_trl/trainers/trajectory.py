@@ -183,7 +183,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
             return batch
         parts = segment_rows(rollout.trajectories, batch["advantages"], sampled_mask(batch), rollout.pad_id)
         batch = select_rows(parts, range(len(parts["advantages"])), rollout.most_rows)
-        self._add_trl_scores(batch, "eval")
+        with torch.no_grad():
+            self._add_trl_scores(batch, "eval")
         return {**batch, "step_trajectories": rollout.most_rows}  # a loss is a mean over rows until they are counted
 
     def training_batch(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -324,9 +325,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
             check_loss(loss)
             check_scored(scores)
             mask = sampled_mask(inputs)
-            columns = scored_columns(*scores[-1], inputs, mask)
-            means = masked_means(columns, mask, self._total).items()  # all processes take part
-            self.record("train", {name: mean for name, mean in means if not is_logged(name)})  # by the loss
+            means = masked_means(scored_columns(*scores[-1], inputs, mask), mask, self._total)  # of all processes
+            self.record("train", {name: mean for name, mean in means.items() if not is_logged(name)})  # by the loss
             without_bonus = loss.detach().float()
             if self._static_bonus:
                 bonus = entropy_bonus(scores[-1].entropies, mask, inputs["step_tokens"])

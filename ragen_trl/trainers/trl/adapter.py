@@ -16,7 +16,8 @@ each point held by a test of ``tests/ragen_trl/trainers/test_trl_contract.py`` o
   the micro-batch's tokens in ``_metrics``;
 - ``_get_grad_norm`` is asked between the last ``backward`` and the optimizer's step, with the norm of all processes'
   gradients, or without one;
-- ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch;
+- ``_entropy_bonus_enabled`` switches its entropy bonus, a mean per micro-batch; ``_entropy_window_stats`` has what the
+  adaptive one knows of an update so far;
 - ``_logs["advantages"]`` is a column of its table of completions, as long as a rollout;
 - with ``use_vllm`` there is a ``vllm_generation`` with the weights of step ``_last_loaded_step``: TRL sends them again
   where that is not ``global_step``;
@@ -194,7 +195,7 @@ class TRLAdapter(TRLEvaluation, ABC):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """As in TRL, from a new rollout on; if a vLLM server fails for good, with a checkpoint of the last update."""
         if self._buffered_inputs is not None:  # of an earlier training, which may have broken off anywhere
-            self._step, self._buffered_inputs = 0, None
+            self._step, self._buffered_inputs, self._entropy_window_stats = 0, None, None
             for logged in self._metrics.values():
                 logged.clear()
         self.forget_sent_weights()
@@ -311,8 +312,7 @@ class TRLAdapter(TRLEvaluation, ABC):
         over the row, and be wrong for a part of a trajectory.
         """
         level, samples = self.importance_sampling_level, self.use_vllm
-        # "vespo" weighs log-probabilities by a factor for the sequence, which it takes from the ratios of tokens.
-        self._loss_inputs = LossInputs(inputs, sequence_ratios=level == "sequence" and self.loss_type != "vespo")
+        self._loss_inputs = LossInputs(inputs, sequence_ratios=level == "sequence")
         self.importance_sampling_level = "token"
         self.use_vllm = samples or "importance_sampling_ratio" in inputs  # TRL reads the ratio only with vLLM
         try:

@@ -176,6 +176,8 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
             entropies = None if entropies is None else entropies.masked_fill(others, 0.0)
             return logprobs.masked_fill(others, 0.0), entropies, router_loss
 
+        if batch_size is None and not self.model.training:  # the rows of rebuilt contexts may be many
+            batch_size = self.args.per_device_eval_batch_size
         if batch_size is None or batch_size >= len(ids):
             result = score(slice(None), slice(None), width)
         else:  # a whole rollout, which needs no mixture-of-experts loss

@@ -224,6 +224,19 @@ class Outage(ragen_envs.Bandit):
         return super()._start(options)
 
 
+class LaterOutage(Outage):
+    """Its server goes down after an episode has begun."""
+
+    def _start(self, options: dict[str, Any]) -> str:
+        return ragen_envs.Bandit._start(self, options)
+
+    def _act(self, action: str) -> Any:
+        type(self).left -= 1
+        if type(self).left < 0:
+            raise ConnectionError("the server is down")
+        return super()._act(action)
+
+
 def test_a_baseline_that_the_environment_failed_is_no_baseline_that_it_lacks(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +262,27 @@ def test_a_baseline_that_the_environment_failed_is_no_baseline_that_it_lacks(
     assert [row.split(" | ")[0] for row in table] == ["| policy", table[1], "| random", f"| {model}", "| oracle"]
     assert evaluate(tmp_path, *options, episodes=8) == 0
     assert summary(tmp_path)["environments"]["Outage-v0"]["results"]["random"]["n"] == 8
+
+
+def test_a_baseline_whose_every_episode_fails_is_none_either(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: status 0, and a reason that was cut before the error."""
+    spec = gymnasium.envs.registration.EnvSpec("me/LaterOutage-v0", LaterOutage)
+    monkeypatch.setitem(gymnasium.registry, spec.id, spec)
+    make = LocalModel.policy
+
+    def up(self: LocalModel, task: Any) -> Any:
+        LaterOutage.left = 1000
+        return make(self, task)
+
+    monkeypatch.setattr(LocalModel, "policy", up)
+    LaterOutage.left = 0
+    assert evaluate(tmp_path, "--model", model, "--env", spec.id, episodes=8) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "random in LaterOutage-v0: all of 8 episodes failed" in last
+    assert last.endswith("ConnectionError: the server is down")
+    assert summary(tmp_path)["environments"]["LaterOutage-v0"]["results"]["random"]["failed"]
 
 
 def test_a_prompt_that_the_model_cannot_read_is_named_before_anything_is_played(

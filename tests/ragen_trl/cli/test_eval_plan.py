@@ -187,6 +187,19 @@ def test_the_file_of_a_training_run_is_read(tmp_path: Path) -> None:
     found = plan(**yaml.safe_load(options_as_yaml(options, tmp_path)))
     assert (found.tasks[0].spec.env, found.tasks[0].args["random"].max_turns, found.run.algo) == (BANDIT, 3, "starpo")
     assert found.run.episodes == parsed[0].eval_episodes
+    with pytest.raises(OptionError, match="sampled at eval_temperature: set that, or delete temperature"):
+        plan(**yaml.safe_load(options_as_yaml({**options, "temperature": 0.9}, tmp_path)))
+
+
+def test_the_file_of_a_training_run_names_what_its_evaluations_play(tmp_path: Path) -> None:
+    """Regression: the arguments of a run's evaluations were refused, with advice to take those of training."""
+    words = "--env ragen/ToyShop-v0 --algo starpo --use_cpu true --output_dir".split()
+    changed = ["--env_kwargs", '{"split": "train"}', "--eval_env_kwargs", '{"split": "eval"}']
+    _, options = parse("train", {}, [*words, str(tmp_path), *changed], RunArguments, WarmStartConfig)
+    found = plan(**yaml.safe_load(options_as_yaml(options, tmp_path)))
+    assert found.tasks[0].spec.kwargs == {"split": "eval"}
+    with pytest.raises(OptionError, match="eval_env_kwargs is '\\[1\\]', which is no JSON object"):
+        plan(env="ragen/ToyShop-v0", eval_env_kwargs="[1]")
 
 
 def test_eval_plays_other_products_of_webshop_than_a_model_was_trained_on(tmp_path: Path) -> None:

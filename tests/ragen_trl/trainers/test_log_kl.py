@@ -34,7 +34,7 @@ def test_it_changes_no_bit_of_the_run(tmp_path: Path, model: str, trainer: Any) 
 
 @pytest.mark.parametrize("trainer", [StarPOTrainer, Alone])
 def test_it_is_the_kl_that_trls_term_logs(tmp_path: Path, trainer: Any) -> None:
-    """A term so small that it moves nothing, with TRL's reference: the base model below the adapter."""
+    """A term so small that it moves nothing, with TRL's reference: a copy of the adapter as it was."""
     found = []
     for options in ({"beta": 1e-12}, {"log_kl": True}):
         made = small_trainer(tmp_path, lottery(draws=3), trainer=trainer, model=with_adapter(), **UPDATES, **options)

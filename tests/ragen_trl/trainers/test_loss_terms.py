@@ -151,7 +151,7 @@ def test_gspo_leaves_every_token_its_own_advantage(tmp_path: Path, monkeypatch: 
     assert trainer.importance_sampling_level == "sequence"
 
 
-@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo", "bnpo", "luspo", "sapo", "cispo"])
+@pytest.mark.parametrize("loss_type", ["grpo", "dapo", "dr_grpo", "bnpo", "luspo", "sapo", "cispo", "vespo"])
 @pytest.mark.parametrize("advantages", [[1.0, -0.5], [-1.0, 2.0]])
 @pytest.mark.parametrize("others", ["nothing", "the KL of tokens", "a sampler's ratio of sequences"])
 def test_gspo_of_equal_factors_is_trls(

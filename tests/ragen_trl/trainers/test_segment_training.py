@@ -175,6 +175,30 @@ def test_an_evaluation_scores_what_was_read(tmp_path: Path) -> None:
     assert trainer.state.log_history[-1]["eval_entropy"] == pytest.approx(total / tokens, rel=1e-5)
 
 
+def test_an_evaluation_of_rows_keeps_no_graph_and_no_more_rows_a_pass_than_it_may(tmp_path: Path) -> None:
+    """Regression: activations of all rows were kept until the loss, and its own pass took them all at a time."""
+
+    class Passes(StarPOTrainer):
+        def _score_rows(self, model: Any, ids: Any, attention: Any, width: int, *others: Any, **options: Any) -> Any:
+            found = super()._score_rows(model, ids, attention, width, *others, **options)
+            assert not torch.is_grad_enabled() and not found[0].requires_grad
+            rows.append(len(ids))
+            return found
+
+    def counted(module: Any, arguments: Any, given: Any) -> None:
+        passes.append(len(given["input_ids"] if "input_ids" in given else arguments[0]))
+
+    rows: list[int] = []
+    passes: list[int] = []
+    options = {"num_eval_seeds": 8, "per_device_eval_batch_size": 8, "beta": 0.5, "window_turns": 1}
+    made = small_trainer(tmp_path, lottery(draws=4), trainer=Passes, model=with_adapter(), **options)
+    made.shares_prefixes = False
+    made.model.register_forward_pre_hook(counted, with_kwargs=True)
+    made.evaluate()
+    assert len(rows) == 2 and rows[0] == rows[1] > 8  # the reference's, and the loss's
+    assert max(passes) == 8
+
+
 def test_a_slid_window_begins_with_the_rules_and_the_turn_it_begins_at(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(draws=4), trainer=Windowed, max_steps=1, window_turns=2)
     trainer.train()

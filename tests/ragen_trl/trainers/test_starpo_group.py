@@ -116,7 +116,8 @@ def test_an_update_of_two_rollouts_is_none_if_both_keep_nothing(tmp_path: Path, 
         tmp_path, lottery(draws=3), trainer=Second, learning_rate=1e-3, callbacks=[Keeps()], **options
     )
     trainer.train()
-    assert any(torch.equal(value, seen[0][name]) for name, value in seen[1].items()) is (not kept)
+    stayed = [torch.equal(value, seen[0][name]) for name, value in seen[1].items()]
+    assert not any(stayed) if kept else all(stayed)
 
 
 def test_filter_trains_on_the_most_uncertain_groups_only(tmp_path: Path) -> None:
@@ -317,6 +318,26 @@ class BreaksOff(StarPOTrainer):
         if self.at == 0:
             raise KeyboardInterrupt
         return super().policy_loss(model, inputs)
+
+
+def test_an_adaptive_entropy_bonus_forgets_the_update_in_which_a_training_broke_off(tmp_path: Path) -> None:
+    """Regression: the first update of the next training averaged the tokens of two updates."""
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "use_adaptive_entropy": True}
+    trainer = small_trainer(tmp_path, lottery(draws=2), trainer=BreaksOff, max_steps=2, **options)
+    trainer.at = 3
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert trainer._entropy_window_stats is not None
+    seen = []
+    loss = trainer.policy_loss
+
+    def first_window(*args: Any) -> Any:
+        seen.append(trainer._entropy_window_stats)
+        return loss(*args)
+
+    trainer.policy_loss = first_window  # type: ignore[method-assign]
+    trainer.train()
+    assert len(seen) == 8 and seen[0] is None
 
 
 REBUILT = {"window_turns": 1, "importance_sampling_level": "sequence", "steps_per_generation": 4, "entropy_coef": 0.1}
