@@ -45,12 +45,12 @@ HORIZONS = {
 """Actions of an episode in RAGEN (``max_actions_per_traj`` of its configurations); of the shops and tools, their
 defaults; of TextWorld, our own."""
 
-_ONE_SHOT: dict[str, Any] = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
+_ONE_SHOT = {"max_turns": 1, "max_actions_per_turn": 1, "max_actions": 1}
 
-TURN_LIMITS: dict[str, dict[str, Any]] = {
-    "ragen/Bandit-v0": _ONE_SHOT,
-    "ragen/BanditRev-v0": _ONE_SHOT,
-    "ragen/Countdown-v0": _ONE_SHOT,
+TURN_LIMITS: Mapping[str, dict[str, Any]] = {
+    "ragen/Bandit-v0": {**_ONE_SHOT},
+    "ragen/BanditRev-v0": {**_ONE_SHOT},
+    "ragen/Countdown-v0": {**_ONE_SHOT},
     "ragen/TextWorld-v0": {"max_turns": 20, "max_actions_per_turn": 1, "max_actions": 20},
     "ragen/Tools-v0": {"max_turns": 10, "max_actions_per_turn": 5, "max_actions": 10},
     "ragen/ToyShop-v0": {"max_turns": 5, "max_actions_per_turn": 1, "max_actions": 5},
@@ -183,15 +183,17 @@ def _is_sokoban(spec: EnvSpec) -> bool:
 
 
 def default_turns(spec: EnvSpec | None) -> dict[str, Any]:
-    """The limits of `AgentTurns`: those of `TURN_LIMITS`, else 5 turns of 5 actions up to the default horizon, or 10.
+    """The limits of `AgentTurns`: those of `TURN_LIMITS`, else turns of up to 5 actions.
+
+    There are at least 5 of them, and as many as the default horizon, or 10, takes.
 
     Args:
         spec: The specification of the environment; None if it was made without one.
     """
     if spec is not None and spec.id in TURN_LIMITS:
-        return TURN_LIMITS[spec.id]
+        return dict(TURN_LIMITS[spec.id])
     most = default_horizon(spec, 10)
-    return {"max_turns": min(5, most), "max_actions_per_turn": min(5, most), "max_actions": most}
+    return {"max_turns": max(min(5, most), -(-most // 5)), "max_actions_per_turn": min(5, most), "max_actions": most}
 
 
 def measure(

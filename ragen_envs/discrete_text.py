@@ -29,8 +29,8 @@ def spell_out_colours(text: str) -> str:
     r"""Writes a terminal's colours as words: red S becomes ``[red:S]``.
 
     They cannot simply be removed, since Taxi and FrozenLake show the player's place only by a colour. Text with two
-    colours is in two brackets. Text that is only bold, or in a colour given by number, becomes ``[marked:…]``. Other
-    escape codes are dropped.
+    colours is in two brackets; the end of one ends the inner bracket, and a reset with a colour ends all before it.
+    Text that is only bold, or in a colour given by number, becomes ``[marked:…]``. Other escape codes are dropped.
 
     Example:
         >>> spell_out_colours("\x1b[41mS\x1b[0mFF \x1b[1;34mG\x1b[0m\x1b[2K")
@@ -46,9 +46,9 @@ def spell_out_colours(text: str) -> str:
         if _OFF.issuperset(numbers):  # none is like 0
             closing, depth = "]" * (depth > 0), max(0, depth - 1)
             return closing
-        depth += 1
+        closing, depth = ("]" * depth, 1) if 0 in numbers else ("", depth + 1)
         coloured = [number % 10 for number in numbers if number // 10 in (3, 4, 9, 10) and number % 10 < 8]
-        return f"[{_COLOURS[coloured[0]] if coloured else 'marked'}:"
+        return f"{closing}[{_COLOURS[coloured[0]] if coloured else 'marked'}:"
 
     return _ESCAPE.sub(spelled, text)
 

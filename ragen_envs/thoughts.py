@@ -75,7 +75,7 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
     return _thought(env.unwrapped, actions, np.random.default_rng(0) if rng is None else rng)
 
 
-explain.register = _thought.register  # type: ignore[attr-defined]
+vars(explain).update(register=_thought.register, dispatch=_thought.dispatch, registry=_thought.registry)
 _thought.register(Bandit, bandit_thought)
 _thought.register(Countdown, countdown_thought)
 _thought.register(FrozenLake, lake_thought)

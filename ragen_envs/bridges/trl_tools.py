@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 
 from ragen_envs.arguments import check_limit
-from ragen_envs.baselines import default_horizon
+from ragen_envs.baselines import default_turns
 from ragen_envs.bridges.making import Maker, make
 from ragen_envs.text_env import TextEnv, allowed_actions
 from ragen_envs.turns import AgentTurns
@@ -46,7 +46,7 @@ class ToolEnvironment:
         if isinstance(made, AgentTurns) or not isinstance(made.unwrapped, TextEnv):
             raise ValueError(f"{made} must be a TextEnv without AgentTurns; tool calls replace replies")
         self._env, self._game = made, made.unwrapped
-        self._max_actions = max_actions or default_horizon(made.spec, 10)
+        self._max_actions = max_actions or default_turns(made.spec)["max_actions"]
         self._outcome_random = np.random.default_rng(outcome_seeds.spawn(1)[0])
         self._over = True
         self.success, self.episode_return, self.actions_left = False, 0.0, 0

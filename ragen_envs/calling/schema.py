@@ -38,6 +38,15 @@ class ToolSignatureError(EnvError, TypeError):
     """A function cannot be a tool as it is written."""
 
 
+def check_is_function(function: object) -> None:
+    """Raise `ToolSignatureError` for what has no name, or cannot be told from others: an object with ``__call__``."""
+    if not hasattr(function, "__name__") or type(function).__hash__ is None:
+        raise ToolSignatureError(
+            f"{function!r:.100} is no function and has no name; write one, or describe the tool yourself with "
+            "ragen_envs.Tool"
+        )
+
+
 @lru_cache(maxsize=4096)
 def function_schema(function: Callable[..., Any]) -> Schema:
     """The description of a function that a chat template's `tools` takes.
@@ -53,13 +62,8 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     Raises:
         ToolSignatureError: If it is no function, a hint or a description is missing, or a hint has no JSON type.
     """
-    try:
-        name = function.__name__
-    except AttributeError:
-        raise ToolSignatureError(
-            f"{function!r:.100} is no function and has no name; write one, or describe the tool yourself with "
-            "ragen_envs.Tool"
-        ) from None
+    check_is_function(function)
+    name = function.__name__
     docstring = inspect.getdoc(function) or ""
     description = _found(_DESCRIPTION, docstring)
     if not description:
@@ -165,7 +169,7 @@ def _of_hint(hint: Any, function: str) -> Schema:
         return {"type": _NAMES[hint]}
     if origin is Union or origin is types.UnionType:
         return _of_union(arguments, function)
-    if origin is Literal:
+    if origin is Literal and all(type(value) in _NAMES for value in arguments):
         kinds = list(dict.fromkeys(_NAMES[type(value)] for value in arguments))
         return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": list(arguments)}
     if origin in (list, dict) and not arguments:  # typing.List

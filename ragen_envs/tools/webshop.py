@@ -174,8 +174,9 @@ def shop_call_thought(env: WebShopTools, actions: Sequence[str], rng: np.random.
     made = read_action(actions[0])
     if not isinstance(made, Call):
         return pick(rng, "I can do no more, and I answer.", "I answer.")
-    kind, argument = next((kind, argument) for kind, (name, argument) in _CALLS.items() if name == made.name)
-    action = f"{kind}[{made.arguments[argument]}]"
+    kinds = {name: (kind, argument) for kind, (name, argument) in _CALLS.items()}
+    kind, argument = kinds.get(made.name, (made.name, ""))  # a tool that is none is tried as well
+    action = f"{kind}[{made.arguments.get(argument, '')}]"
     thought = shop_thought(env.shop, [action], rng)
     return f"{thought.removesuffix('.').removesuffix(action).removesuffix(kind)}{made.name}."
 

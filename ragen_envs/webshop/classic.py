@@ -203,6 +203,7 @@ class ClassicSession(Session):
         super().__init__(connection)
         self._mode = str(request.get("mode", "text"))
         self._shows_actions = bool(request.get("show_actions", False))
+        self._is_exact = bool(request.get("parity", False))
         self.goal = self._goal(request)
         self._page, self._address = connection.patiently(self._open)
         self.instruction = self._page.instruction or ""
@@ -258,7 +259,10 @@ class ClassicSession(Session):
             return argument, Target(SEARCH, "POST", "")
         if name != "click" or argument == SEARCH:
             return "", None
-        return argument, self._page.targets().get(argument)
+        targets = self._page.targets()
+        if not self._is_exact and argument not in targets:  # an action's blanks were taken off, a label may have some
+            argument = next((label for label in targets if label.strip() == argument), argument)
+        return argument, targets.get(argument)
 
     def _open(self) -> tuple[ShopPage, str]:
         name = _new_name(self.goal)

@@ -72,10 +72,10 @@ def option_groups(env: WebShop) -> dict[str, str]:
             listed = f", {values.rpartition(' (chosen: ')[0] or values}, "
             groups |= {label: name for label in labels if f", {label}, " in listed}
         return groups
-    name = ""
+    name, shown = "", {label.strip(): label for label in labels}  # texts and actions have no blanks around them
     for text in page.split(_SEPARATOR):
-        if text.lower() in labels:
-            groups[text.lower()] = name
+        if text.lower() in shown:
+            groups[shown[text.lower()]] = name
         else:
             name = text.lower()
     return groups
@@ -87,8 +87,10 @@ def chosen_values(env: WebShop) -> list[str]:
         found = (_CHOSEN.fullmatch(line) for line in env.session.answer.observation.split("\n"))
         return [one[1] for one in found if one]
     groups, last = option_groups(env), dict[str, str]()
+    shown = {label.strip(): label for label in groups}
     for action in reversed(env.session.played):
-        label = action.lower().removeprefix("click[").removesuffix("]")
+        said = action.lower().removeprefix("click[").removesuffix("]")
+        label = shown.get(said.strip(), said)
         if label in groups:
             last.setdefault(groups[label], label)
         elif label not in BUTTONS:

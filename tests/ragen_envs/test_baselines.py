@@ -196,6 +196,10 @@ def test_turns_are_ragens_or_five_of_five() -> None:
     assert default_turns(None) == {"max_turns": 5, "max_actions_per_turn": 5, "max_actions": 10}
     short = EnvSpec("test/Short-v0", "ragen_envs:Bandit", max_episode_steps=3)
     assert default_turns(short) == {"max_turns": 3, "max_actions_per_turn": 3, "max_actions": 3}
+    long = EnvSpec("test/Long-v0", "ragen_envs:FrozenLake", max_episode_steps=198)  # five turns could not make them
+    assert default_turns(long) == {"max_turns": 40, "max_actions_per_turn": 5, "max_actions": 198}
+    default_turns(gymnasium.spec("ragen/Bandit-v0"))["max_turns"] = 7
+    assert TURN_LIMITS["ragen/Bandit-v0"]["max_turns"] == TURN_LIMITS["ragen/Countdown-v0"]["max_turns"] == 1
     assert {env_id: limits["max_actions"] for env_id, limits in TURN_LIMITS.items()} == {
         **{env_id: HORIZONS[env_id] for env_id in TURN_LIMITS},
         "ragen/WebShop-v0": 9,

@@ -197,6 +197,7 @@ def test_close_reaches_the_environment() -> None:
         ("\x1b[2J\x1b[1;1Ha\x1b[0mb\x1b[mc", "abc"),
         ("\x1b[1mbold\x1b[m \x1b[91mbright\x1b[0m", "[marked:bold] [red:bright]"),
         ("\x1b[31mA\x1b[39mB\x1b[44mC\x1b[49mD", "[red:A]B[blue:C]D"),  # colorama's Fore.RESET and Back.RESET
+        ("\x1b[0;31mA\x1b[0;32mB\x1b[0mC", "[red:A][green:B]C"),  # of a shell's prompt
         ("\x1b[31m\x1b[1mA\x1b[22mB\x1b[0m", "[red:[marked:A]B]"),
         ("\x1b[38;5;34mA\x1b[0m\x1b[48;2;31;0;34;32mB\x1b[m", "[marked:A][green:B]"),
     ],

@@ -95,7 +95,14 @@ class SqliteCatalog(Catalog):
     def _rows(self, query: str, values: tuple[str | int, ...] = ()) -> Iterator[str]:
         """The texts that a query for one column gives."""
         try:
-            for (text,) in self._database.execute(query, values):
+            database = self._database
+        except sqlite3.OperationalError as error:
+            raise CatalogError(
+                f"{self.path} cannot be opened ({error}); see that it is there and may be read, and that the process "
+                "may open more files (ulimit -n)"
+            ) from error
+        try:
+            for (text,) in database.execute(query, values):
                 yield text
         except sqlite3.DatabaseError as error:
             raise self._unreadable(error) from error

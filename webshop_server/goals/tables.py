@@ -97,7 +97,7 @@ def open_tables(catalog: Catalog, human: bool, seed: int) -> Tables:
     path = catalog.path.parent / f"goals-{catalog.hash[:16]}-{kind}.arrays"
     try:
         return _read(path, facts)
-    except FileNotFoundError:
+    except OSError:
         _log.info("making the goals %s", path)
     except ArrayFileError as error:
         _log.warning("%s; making it again", error)

@@ -3,7 +3,8 @@
 The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
 scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those with an option that counts and that
 no click chooses: an empty value, one that has a button's name, one that two options share, one with a bracket that ends
-the action early, or with a control character, which the environment does not send. The public set has none of these.
+the action early, one that differs from an earlier one by blanks alone, or one with a control character, which
+the environment sends with ``parity=True`` only. The public set has none of these.
 """
 
 import re
@@ -88,4 +89,7 @@ def can_be_clicked(product: Product, name: str, value: str) -> bool:
     owners = [other for other, values in product.options.items() if value in values]  # the last one has a value
     if owners[-1:] != [name] or value in _BUTTONS or not value.strip() or _CONTROL.search(value):
         return False
-    return parse_action(f"click[{value}]") == ("click", value)
+    # The environment takes the blanks around a label off, and the store then finds the first value that is alike.
+    every, said = [one for values in product.options.values() for one in values], value.strip()
+    chosen = said if said in every else next(one for one in every if one.strip() == said)
+    return chosen == value and parse_action(f"click[{value}]") == ("click", value)

@@ -113,6 +113,8 @@ def test_outcomes_are_repeatable_and_differ_by_seed_and_process(monkeypatch: pyt
 def test_limits_are_those_of_ragen() -> None:
     assert trl_environment("ragen/Countdown-v0")().reset(seed=0).endswith("Actions left: 1")
     assert trl_environment("ragen/FrozenLake-v0")().reset(seed=np.int64(0)).endswith("Actions left: 10")
+    shop = functools.partial(gymnasium.make, "ragen/WebShop-v0", catalog="toy")
+    assert trl_environment(shop)().reset(seed=0).endswith("Actions left: 9")
 
 
 def test_without_ragens_number_the_limit_is_that_of_the_commands(tmp_path: Path) -> None:

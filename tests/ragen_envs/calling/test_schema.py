@@ -2,6 +2,7 @@
 
 import functools
 import typing
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from transformers.utils import get_json_schema
 
 from ragen_envs.calling.schema import ToolSignatureError, fault, function_schema
+from ragen_envs.calling.tool import Tool
 
 
 def plain(name: str, count: int = 1) -> str:
@@ -170,6 +172,20 @@ class Called:
         return name
 
 
+@dataclass
+class Lookup(Called):
+    table: dict[str, str]
+
+
+def of_byte_choices(name: Literal[b"a"]) -> str:
+    """Has a hint of values without a JSON type.
+
+    Args:
+        name: A name.
+    """
+    return str(name)
+
+
 def silent(name: str) -> str:  # noqa: D103
     return name
 
@@ -183,11 +199,13 @@ def silent(name: str) -> str:  # noqa: D103
         (silent, "silent has no docstring"),
         (functools.partial(plain, "Anna"), r"functools.partial\(.* is no function and has no name; write one, or"),
         (Called(), "Called object.* is no function and has no name"),
+        (Lookup({}), r"Lookup\(table={}\) is no function and has no name"),
+        (of_byte_choices, "Literal.*of of_byte_choices has no JSON type; use int"),
     ],
 )
 def test_a_function_that_says_too_little_is_refused(function: Any, said: str) -> None:
     with pytest.raises(ToolSignatureError, match=said):
-        function_schema(function)
+        Tool.of(function)
 
 
 @pytest.mark.parametrize(

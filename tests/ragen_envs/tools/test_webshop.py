@@ -74,6 +74,8 @@ def test_demonstrations_and_their_thoughts_are_those_of_the_shop() -> None:
                 break
         assert over
     assert explain(env, [write_answer("No.")], ours).endswith("answer.")
+    for strange, name in (('{"name": "fly", "arguments": {}}', "fly"), ('{"name": "click", "arguments": {}}', "click")):
+        assert explain(env, [strange]).endswith(f" {name}.")  # of no tool, and without its argument
     env.close()
     shop.close()
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragen_envs import explain
 from ragen_envs.webshop import ToyShop
 from ragen_envs.webshop.env import WebShop, search_for
 from ragen_envs.webshop.local_store import HiddenGoalError, local_store
@@ -20,6 +21,8 @@ from ragen_envs.webshop.policies import (
     scripted_shop_action,
     scripted_toy_action,
 )
+from ragen_envs.webshop.reading import chosen_values
+from tests.support.ragen_envs.shop_http import connected, without_api
 from webshop_server.goals.nouns import EveryWord
 from webshop_server.store.winnable import is_winnable
 
@@ -138,9 +141,17 @@ def test_what_cannot_be_clicked_keeps_nobody_from_buying(tmp_path: Path, mode: s
     (tmp_path / "few_products.jsonl").write_text("\n".join(map(json.dumps, records)))
     env = WebShop(catalog=str(tmp_path), observation_mode=mode)
     shop = local_store(env.settings).shop()
+    pages = connected(WebShop(base_url="http://shop.test"), without_api(str(tmp_path), reveal_goals=True))
     won = {}
     for goal in shop.goals:
+        assert mode == "short" or play(pages, scripted_shop_action, goal.id)[1]["purchased"]
         assert play(env, scripted_shop_action, goal.id)[1]["purchased"]
+        if goal.options == {"color": "black | "}:  # what was clicked is known as chosen
+            env.reset(options={"goal": goal.id})
+            for _ in range(3):
+                env.step(best_shop_action(env, 15))
+            assert chosen_values(env) == ["black | "]
+            assert "names none of the options" not in explain(env, ["click[buy now]"])
         _, info = play(env, lambda env: best_shop_action(env, 15), goal.id)
         won[(goal.name, *goal.options.values())] = info["success"]
         assert info["purchased"] and info["success"] == is_winnable(shop.catalog[goal.asin], goal, EveryWord(), "fixed")

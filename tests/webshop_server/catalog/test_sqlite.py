@@ -126,6 +126,17 @@ def test_damage_inside_a_file_is_an_error_that_names_it(tmp_path: Path, damage: 
             list(read())
 
 
+def test_a_file_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> None:
+    """Regression: a server without file descriptors left was told to delete its catalogue."""
+    catalog = open_or_build(tmp_path / "c.sqlite", "key", "shop", 0, PRODUCTS)
+    catalog.close()
+    catalog.path.rename(tmp_path / "elsewhere.sqlite")
+    with pytest.raises(CatalogError, match=r"c\.sqlite cannot be opened \(unable to open .*ulimit -n"):
+        catalog.product(PRODUCTS[0].asin)
+    (tmp_path / "elsewhere.sqlite").rename(catalog.path)
+    assert catalog.product(PRODUCTS[0].asin).asin == PRODUCTS[0].asin
+
+
 def test_a_record_that_is_no_json_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     catalog = open_or_build(tmp_path / "c.sqlite", "key", "shop", 0, PRODUCTS)
     with closing(sqlite3.connect(catalog.path)) as database:

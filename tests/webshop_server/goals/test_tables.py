@@ -100,6 +100,16 @@ def test_where_nothing_can_be_written_they_are_kept_in_memory(
     assert "no space left" in caplog.text and list(tmp_path.glob("goals-*")) == []
 
 
+def test_a_folder_in_their_place_is_no_table(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    catalog = opened(tmp_path)
+    wanted = everything(make_goals(catalog, human=False))
+    (path,) = tmp_path.glob("goals-*")
+    path.unlink()
+    path.mkdir()
+    assert everything(make_goals(catalog, human=False)) == wanted
+    assert "cannot be written" in caplog.text
+
+
 def test_a_large_catalogue_without_human_requests_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GoalError, match="no human requests"):
         make_goals(opened(tmp_path), human=True)

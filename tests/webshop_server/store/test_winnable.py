@@ -80,6 +80,8 @@ def test_all_goals_of_the_bundled_catalogues_can_be_won(catalog: str, human: boo
         ({"color": "navy | "}, True),  # as "Navy/" is read
         ({"size": ""}, False),
         ({"size": "a\tb"}, False),
+        ({"cut": "slim"}, True),
+        ({"cut": "slim "}, False),  # the click loses its blank, and chooses "slim"
     ],
 )
 def test_options_that_cannot_be_clicked(chosen: dict[str, str], answer: bool) -> None:
@@ -87,6 +89,7 @@ def test_options_that_cannot_be_clicked(chosen: dict[str, str], answer: bool) ->
         "color": ("red [dark]", "red", "navy | "),
         "style": ("features", "buy now", "search", "s"),
         "size": ("s", "m", "", "a\tb"),
+        "cut": ("slim ", "slim"),
     }
     product = dataclasses.replace(CAP, options=options)
     clicked = {name: value for name, value in chosen.items() if can_be_clicked(product, name, value)}
