@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
-from findings.matched import aggregate, groups, matched
+from findings.matched import WARM_START, aggregate, groups, matched
 from findings.pictures import draw_comparison, draw_profiles, draw_signs
 from findings.published import COMPARISONS
 from findings.verdicts import Results, examined
@@ -96,7 +96,7 @@ def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]
     fewest = min(episodes.values(), default=0)
     found = []
     for group, variants in groups(content).items():
-        task, _, _ = group.partition(", warm start ")
+        task, _, _ = group.partition(WARM_START)
         found.append({"question": name, "group": group, **matched(variants, episodes.get(task, fewest))})
     return found
 

@@ -185,7 +185,7 @@ def _is_sokoban(spec: EnvSpec) -> bool:
 def default_turns(spec: EnvSpec | None) -> dict[str, Any]:
     """The limits of `AgentTurns`: those of `TURN_LIMITS`, else turns of up to 5 actions.
 
-    There are at least 5 of them, and as many as the default horizon, or 10, takes.
+    At most 5 of these, or as many as the default horizon, or 10, takes if that is more.
 
     Args:
         spec: The specification of the environment; None if it was made without one.
@@ -328,7 +328,8 @@ def _commit() -> str | None:
     try:
         # An installed copy may be inside the checkout of another project, whose commit would be misleading.
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], capture_output=True, check=True)
-        status = [*git, "status", "--porcelain=v2", "--branch"]
+        no_code = (":(top,exclude)benchmarks/results", ":(top,exclude)docs")  # results and pages, written meanwhile
+        status = [*git, "status", "--porcelain=v2", "--branch", "--", ":/", *no_code]
         lines = subprocess.run(status, capture_output=True, text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
         return None

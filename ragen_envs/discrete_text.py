@@ -42,8 +42,8 @@ def spell_out_colours(text: str) -> str:
         nonlocal depth
         if code[2] != "m":
             return ""
-        numbers = _codes([int(number) for number in code[1].split(";") if number.isdigit()])
-        if _OFF.issuperset(numbers):  # none is like 0
+        numbers = _codes([int(number or 0) for number in code[1].split(";") if not number.startswith("?")])
+        if _OFF.issuperset(numbers):
             closing, depth = "]" * (depth > 0), max(0, depth - 1)
             return closing
         closing, depth = ("]" * depth, 1) if 0 in numbers else ("", depth + 1)

@@ -1,7 +1,7 @@
 """Oracles in words: one or two true sentences before an answer, computed from the state.
 
-`explain` goes by the type of the unwrapped environment, as `oracles.best_action` does: register a function for a new
-one with ``@explain.register``. What a family says is in its own folder, in a module
+`explain` is a `functools.singledispatch` function on the type of the unwrapped environment, as `oracles.best_action`
+is: register one for a new environment with ``@explain.register``. What a family says is in its own folder, in a module
 `thoughts`; here is only the register. The rules for all of them:
 
 - Every sentence is true of the state, and says nothing that a player cannot know: no outcomes, no seeds, no values.
@@ -13,7 +13,8 @@ Left out: thoughts about several actions, and a language model that writes them.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -35,13 +36,29 @@ from ragen_envs.turns import AgentTurns
 from ragen_envs.webshop import ToyShop, WebShop
 from ragen_envs.webshop.thoughts import shop_thought, toy_thought
 
+Explained = TypeVar("Explained", bound=Callable[..., str])
 
-@functools.singledispatch
-def _thought(env: TextGym, actions: Sequence[str], rng: np.random.Generator) -> str:
-    raise NoOracleError("explain", env)
+
+def _filled(function: Explained) -> Explained:
+    """Lets `explain` be asked without actions and a generator, before the type of the environment is looked at."""
+
+    @functools.wraps(function)  # a register keeps its `register` and `dispatch`
+    def filled(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.Generator | None = None) -> str:
+        if actions is None:
+            if not isinstance(env, AgentTurns):
+                said = "does not know how many actions are left; give actions, or wrap it in AgentTurns"
+                raise ValueError(f"{env} {said}")
+            actions = [best_action(env, env.actions_left)]
+        if not actions:
+            raise ValueError("actions=[] leave nothing to explain; give the actions of the answer")
+        return function(env.unwrapped, actions, np.random.default_rng(0) if rng is None else rng)
+
+    return cast(Explained, filled)
 
 
 @after_reset
+@_filled
+@functools.singledispatch
 def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.Generator | None = None) -> str:
     """One or two true sentences that lead to an answer.
 
@@ -66,22 +83,15 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
         >>> explain(turns)
         'The goal is 1 to the right and 1 down. I get closer with Down.'
     """
-    if actions is None:
-        if not isinstance(env, AgentTurns):
-            raise ValueError(f"{env} does not know how many actions are left; give actions, or wrap it in AgentTurns")
-        actions = [best_action(env, env.actions_left)]
-    if not actions:
-        raise ValueError("actions=[] leave nothing to explain; give the actions of the answer")
-    return _thought(env.unwrapped, actions, np.random.default_rng(0) if rng is None else rng)
+    raise NoOracleError("explain", env)
 
 
-vars(explain).update(register=_thought.register, dispatch=_thought.dispatch, registry=_thought.registry)
-_thought.register(Bandit, bandit_thought)
-_thought.register(Countdown, countdown_thought)
-_thought.register(FrozenLake, lake_thought)
-_thought.register(Sokoban, sokoban_thought)
-_thought.register(TextWorld, adventure_thought)
-_thought.register(Tools, call_thought)
-_thought.register(ToyShop, toy_thought)
-_thought.register(WebShop, shop_thought)
-_thought.register(WebShopTools, shop_call_thought)
+explain.register(Bandit, bandit_thought)
+explain.register(Countdown, countdown_thought)
+explain.register(FrozenLake, lake_thought)
+explain.register(Sokoban, sokoban_thought)
+explain.register(TextWorld, adventure_thought)
+explain.register(Tools, call_thought)
+explain.register(ToyShop, toy_thought)
+explain.register(WebShop, shop_thought)
+explain.register(WebShopTools, shop_call_thought)

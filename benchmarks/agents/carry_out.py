@@ -175,7 +175,7 @@ def _only_here(run: Run, root: Path, wait: bool) -> Iterator[int]:
     message = f"{run.name} is being done by another process; see {folder / 'log.txt'}"
     with ExitStack() as held:
         try:
-            lock = held.enter_context(locked(folder / "lock", f"waiting: {message}" * wait))
+            lock = held.enter_context(locked(folder / "lock", f"waiting: {message}" if wait else ""))
         except BlockingIOError:
             raise AlreadyRunning(message) from None
         yield lock

@@ -23,6 +23,8 @@ from findings.measures import Run, final_success
 
 AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
 Variants = Mapping[str, Sequence[Run]]
+WARM_START = ", warm start "
+"""Between a task and a number, in the name of a group of runs that began with one of several warm starts."""
 
 
 def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
@@ -58,7 +60,7 @@ def _by_start(name: str, variants: Variants) -> dict[str, dict[str, Sequence[Run
         for run in runs:
             found.setdefault(start_of(run), {}).setdefault(label, []).append(run)
     return {
-        f"{name}, warm start {place + 1}" if len(found) > 1 else name: dict(labelled)
+        f"{name}{WARM_START}{place + 1}" if len(found) > 1 else name: dict(labelled)
         for place, labelled in enumerate(found.values())
         if len(labelled) > 1
     }

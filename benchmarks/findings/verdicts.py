@@ -172,15 +172,7 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
         found, games = relative_difference(claim.pairs, results)
         places = [_place(claim, "", ", ".join(games) or "all games", found, bool(games))]
     else:
-        places = [
-            {
-                **_place(claim, pair.form, game, difference(pair, game, claim.measure, results), was_run(*place)),
-                "other_starts": begin_apart(*place),
-            }
-            for pair in claim.pairs
-            for game in pair.games
-            for place in [(pair, game, results)]
-        ]
+        places = [_compared(claim, pair, game, results) for pair in claim.pairs for game in pair.games]
     return {
         **{name: getattr(claim, name) for name in ("name", "paper", "source", "says", "kind", "refuted", "headline")},
         "effect": claim.effect,
@@ -190,21 +182,20 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
     }
 
 
-def was_run(pair: Pair, game: str, results: Results) -> bool:
-    """Whether at least two seeds of both sides are there."""
+def _compared(claim: Claim, pair: Pair, game: str, results: Results) -> dict[str, Any]:
+    """The place of a claim that two variants in a game are."""
+    rows = shared_runs(pair, game, results)
+    place = _place(claim, pair.form, game, difference(pair, game, claim.measure, results), len(rows) > 1)
+    return {**place, "other_starts": len(rows) > 1 and sum(_comparable(row, pair) for row in rows) < 2}
+
+
+def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
+    """The runs of each seed that both sides have; of one side, where the other is a baseline or nothing."""
     ours = runs_of(results, pair.question, game, pair.ours)
-    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
-    return len(ours) > 1 and (pair.theirs in ("", *BASELINES) or len(ours.keys() & theirs.keys()) > 1)
-
-
-def begin_apart(pair: Pair, game: str, results: Results) -> bool:
-    """Whether two seeds of both sides are there, and fewer than two began with the same weights on both."""
     if pair.theirs in ("", *BASELINES):
-        return False
-    ours = runs_of(results, pair.question, game, pair.ours)
+        return [[run] for run in ours.values()]
     theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
-    shared = ours.keys() & theirs.keys()
-    return len(shared) > 1 and sum(_comparable([ours[seed], theirs[seed]], pair) for seed in shared) < 2
+    return [[ours[seed], theirs[seed]] for seed in sorted(ours.keys() & theirs.keys())]
 
 
 def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:

@@ -52,24 +52,36 @@ def missing(question: Question, options: argparse.Namespace, found: Finished) ->
 
 
 def other_starts(question: Question, found: Finished) -> list[str]:
-    """A line for each task whose warm start on this machine is not the one that committed runs began with.
+    """A line for each task whose warm start on this machine is none that its committed runs began with.
 
     Their seeds do not compare with those that are made here (`learning.summary.starts`).
     """
     lines = []
     for name, task in question.tasks.items():
-        path = baselines_file(found.folder, task)
-        here, known = finished(path), found.committed.prepared.get(path.stem)
-        if here is None or known is None or task.model is not None:
+        here, committed = finished(baselines_file(found.folder, task)), _committed(question, name, found)
+        if here is None or not committed:
             continue
-        ours, theirs = (next(iter(each["results"].values()))["warm_start"]["success"] for each in (here, known))
-        if not math.isclose(ours, theirs, abs_tol=1e-5):  # committed figures have six digits
+        ours = next(iter(here["results"].values()))["warm_start"]["success"]
+        theirs = {run["curve"][0]["success"]: run["commit"][:9] for run in committed}
+        if not any(math.isclose(ours, other, abs_tol=1e-5) for other in theirs):  # committed figures have six digits
+            began = " and ".join(f"{rate:.3f} (commit {commit})" for rate, commit in theirs.items())
             lines.append(
-                f"{question.name}: {name}: runs begin at {ours:.3f} here, committed ones at {theirs:.3f}, with the "
-                f"warm start of commit {known['commit'][:9]}; the two do not compare. Make that one in {found.folder} "
-                "with a checkout of that commit, or run both sides of a comparison again"
+                f"{question.name}: {name}: runs begin at {ours:.3f} here, committed ones at {began}, with other warm "
+                f"starts; they do not compare. Make theirs in {found.folder} with a checkout that made it, or run both "
+                "sides of a comparison again"
             )
     return lines
+
+
+def _committed(question: Question, name: str, found: Finished) -> list[Run]:
+    """The committed runs of a task."""
+    task, runs = question.tasks[name], found.committed.runs
+    digests = (
+        digest(run_settings(task, variant, question.variants[variant], seed))
+        for variant in task.variants
+        for seed in task.seeds_of(variant)
+    )
+    return [runs[each] for each in digests if each in runs]
 
 
 def collect(

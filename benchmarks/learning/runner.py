@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -98,8 +99,6 @@ class Progress:
 def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     """Run what is missing, collect and draw what is there; returns the exit status."""
     options = parse(question, command_line)
-    if options.smoke and options.fresh and not options.list:
-        shutil.rmtree(options.folder, ignore_errors=True)  # a smoke run that does nothing shows nothing
     question = question.scaled(options.smoke, options.model)
     name = f"{question.name}_paper" if options.paper else question.name
     output = options.output / f"{name}.json"
@@ -107,13 +106,18 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(listed(question, options, found)))
         return 0
-    try:
-        with locked(options.folder / "lock") as lock:
+    failed: list[str] = []
+    with ExitStack() as held:
+        if options.smoke or missing(question, options, found):
+            try:
+                lock = held.enter_context(locked(options.folder / "lock"))
+            except BlockingIOError:
+                text = f"another process trains in {options.folder}; wait for it, stop it, or name another --folder"
+                print(text, file=sys.stderr)
+                return 1
+            if options.smoke and options.fresh:
+                _empty(options.folder)  # a smoke run that does nothing shows nothing
             failed = run_all(question, options, found, lock)
-    except BlockingIOError:
-        text = f"another process trains in {options.folder}; wait for it, stop it, or name another --folder"
-        print(text, file=sys.stderr)
-        return 1
     earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else NOTHING
     content = collect(question, options, found, earlier)
     if changed := dropped(question, earlier):
@@ -130,6 +134,15 @@ def ask(question: Question, command_line: Sequence[str] | None = None) -> int:
     if lacking:
         print(f"missing: {', '.join(lacking)}; the same command goes on with them", file=sys.stderr)
     return int(bool(failed or (lacking and not options.smoke)))
+
+
+def _empty(folder: Path) -> None:
+    """Delete all that earlier calls left in a folder, but its lock, which this one holds."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
 
 
 def listed(question: Question, options: argparse.Namespace, found: Finished) -> list[str]:
@@ -222,8 +235,9 @@ def run_all(question: Question, options: argparse.Namespace, found: Finished, lo
     deadline = time.monotonic() + 60 * options.budget_minutes
     failed: list[str] = []
     for jobs in (first, second, runs):
-        if jobs is runs:
-            print("".join(f"{line}\n" for line in other_starts(question, found)), end="", file=sys.stderr, flush=True)
+        if jobs is runs:  # the warm starts are there
+            for line in other_starts(question, found):
+                print(line, file=sys.stderr, flush=True)
         with ThreadPoolExecutor(options.jobs) as pool:
             try:
                 carried = pool.map(lambda job: carry_out(question, job, options, found, deadline, progress, lock), jobs)

@@ -75,11 +75,11 @@ def equal_success(ours: Sequence[Run], theirs: Sequence[Run]) -> dict[str, Any] 
         different weights, share no seed, or the level is not above where both began; ``cpu_seconds`` and ``peak_mib``
         are ``None`` if the two runs of a seed were made at different commits or on different machines.
     """
-    if len(starts([*ours, *theirs])) > 1:
-        return None
     missing = lacking({"ours": ours, "theirs": theirs})
     seeds = shared_seeds([ours, theirs])
     ours, theirs = ([run for run in runs if seed_of(run) in seeds] for runs in (ours, theirs))
+    if len(starts([*ours, *theirs])) > 1:
+        return None
     reached = min((max(row["success"] for row in run["curve"]) for run in (*ours, *theirs)), default=0.0)
     level = round(int(reached / _STEP + 1e-9) * _STEP, 2)
     if level <= max((run["curve"][0]["success"] for run in (*ours, *theirs)), default=0.0):

@@ -9,7 +9,7 @@ server that wants more of its arguments says so itself.
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -38,16 +38,6 @@ class ToolSignatureError(EnvError, TypeError):
     """A function cannot be a tool as it is written."""
 
 
-def check_is_function(function: object) -> None:
-    """Raise `ToolSignatureError` for what has no name, or cannot be told from others: an object with ``__call__``."""
-    if not hasattr(function, "__name__") or type(function).__hash__ is None:
-        raise ToolSignatureError(
-            f"{function!r:.100} is no function and has no name; write one, or describe the tool yourself with "
-            "ragen_envs.Tool"
-        )
-
-
-@lru_cache(maxsize=4096)
 def function_schema(function: Callable[..., Any]) -> Schema:
     """The description of a function that a chat template's `tools` takes.
 
@@ -62,8 +52,17 @@ def function_schema(function: Callable[..., Any]) -> Schema:
     Raises:
         ToolSignatureError: If it is no function, a hint or a description is missing, or a hint has no JSON type.
     """
-    check_is_function(function)
-    name = function.__name__
+    name = getattr(function, "__name__", None)
+    if not isinstance(name, str) or not isinstance(function, Hashable):
+        raise ToolSignatureError(
+            f"{function!r:.100} is no function with a name; write one, or describe the tool yourself with "
+            "ragen_envs.Tool"
+        )
+    return _schema(function, name)
+
+
+@lru_cache(maxsize=4096)
+def _schema(function: Callable[..., Any], name: str) -> Schema:
     docstring = inspect.getdoc(function) or ""
     description = _found(_DESCRIPTION, docstring)
     if not description:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen_envs.calling.schema import Schema, check_is_function, fault, function_schema
+from ragen_envs.calling.schema import Schema, fault, function_schema
 
 
 class ToolError(Exception):
@@ -57,7 +57,6 @@ class Tool:
         if isinstance(function, Tool):
             return function
         plain = getattr(function, "__func__", function)  # one schema for the method of all instances
-        check_is_function(plain)
         found = function_schema(plain)["function"]
         return cls(found["name"], found["description"], found["parameters"], function, found.get("return"))
 

@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     words = f"seconds between its moves (default {_DELAY} on a terminal, else 0)"
     one.add_argument("--delay", type=_seconds, help=words)
     turns = one.add_argument_group("with --text, as in ragen_trl")
-    turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as in training)")
+    turns.add_argument("--max_turns", type=_positive, help="replies per episode (default: as the games' own)")
     turns.add_argument("--max_actions_per_turn", type=_positive, help="actions per reply (default: the same)")
     turns.add_argument("--no_think", action="store_true", help="no thought before the answer")
 

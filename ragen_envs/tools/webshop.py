@@ -175,8 +175,10 @@ def shop_call_thought(env: WebShopTools, actions: Sequence[str], rng: np.random.
     if not isinstance(made, Call):
         return pick(rng, "I can do no more, and I answer.", "I answer.")
     kinds = {name: (kind, argument) for kind, (name, argument) in _CALLS.items()}
-    kind, argument = kinds.get(made.name, (made.name, ""))  # a tool that is none is tried as well
-    action = f"{kind}[{made.arguments.get(argument, '')}]"
+    kind, argument = kinds.get(made.name, ("", ""))
+    if argument not in made.arguments:  # no tool of the store, or a call without what it takes
+        return f"{pick(rng, 'I try', 'Let me try')} {made.name}."
+    action = f"{kind}[{made.arguments[argument]}]"
     thought = shop_thought(env.shop, [action], rng)
     return f"{thought.removesuffix('.').removesuffix(action).removesuffix(kind)}{made.name}."
 

@@ -184,7 +184,8 @@ class ClassicSession(Session):
 
     Args:
         connection: The connection to the server.
-        request: As for `POST /api/sessions`; `parity` is always on, and `reward` the server's.
+        request: As for `POST /api/sessions`; `parity` says whether an action's blanks count, and `reward` is the
+            server's.
 
     Raises:
         ValueError: If the request asks for what pages do not have.

@@ -5,6 +5,7 @@ they find nothing. Left out: descriptions, features, and what `available_actions
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ragen_envs.webshop.env import WebShop
@@ -72,7 +73,7 @@ def option_groups(env: WebShop) -> dict[str, str]:
             listed = f", {values.rpartition(' (chosen: ')[0] or values}, "
             groups |= {label: name for label in labels if f", {label}, " in listed}
         return groups
-    name, shown = "", {label.strip(): label for label in labels}  # texts and actions have no blanks around them
+    name, shown = "", _without_blanks(labels)
     for text in page.split(_SEPARATOR):
         if text.lower() in shown:
             groups[shown[text.lower()]] = name
@@ -81,13 +82,19 @@ def option_groups(env: WebShop) -> dict[str, str]:
     return groups
 
 
+def _without_blanks(labels: Iterable[str]) -> dict[str, str]:
+    """Labels by what texts and actions have of them: the one without blanks around it, else the first."""
+    every = list(labels)
+    return {label.strip(): label for label in reversed(every)} | {label: label for label in every}
+
+
 def chosen_values(env: WebShop) -> list[str]:
     """The values that are chosen now on a product's page: the last one of each option that was clicked there."""
     if env.observation_mode == "short":
         found = (_CHOSEN.fullmatch(line) for line in env.session.answer.observation.split("\n"))
         return [one[1] for one in found if one]
     groups, last = option_groups(env), dict[str, str]()
-    shown = {label.strip(): label for label in groups}
+    shown = _without_blanks(groups)
     for action in reversed(env.session.played):
         said = action.lower().removeprefix("click[").removesuffix("]")
         label = shown.get(said.strip(), said)

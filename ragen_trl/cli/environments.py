@@ -3,6 +3,7 @@
 That is an id, an argument, a first episode, random play or an oracle.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,19 @@ from ragen_envs import EnvError, TextEnv, best_action, make_named, random_action
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.rollout.environments import make_turns
+
+
+def json_object(name: str, value: object) -> dict[str, Any]:
+    """Keyword arguments from an option: a mapping, JSON text of one, or nothing.
+
+    Raises:
+        OptionError: If it is something else.
+    """
+    try:
+        found: Any = json.loads(value) if isinstance(value, str) else value or {}
+        return {**found}
+    except (ValueError, TypeError) as error:
+        raise OptionError(f"{name} is {value!r}, which is no JSON object ({error})") from None
 
 
 def check_env(env: str, args: StarPOConfig, kwargs: Mapping[str, Any] | None = None) -> None:

@@ -14,13 +14,13 @@ Left out: environments as functions, which have no name on a command line (scrip
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from trl import TrlParser
 
-from ragen_trl.cli.environments import check_env
+from ragen_trl.cli.environments import check_env, json_object
 from ragen_trl.cli.options import ALGORITHMS, OptionParser, check_ranges, check_single
 from ragen_trl.config.commands import ApiArguments, EvaluationArguments, RunArguments
 from ragen_trl.config.play import LIMITS, MANNER
@@ -48,11 +48,13 @@ class NamedEnv:
         env: Gymnasium id.
         kwargs: Its keyword arguments, if the user gave any; ``None`` leaves them to the model and the recipes.
         changes: Keyword arguments that are added to those that it has otherwise.
+        is_whole: Whether ``kwargs`` are all, also where they name no split: those of a run's evaluations.
     """
 
     env: str
     kwargs: Mapping[str, Any] | None = None
     changes: Mapping[str, Any] | None = None
+    is_whole: bool = False
 
 
 SUITES: dict[str, tuple[NamedEnv, ...]] = {
@@ -83,8 +85,7 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     given = {name: value for name, value in given.items() if name not in _OF_TRAINING}
     given = {"episodes" if name == "eval_episodes" else name: value for name, value in given.items()}
     given |= {name: [given[name]] for name in ("env", "model") if isinstance(given.get(name), str)}
-    if (changes := given.pop("eval_env_kwargs", None)) is not None:
-        given["env_kwargs"] = {**_object("env_kwargs", given.get("env_kwargs")), **_object("eval_env_kwargs", changes)}
+    changes = given.pop("eval_env_kwargs", None)
     first = TrlParser([EvaluationArguments, ApiArguments], add_help=False, allow_abbrev=False)
     first.set_defaults_with_config(**given)
     run, api, _ = first.parse_args_into_dataclasses(list(argv), return_remaining_strings=True)
@@ -97,6 +98,9 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
             "temperature is that of training; evaluations are sampled at eval_temperature: set that, or delete "
             "temperature from the file or the command"
         )
+    if changes is not None and "env_kwargs" not in words and len(named) == 1 and named[0].kwargs is None:
+        kwargs = json_object("env_kwargs", given.pop("env_kwargs", None)) | json_object("eval_env_kwargs", changes)
+        named = [replace(named[0], kwargs=kwargs, is_whole=True)]
     if "env_kwargs" in (*words, *given) and (len(named) > 1 or named[0].kwargs is not None):
         raise OptionError("env_kwargs is for one environment without arguments; write them after each: 'ID:{…}'")
     if "episodes" not in given and not {"episodes", "eval_episodes"} & set(words):
@@ -107,15 +111,6 @@ def read_plan(given: Mapping[str, Any], argv: Sequence[str]) -> EvalPlan:
     tasks = _tasks(named, parsed)
     output_dir = tasks[0].args["random"].output_dir
     return EvalPlan(run, api, tasks, Path(output_dir) if output_dir else default_folder(names[1:], tasks))
-
-
-def _object(name: str, value: Any) -> dict[str, Any]:
-    """What a training file has as keyword arguments: a mapping, or JSON text of one."""
-    try:
-        found: dict[str, Any] = {**(json.loads(value) if isinstance(value, str) else value or {})}
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"{name} is {value!r}, which is no JSON object ({error})") from None
-    return found
 
 
 def _episodes(named: Sequence[NamedEnv], default: int) -> int:
@@ -197,7 +192,8 @@ def _configured(
         raise OptionError(str(error)) from None
     check_single(args)
     own = args.env_kwargs if isinstance(args.env_kwargs, dict) else None
-    args.env_kwargs = _evaluated_kwargs(env, task, own if named.kwargs is None else named.kwargs)
+    given_kwargs = own if named.kwargs is None else named.kwargs
+    args.env_kwargs = dict(named.kwargs or {}) if named.is_whole else _evaluated_kwargs(env, task, given_kwargs)
     return args
 
 

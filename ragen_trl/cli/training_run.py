@@ -20,7 +20,7 @@ from trl import GRPOConfig
 from ragen_trl.astar_po.trainer import AStarPOTrainer
 from ragen_trl.batching.rewards import consistency_reward
 from ragen_trl.cli.callbacks import AtStart, add_callbacks, check_monitor, check_report_to
-from ragen_trl.cli.environments import check_env, missing_baseline
+from ragen_trl.cli.environments import check_env, json_object, missing_baseline
 from ragen_trl.cli.launch import launch_of
 from ragen_trl.cli.processes import check_number, launched, on_main, play_together, said_once
 from ragen_trl.cli.run_state import RunState
@@ -88,15 +88,9 @@ def evaluated(run: RunArguments, args: StarPOConfig) -> StarPOConfig:
     Raises:
         OptionError: If ``eval_env_kwargs`` is no JSON object.
     """
-    given = run.eval_env_kwargs
-    try:
-        changes = json.loads(given) if isinstance(given, str) else given or {}
-        known = json.loads(args.env_kwargs) if isinstance(args.env_kwargs, str) else args.env_kwargs or {}
-        kwargs = {**known, **changes}
-    except (ValueError, TypeError) as error:
-        raise OptionError(f"eval_env_kwargs is {given!r}, which is no JSON object ({error})") from None
+    changes = json_object("eval_env_kwargs", run.eval_env_kwargs)
     changed = copy.copy(args)
-    changed.env_kwargs = kwargs or None
+    changed.env_kwargs = {**json_object("env_kwargs", args.env_kwargs), **changes} or None
     return changed
 
 

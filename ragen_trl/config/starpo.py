@@ -85,8 +85,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     beta: float = option(0.001, "KL coefficient (TRL's k3 term in the loss); 0 loads no reference model.")
     log_kl: bool = option(
         False,
-        "Log the KL (k3) to the policy as it was when the trainer was made where beta is 0, too: one more forward "
-        "pass over what an update learns from, and without LoRA a copy of the weights.",
+        "With beta 0: log the KL (k3) to the policy as it was when the trainer was made; one more forward pass over "
+        "what an update learns from, and without LoRA a copy of the weights.",
     )
     entropy_coef: float = option(0.001, "Entropy bonus: this times the mean entropy over sampled tokens (nats).")
     delta: float | None = option(3.0, "Dual clip: bound of the ratio where the advantage is negative; unset: none.")

@@ -170,7 +170,9 @@ def check_combinations(args: Options) -> None:
 
 
 def _check_loss(args: Options) -> None:
-    """Options of TRL's loss that its kind reads as something else."""
+    """Options of TRL's loss that its kind reads as something else, or not at all."""
+    if args.log_kl and args.beta:
+        raise OptionError(f"log_kl is True and beta {args.beta}, whose term logs the KL anyway; leave log_kl off")
     if args.loss_type == "cispo" and (args.epsilon_high is None or args.epsilon_high <= 1):
         text = "by which loss_type 'cispo' bounds the ratio itself; set it above 1, TRL recommends 5.0"
         raise OptionError(f"epsilon_high is {args.epsilon_high}, {text}")

@@ -51,9 +51,10 @@ def rows(results: Results) -> list[list[str]]:
 
 def in_one_line(reason: str) -> str:
     """A reason without the traceback that may follow it, and with the error that ends it."""
-    first, *rest = reason.strip().splitlines()
-    first = first.removesuffix("Traceback (most recent call last):").rstrip(" :")
-    return f"{first}: {rest[-1].strip()}" if rest else first
+    said, _, trace = reason.partition("Traceback (most recent call last):\n")
+    ends = [line for line in trace.splitlines() if line and not line.startswith(" ")]  # the error's own lines
+    first = said.strip().partition("\n")[0].rstrip(" :")
+    return f"{first}: {ends[0]}" if ends else first
 
 
 def difference_rows(results: Results) -> list[list[str]]:

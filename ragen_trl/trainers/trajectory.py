@@ -152,7 +152,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
         """As in `TRLAdapter`; with rebuilt contexts "grpo" is a sum over rows, divided by ``step_trajectories``."""
         if not self._has_parts(inputs):
             return super().trl_loss(model, inputs)
-        logprobs, entropies = self.score(model, inputs)
+        logprobs, entropies = self.score(model, inputs, self.rows_of_loss)
         old, reference = (inputs.get(key) for key in ("old_per_token_logps", "ref_per_token_logps"))
         loss, columns = segment_loss(logprobs, logprobs.detach() if old is None else old, reference, inputs, self.args)
         mode = "train" if self.model.training else "eval"
@@ -246,9 +246,9 @@ class TrajectoryTrainer(OneStepOffTrainer):
         self._add_trl_scores(batch, "train")
 
     def _add_trl_scores(self, batch: dict[str, Any], mode: str) -> None:
-        args, rows_a_pass = self.args, self.args.per_device_train_batch_size
-        differs = self.use_vllm or (args.one_step_off_policy and mode == "train")
-        corrects = differs and self.vllm_importance_sampling_correction
+        args, train = self.args, mode == "train"
+        rows_a_pass = args.per_device_train_batch_size if train else args.per_device_eval_batch_size
+        corrects = self.vllm_importance_sampling_correction and (self.use_vllm or (args.one_step_off_policy and train))
         if corrects or args.gradient_accumulation_steps % (args.steps_per_generation * args.num_iterations):
             old = self._scored(self.model, batch, rows_a_pass, compute_entropy=False).logprobs
             batch["old_per_token_logps"] = old
@@ -260,7 +260,7 @@ class TrajectoryTrainer(OneStepOffTrainer):
             unbounded = sampler_ratio(old, sampled, mask, kind, sequences=batch.get("trajectory"))
             batch["importance_sampling_ratio"] = ratio
             self.record(mode, sampler_metrics(old - sampled, ratio, unbounded, mask, self.accelerator.gather))
-        if args.beta or (args.log_kl and mode == "train"):
+        if args.beta or (args.log_kl and train):
             batch["ref_per_token_logps"] = self.score_reference(batch, rows_a_pass)
 
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:

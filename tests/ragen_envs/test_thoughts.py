@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -49,6 +50,17 @@ def test_what_cannot_be_explained_is_an_error_that_says_what_to_do() -> None:
     silent.reset(seed=0)
     with pytest.raises(NoOracleError, match=r"explain knows no Silent; write one and register it with @explain\.regis"):
         explain(AgentTurns(silent), ["a"])
+
+    class Spoken(Silent):
+        """One that somebody explains."""
+
+    @explain.register
+    def _(env: Spoken, actions: Sequence[str], rng: np.random.Generator) -> str:
+        return f"I say {actions[0]}."
+
+    spoken = Spoken()
+    spoken.reset(seed=0)
+    assert explain(spoken, ["a"]) == explain(AgentTurns(spoken), ["a"]) == "I say a."
     lake = gymnasium.make("ragen/FrozenLake-v0")
     lake.reset(seed=0)
     with pytest.raises(ValueError, match="does not know how many actions are left; give actions, or wrap it"):

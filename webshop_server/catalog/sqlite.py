@@ -65,7 +65,13 @@ class SqliteCatalog(Catalog):
         """This thread's connection. One that came through a fork is left alone and another is opened."""
         owner, connection = getattr(self._local, "opened", (None, None))
         if connection is None or owner != os.getpid():
-            connection = _connect(self.path)
+            try:
+                connection = _connect(self.path)
+            except sqlite3.OperationalError as error:
+                raise CatalogError(
+                    f"{self.path} cannot be opened ({error}); see that it is there and may be read, and that the "
+                    "process may open more files (ulimit -n)"
+                ) from error
             about = dict(connection.execute("SELECT name, value FROM about"))
             if (about.get("hash"), about.get("count")) != (self.hash, str(self._length)):  # the key may be another
                 connection.close()
@@ -95,14 +101,7 @@ class SqliteCatalog(Catalog):
     def _rows(self, query: str, values: tuple[str | int, ...] = ()) -> Iterator[str]:
         """The texts that a query for one column gives."""
         try:
-            database = self._database
-        except sqlite3.OperationalError as error:
-            raise CatalogError(
-                f"{self.path} cannot be opened ({error}); see that it is there and may be read, and that the process "
-                "may open more files (ulimit -n)"
-            ) from error
-        try:
-            for (text,) in database.execute(query, values):
+            for (text,) in self._database.execute(query, values):
                 yield text
         except sqlite3.DatabaseError as error:
             raise self._unreadable(error) from error

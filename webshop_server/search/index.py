@@ -84,7 +84,7 @@ class SearchIndex:
 
         Opening takes milliseconds. Several processes may open and build at the same time; the file is always whole.
         A file that is damaged or of another version is built again, with a warning in the log. Where there is no
-        folder, or the file cannot be read nor written, the index is built in memory.
+        folder, or the file can be neither read nor written, the index is built in memory.
 
         Args:
             catalog: What to search.

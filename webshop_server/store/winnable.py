@@ -3,8 +3,8 @@
 The original sets goals that cannot be solved: on the public set, buying a goal's own product with its own options
 scores below 1 for 458 of 6910. `is_winnable` is False for such goals, and for those with an option that counts and that
 no click chooses: an empty value, one that has a button's name, one that two options share, one with a bracket that ends
-the action early, one that differs from an earlier one by blanks alone, or one with a control character, which
-the environment sends with ``parity=True`` only. The public set has none of these.
+the action early, one that a click without the blanks around it takes for another, or one with a control character,
+which the environment sends with ``parity=True`` only. The public set has none of these.
 """
 
 import re

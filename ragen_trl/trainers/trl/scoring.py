@@ -94,13 +94,17 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
         self._pictures_shown: Pictures | None = None  # while TRL builds a batch: those of its rows
         super().__init__(**options)
         self.shares_prefixes = self._can_share_prefixes()
-        # Without β TRL has no reference.
-        measures = self.args.log_kl and not self.args.beta
-        self._beginning = Reference(self.accelerator.unwrap_model(self.model)) if measures else None
+        # TRL has no reference where β is 0.
+        self._beginning = Reference(self.accelerator.unwrap_model(self.model)) if self.args.log_kl else None
 
     def _can_share_prefixes(self) -> bool:
         """Whether rows are stored as prefix trees; why not, is logged."""
         return can_share_prefixes(self, self.aux_loss_enabled)
+
+    @property
+    def rows_of_loss(self) -> int | None:
+        """Rows in a pass of an evaluation's loss: rebuilt contexts may make many; in training a micro-batch is one."""
+        return None if self.model.training else self.args.per_device_eval_batch_size
 
     def packed_rows(self, inputs: dict[str, Any]) -> PackedRows:
         """How the rows of a micro-batch are stored as prefix trees."""
@@ -129,6 +133,8 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
     ) -> Any:
         if self._postpones_scores:
             return torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device), None, None
+        if batch_size is None and not options.get("compute_aux_loss"):  # a router's loss is a mean over one pass
+            batch_size = self.rows_of_loss
         sampled, pictures = None, self._pictures_shown
         if self._loss_inputs is not None:
             sampled, pictures = self._loss_inputs.sampled, self._loss_inputs.columns.get("pictures")
@@ -176,8 +182,6 @@ class TRLScoring(GRPOTrainer):  # type: ignore[misc]
             entropies = None if entropies is None else entropies.masked_fill(others, 0.0)
             return logprobs.masked_fill(others, 0.0), entropies, router_loss
 
-        if batch_size is None and not self.model.training:  # the rows of rebuilt contexts may be many
-            batch_size = self.args.per_device_eval_batch_size
         if batch_size is None or batch_size >= len(ids):
             result = score(slice(None), slice(None), width)
         else:  # a whole rollout, which needs no mixture-of-experts loss

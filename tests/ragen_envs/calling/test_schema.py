@@ -197,15 +197,17 @@ def silent(name: str) -> str:  # noqa: D103
         (without_description, "docstring of without_description does not describe name"),
         (of_bytes, "bytes.*of of_bytes has no JSON type; use int"),
         (silent, "silent has no docstring"),
-        (functools.partial(plain, "Anna"), r"functools.partial\(.* is no function and has no name; write one, or"),
-        (Called(), "Called object.* is no function and has no name"),
-        (Lookup({}), r"Lookup\(table={}\) is no function and has no name"),
+        (functools.partial(plain, "Anna"), r"functools.partial\(.* is no function with a name; write one, or"),
+        (Called(), "Called object.* is no function with a name"),
+        (Lookup({}), r"Lookup\(table={}\) is no function with a name"),
         (of_byte_choices, "Literal.*of of_byte_choices has no JSON type; use int"),
     ],
 )
 def test_a_function_that_says_too_little_is_refused(function: Any, said: str) -> None:
     with pytest.raises(ToolSignatureError, match=said):
         Tool.of(function)
+    with pytest.raises(ToolSignatureError, match=said):
+        function_schema(function)
 
 
 @pytest.mark.parametrize(

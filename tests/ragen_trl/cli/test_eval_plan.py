@@ -194,10 +194,16 @@ def test_the_file_of_a_training_run_is_read(tmp_path: Path) -> None:
 def test_the_file_of_a_training_run_names_what_its_evaluations_play(tmp_path: Path) -> None:
     """Regression: the arguments of a run's evaluations were refused, with advice to take those of training."""
     words = "--env ragen/ToyShop-v0 --algo starpo --use_cpu true --output_dir".split()
-    changed = ["--env_kwargs", '{"split": "train"}', "--eval_env_kwargs", '{"split": "eval"}']
-    _, options = parse("train", {}, [*words, str(tmp_path), *changed], RunArguments, WarmStartConfig)
-    found = plan(**yaml.safe_load(options_as_yaml(options, tmp_path)))
-    assert found.tasks[0].spec.kwargs == {"split": "eval"}
+    for trained_on, changed, played in (
+        ({"split": "train"}, {"split": "eval"}, {"split": "eval"}),
+        ({}, {}, {}),  # evaluated on what is trained on
+        ({"reward": "tiered"}, {"reward": "fixed"}, {"reward": "fixed"}),
+    ):
+        given = ["--env_kwargs", json.dumps(trained_on), "--eval_env_kwargs", json.dumps(changed)]
+        _, options = parse("train", {}, [*words, str(tmp_path), *given], RunArguments, WarmStartConfig)
+        config = yaml.safe_load(options_as_yaml(options, tmp_path))
+        assert plan(**config).tasks[0].spec.kwargs == played
+        assert plan("--env_kwargs", '{"split": "train"}', **config).tasks[0].spec.kwargs == {"split": "train"}
     with pytest.raises(OptionError, match="eval_env_kwargs is '\\[1\\]', which is no JSON object"):
         plan(env="ragen/ToyShop-v0", eval_env_kwargs="[1]")
 

@@ -1,9 +1,11 @@
 """Where a number comes from."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from ragen_trl.system import provenance as module
 from ragen_trl.system.provenance import provenance
 
 
@@ -20,3 +22,23 @@ def test_a_launch_of_several_processes_is_told_from_a_single_one(
     listed = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     assert found["machine"]["processor"] in listed or "model name" not in listed
     assert found["command"] == "python -m ragen_trl train --env 'my env'"
+
+
+def test_results_and_pages_that_are_being_written_are_no_changes_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Regression: after a question's first result every other one was said to be of changed code."""
+    here = tmp_path / "package" / "provenance.py"
+    for path in (here, tmp_path / "benchmarks" / "results" / "a.json", tmp_path / "docs" / "a.md"):
+        path.parent.mkdir(parents=True)
+        path.write_text("")
+    identity = ["-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    monkeypatch.setattr(module, "__file__", str(here))
+    commit = provenance()["commit"]
+    for path in ("benchmarks/results/a.json", "benchmarks/results/b.json", "docs/a.md"):
+        (tmp_path / path).write_text("new")
+        assert provenance()["commit"] == commit
+    (tmp_path / "package" / "other.py").write_text("new")
+    assert provenance()["commit"] == f"{commit}+changes"

@@ -98,6 +98,11 @@ def logprobs(model: Any, ids: torch.Tensor, attention: torch.Tensor) -> torch.Te
     return scores.gather(2, ids[:, 1:, None])[:, :, 0]
 
 
+def test_a_kl_term_logs_it_anyway(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="log_kl is True and beta 0.001, whose term logs the KL anyway; leave log_kl"):
+        small_trainer(tmp_path, log_kl=True, beta=0.001)
+
+
 def test_a_star_po_always_logs_it(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="log_kl is True, which A\\*-PO does not read"):
         AStarPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, log_kl=True)

@@ -177,6 +177,19 @@ def test_gspo_of_equal_factors_is_trls(
     torch.testing.assert_close(found, logp.grad, atol=1e-12, rtol=0)
 
 
+@pytest.mark.parametrize("advantages", [[0.0, 0.0], [1.0, -0.5]])
+def test_vespo_weighs_the_kl_by_the_ratio_of_the_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, advantages: list[float]
+) -> None:
+    """Regression: by that of each token, whatever `importance_sampling_level` said."""
+    logp = double(LOGP).requires_grad_()
+    options = {"loss_type": "vespo", "importance_sampling_level": "sequence"}
+    trainer = trainer_of(tmp_path, monkeypatch, logp, beta=1.0, **options)
+    inputs = micro_batch(advantages, old_per_token_logps=OLD, ref_per_token_logps=REFERENCE)
+    theirs = GRPOTrainer._compute_loss(trainer, trainer.model, inputs).item()
+    assert trainer.trl_loss(trainer.model, inputs).item() == pytest.approx(theirs, abs=1e-12)
+
+
 def test_gspo_gives_the_kl_of_each_token_to_that_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """β = 1: the gradient at a token is s d / (|y| · rows). TRL's is s (1 − e^−d) and the mean of s k3 over the row."""
     logp = double(LOGP).requires_grad_()

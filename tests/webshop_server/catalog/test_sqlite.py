@@ -135,6 +135,10 @@ def test_a_file_that_cannot_be_opened_is_not_called_damaged(tmp_path: Path) -> N
         catalog.product(PRODUCTS[0].asin)
     (tmp_path / "elsewhere.sqlite").rename(catalog.path)
     assert catalog.product(PRODUCTS[0].asin).asin == PRODUCTS[0].asin
+    catalog.close()
+    catalog.path.write_bytes(b"no database" * 1000)
+    with pytest.raises(CatalogError, match=r"c\.sqlite cannot be read \(file is not a database\); delete it"):
+        list(catalog.products())
 
 
 def test_a_record_that_is_no_json_is_an_error_that_names_the_file(tmp_path: Path) -> None:
