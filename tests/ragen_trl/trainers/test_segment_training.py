@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import MixtralConfig, MixtralForCausalLM
 
 from ragen_trl import StarPOTrainer
 from ragen_trl.algorithms.advantages import group_advantages
@@ -231,6 +232,17 @@ def test_a_routers_loss_would_scatter_the_rows_of_a_trajectory_over_updates(tmp_
         trainer = small_trainer(tmp_path, lottery(draws=3), trainer=Routed, window_turns=window, **options)
         assert window is None
         trainer.train()
+
+
+def test_an_evaluation_of_rows_has_a_routers_loss_of_one_pass(tmp_path: Path) -> None:
+    """Regression: in several passes there was none, which ended in a TypeError."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    mixture = MixtralConfig(
+        vocab_size=len(TOKENIZER), num_key_value_heads=1, num_local_experts=2, output_router_logits=True, **sizes
+    )
+    options = {"num_eval_seeds": 8, "per_device_eval_batch_size": 4, "window_turns": 1, "loss_type": "dapo"}
+    made = small_trainer(tmp_path, lottery(draws=4), model=MixtralForCausalLM(mixture), **options)
+    assert made.aux_loss_enabled and made.evaluate()["eval_loss"] > 0
 
 
 @pytest.mark.parametrize("window", [1, 3, 4])
