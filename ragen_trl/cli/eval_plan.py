@@ -253,8 +253,8 @@ def read_spec(text: str) -> NamedEnv:
         OptionError: If the arguments are no JSON object.
 
     Example:
-        >>> read_spec('ragen/Sokoban-v0:{"num_boxes": 2}')
-        NamedEnv(env='ragen/Sokoban-v0', kwargs={'num_boxes': 2}, changes=None)
+        >>> read_spec('ragen/Sokoban-v0:{"num_boxes": 2}').kwargs
+        {'num_boxes': 2}
     """
     env, mark, rest = text.partition(":{")
     if not env:

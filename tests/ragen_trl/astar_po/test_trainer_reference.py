@@ -10,9 +10,9 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from ragen_trl.astar_po import reference
 from ragen_trl.astar_po.value_cache import ValueCache
 from ragen_trl.errors import OptionError
+from ragen_trl.trainers import reference
 from tests.support.ragen_trl.astar_runs import Spy, astar, draws, log_likelihood, stored_keys
 from tests.support.ragen_trl.equivalence import timeless
 from tests.support.ragen_trl.references import change, logits, reference_logits
