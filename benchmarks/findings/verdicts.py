@@ -68,12 +68,9 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
         The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
         been run on both sides from the same weights, or have the measure; of a cost, at one commit and on one machine.
     """
-    ours = runs_of(results, pair.question, game, pair.ours)
+    every = shared_runs(pair, game, results)
     if pair.theirs in BASELINES:
-        return _above_baseline(list(ours.values()), measure, results, pair, game)
-    theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
-    seeds = sorted(ours.keys() & theirs.keys()) if pair.theirs else sorted(ours)
-    every = [(ours[seed], *([theirs[seed]] if pair.theirs else [])) for seed in seeds]
+        return _above_baseline([run for (run,) in every], measure, results, pair, game)
     known = [row for row in every if all(measure.of(run) is not None for run in row) and _comparable(row, pair)]
     pairs = [row for row in known if not measure.cost or len({origin(run) for run in row}) == 1]
     values = [[measure.of(run) for run in row] for row in pairs]
@@ -149,12 +146,10 @@ def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interv
     episodes = []
     for pair in pairs:
         for game in pair.games:
-            ours, theirs = (runs_of(results, pair.question, game, name) for name in (pair.ours, pair.theirs))
-            shared = sorted(ours.keys() & theirs.keys())
-            seeds = [seed for seed in shared if _comparable([ours[seed], theirs[seed]], pair)]
-            if len(seeds) > 1:
+            shared = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
+            if len(shared) > 1:
                 name = f"{game} ({pair.form})"
-                rows[name] = [(final_success(ours[seed]), final_success(theirs[seed])) for seed in seeds]
+                rows[name] = [(final_success(ours), final_success(theirs)) for ours, theirs in shared]
                 episodes.append(episodes_of(results, pair.question, game))
     defined = bool(rows) and all(any(theirs for _, theirs in row) for row in rows.values())
     return (relative_interval(list(rows.values()), episodes) if defined else None), list(rows)
@@ -193,7 +188,7 @@ def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
     """The runs of each seed that both sides have; of one side, where the other is a baseline or nothing."""
     ours = runs_of(results, pair.question, game, pair.ours)
     if pair.theirs in ("", *BASELINES):
-        return [[run] for run in ours.values()]
+        return [[ours[seed]] for seed in sorted(ours)]
     theirs = runs_of(results, pair.question, pair.other_task.format(game), pair.theirs)
     return [[ours[seed], theirs[seed]] for seed in sorted(ours.keys() & theirs.keys())]
 

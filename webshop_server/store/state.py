@@ -93,6 +93,13 @@ START = PageState()
 INVALID = Event("invalid", effective=False)
 
 
+def meant(argument: str, labels: Sequence[str]) -> str:
+    """The label that a click means whose blanks were taken off: the same one, else the first that is alike without."""
+    if argument in labels:
+        return argument
+    return next((label for label in labels if label.strip() == argument), argument)
+
+
 def parse_action(action: str) -> tuple[str, str]:
     r"""Splits `name[argument]` as the original's expression `(.+)\[(.+)\]` does, in linear time.
 
@@ -215,8 +222,7 @@ class Store:
             return self._buy(state, argument)
         if name == "click" and argument != SEARCH:
             labels = self.clickables(state, parity=parity)
-            if not parity and argument not in labels:  # blanks around it were taken off, and a label may have some
-                argument = next((label for label in labels if label.strip() == argument), argument)
+            argument = argument if parity else meant(argument, labels)
             if argument in labels:
                 return self._click(state, argument)
         return state, INVALID

@@ -14,7 +14,7 @@ from webshop_server.goals.goals import Goal
 from webshop_server.goals.matching import FUZZY_THRESHOLD, token_set_ratio
 from webshop_server.goals.nouns import NounTagger
 from webshop_server.goals.reward import RewardMode, option_closeness, purchase_price, score
-from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, parse_action
+from webshop_server.store.state import BACK, BUY, PREVIOUS, SEARCH, SUB_PAGES, meant, parse_action
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BUTTONS = {SEARCH, BUY, BACK, PREVIOUS, *(name.lower() for name in SUB_PAGES)}
@@ -89,7 +89,5 @@ def can_be_clicked(product: Product, name: str, value: str) -> bool:
     owners = [other for other, values in product.options.items() if value in values]  # the last one has a value
     if owners[-1:] != [name] or value in _BUTTONS or not value.strip() or _CONTROL.search(value):
         return False
-    # The environment takes the blanks around a label off, and the store then finds the first value that is alike.
-    every, said = [one for values in product.options.values() for one in values], value.strip()
-    chosen = said if said in every else next(one for one in every if one.strip() == said)
-    return chosen == value and parse_action(f"click[{value}]") == ("click", value)
+    every = [one for values in product.options.values() for one in values]
+    return meant(value.strip(), every) == value and parse_action(f"click[{value}]") == ("click", value)
