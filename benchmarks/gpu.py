@@ -12,6 +12,7 @@ For a machine without a network, which takes a limited number of bytes at a time
 Every part is a process with a time limit of its own. It prints and saves its JSON when it ends, as ``done``,
 ``failed`` or ``unfinished``; a part that failed does not stop the others and is tried again by the next command.
 ``runs/gpu/gpu.json`` has all of them. From a GPU it belongs into ``benchmarks/results``; a rehearsal's does not.
+RAGEN_COMMIT names the commit of a checkout that git does not know.
 """
 
 import argparse
@@ -72,7 +73,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], help="these parts, not all")
     parser.add_argument("--minutes", type=float, default=9.5, help="of this command; parts that do not fit wait")
     parser.add_argument("--copy-to", type=Path, help="a folder that gets gpu.json as well, after every part")
-    parser.add_argument("--commit", help="of this checkout, where git does not know it")
     parser.add_argument("--python", default="3.12", help="collect: the other machine's (default: 3.12)")
     parser.add_argument("--limit-mib", type=int, default=64, help="collect: what travels at a time (default: 64)")
     return parser.parse_args()
@@ -171,7 +171,7 @@ def described(options: argparse.Namespace) -> dict[str, Any]:
     said = subprocess.run(asked, check=True, capture_output=True, text=True, env=with_the_code())
     about: dict[str, Any] = json.loads(said.stdout)
     how = "benchmarks/gpu.sh " + ("--rehearse" if options.rehearse else "run")
-    return {**about, "command": how, "commit": about["commit"] or options.commit, "rehearsal": options.rehearse}
+    return {**about, "command": how, "rehearsal": options.rehearse}
 
 
 def has_gpu() -> bool:

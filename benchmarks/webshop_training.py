@@ -5,6 +5,7 @@
     python benchmarks/webshop_training.py --only webshop                # all runs of a shop, one after the other
     python benchmarks/webshop_training.py --collect                     # only write the JSON and the pictures
     python benchmarks/webshop_training.py --smoke                       # a minute, with a tiny random model
+    python benchmarks/webshop_training.py --paper                       # WebShop at a larger scale, on a GPU
 
 Runs, folders and locks are those of ``pretrained.py``; the settings are in ``agents/shops.py``. The official products
 are played where RAGEN_WEBSHOP_DATA names their folder. ``results/webshop_training.json`` holds the finished runs with
@@ -17,7 +18,7 @@ from dataclasses import replace
 
 from agents import command
 from agents.runs import Run, game_runs
-from agents.shops import SHOPS
+from agents.shops import ON_A_GPU, SHOPS
 from agents.smoke import SMALL_STARPO, SMALL_WARM_START, few_episodes
 
 
@@ -35,7 +36,14 @@ def smoke_runs(model: str) -> list[Run]:
     return [few_episodes(run) for run in game_runs(model, {"webshop": game})]
 
 
-SCRIPT = command.Script("webshop_training", __doc__, SHOPS, lambda model: game_runs(model, SHOPS), smoke_runs)
+SCRIPT = command.Script(
+    "webshop_training",
+    __doc__,
+    SHOPS,
+    lambda model: game_runs(model, SHOPS),
+    smoke_runs,
+    lambda model: game_runs(model, ON_A_GPU),
+)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

@@ -25,6 +25,7 @@ from ragen_trl.system.atomic import write_atomically
 from ragen_trl.system.precision import is_bfloat16_faster
 
 BENCHMARKS = Path(__file__).parent.parent
+_PATIENCE = 1.0  # seconds between looks at what another process makes
 _QUIET = {"TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 Execute = Callable[[Sequence[str], IO[str]], int]
@@ -47,6 +48,8 @@ def result_file(run: Run, root: Path) -> Path:
 def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) -> dict[str, Any]:
     """Do what is missing of a run and of the run that it needs; where another process does that one, wait for it.
 
+    A run begins once the first step of the one that it needs has made a model; that one's evaluations may go on.
+
     Args:
         run: The run.
         root: Folder of all runs.
@@ -64,13 +67,15 @@ def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) 
 
 
 def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: bool) -> dict[str, Any]:
-    needed = {} if run.needs is None else _carry_out(run.needs, root, model, execute, wait=True)
     path = result_file(run, root)
     if not is_finished(run, root):
+        if run.needs is not None:
+            _make_model(run.needs, root, model, execute)
         with _only_here(run, root, wait) as lock:
             if not is_finished(run, root):  # who held the lock may have finished it
                 for step in run.steps:
                     _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
+                needed = {} if run.needs is None else _carry_out(run.needs, root, model, execute, wait=True)
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
                 found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
                 if path.exists():  # of fewer episodes; runs that began with its model name it by this time
@@ -78,6 +83,19 @@ def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: 
                 write_atomically(path, json.dumps(found, indent=1))
     result: dict[str, Any] = read_json(path)
     return result
+
+
+def _make_model(run: Run, root: Path, model: str, execute: Execute | None) -> None:
+    """Do the first step of a run, or wait until another process has done it."""
+    if run.needs is not None:
+        _make_model(run.needs, root, model, execute)
+    first = run.steps[0]
+    while not (is_finished(run, root) or _is_done(first, run, root)):
+        try:
+            with _only_here(run, root, wait=False) as lock:
+                _do(first, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
+        except AlreadyRunning:
+            time.sleep(_PATIENCE)
 
 
 def is_finished(run: Run, root: Path) -> bool:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,8 @@ def main(script: Script, command_line: Sequence[str] | None = None) -> int:
         if wanted and not without:
             return 2
         wanted = without
-    failed = [] if options.collect else do_all(wanted, folder, model, in_this_process if options.smoke else None)
+    execute = in_this_process if options.smoke else None
+    failed = [] if options.collect else do_all(wanted, folder, model, execute, options.at_once)
     content = collected(script, runs, folder, output / f"{name}.json", model)
     write_atomically(output / f"{name}.json", as_text(content, _DEPTH))
     print(f"written: {output / name}.json: {len(content['runs'])} runs, {len(content['unfinished'])} unfinished")
@@ -103,12 +105,15 @@ def parse(script: Script, command_line: Sequence[str] | None) -> argparse.Namesp
     if script.paper_runs is not None:
         parser.add_argument("--paper", action="store_true", help="RAGEN's scale, for a GPU")
     parser.add_argument("--model", default=MODEL, help=f"folder or hub id (default: {MODEL}, made by make smollm2)")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="runs at a time, for a GPU (default: 1)")
     parser.add_argument("--folder", type=Path, help=f"of the runs (default: runs/{script.name})")
     parser.add_argument("--output", type=Path, help="of the JSON and the pictures (default: benchmarks/results)")
     options = parser.parse_args(command_line)
     options.paper = getattr(options, "paper", False)
     if options.smoke and options.paper:
         parser.error("--smoke and --paper exclude each other")
+    if options.at_once < 1 or (options.smoke and options.at_once > 1):
+        parser.error(f"--at-once is {options.at_once}; give at least 1, and no more with --smoke: it has one process")
     return options
 
 
@@ -154,22 +159,28 @@ def in_json(run: Run, result: Mapping[str, Any]) -> str:
     return f"in the JSON with {fewer} of {wanted} episodes" if fewer < wanted else "in the JSON"
 
 
-def do_all(runs: Sequence[Run], folder: Path, model: str, execute: Execute | None) -> list[str]:
-    """Carry out the runs in this order; returns the names of those that failed."""
-    failed = []
-    for number, run in enumerate(runs, start=1):
+def do_all(
+    runs: Sequence[Run], folder: Path, model: str, execute: Execute | None, at_once: int = 1
+) -> list[str]:
+    """Carry out the runs in this order, ``at_once`` at a time; returns the names of those that failed."""
+
+    def do(number: int, run: Run) -> bool:
         if is_finished(run, folder):
-            continue
+            return True
         log = run.folder(folder) / "log.txt"
         needs = run.needs
         before = f", after {needs.minutes:.0f} min of {needs.name}" if needs and not is_finished(needs, folder) else ""
         print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min{before}; log: {log}", flush=True)
         try:
-            print(f"    {outcome(carry_out(run, folder, model, execute))}", flush=True)
+            print(f"    {run.name}: {outcome(carry_out(run, folder, model, execute))}", flush=True)
         except (AlreadyRunning, StepFailed) as error:
             print(error, file=sys.stderr)
-            failed.append(run.name)
-    return failed
+            return False
+        return True
+
+    with ThreadPoolExecutor(at_once) as pool:
+        good = list(pool.map(do, range(1, len(runs) + 1), runs))
+    return [run.name for run, is_good in zip(runs, good, strict=True) if not is_good]
 
 
 def say(text: str) -> int:
@@ -194,7 +205,7 @@ def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, mod
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
     here = [read_json(file) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
-    return collect(runs, known(runs, [*earlier(path), *here]), command, Path(model).name, script.games, script.name)
+    return collect(runs, known(runs, [*earlier(path), *here]), command, Path(model).name, script.games, path.stem)
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:

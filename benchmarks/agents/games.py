@@ -36,6 +36,7 @@ class Game:
         episodes: Held-out start states of the evaluations at both ends of a run.
         begins_with: The game whose warm start is trained here too, in place of one of its own; without ``warm_start``.
         trained_in: The game whose models play here; nothing is trained then.
+        side_by_side: Episodes of an evaluation that are played at once.
         minutes: Expected: of an evaluation of 256 start states, of the warm start, and of an update.
     """
 
@@ -52,6 +53,7 @@ class Game:
     episodes: int = EPISODES
     begins_with: str = ""
     trained_in: str = ""
+    side_by_side: int = 64
     minutes: tuple[float, float, float] = (4, 14, 0.9)
 
     @property

@@ -257,7 +257,7 @@ def _evaluation(game: Game, model: str, temperature: float = 1.0) -> Step:
         **game.play,
         "episodes": game.episodes,
         "eval_temperature": temperature,
-        "side_by_side": 64,
+        "side_by_side": game.side_by_side,
         "output_dir": f"{HERE}/{name}",
     }
     return Step(name, "eval", options, evaluations=tuple(game.evaluations))

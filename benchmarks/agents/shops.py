@@ -41,6 +41,18 @@ def _store(split: str, reward: str, catalog: str = "synthetic") -> dict[str, Any
     return {"catalog": catalog, "split": f"{split}_by_product", "observation_mode": "short", "reward": reward}
 
 
+# On a GPU: twice as many trajectories an update as on two cores, whose A*-PO has one a prompt, and few curves.
+_SIXTEEN_PROMPTS: dict[str, Any] = {
+    **_KL,
+    **{"learning_rate": 1e-3, "filter_ratio": 0.5, "eval_steps": 12, "save_steps": 12},
+    **{"gradient_accumulation_steps": 16, "per_device_train_batch_size": 8},
+}
+_64_PROMPTS: dict[str, Any] = {
+    **{"learning_rate": 1e-3, "eval_steps": 12, "save_steps": 12, "num_train_seeds": 256},
+    **{"gradient_accumulation_steps": 8, "per_device_train_batch_size": 8, "max_reference_samples": 4},
+}
+
+
 def _webshop(catalog: str, algorithms: Mapping[str, Options], minutes: tuple[float, float, float]) -> Game:
     return Game(
         env=_SHOP,
@@ -94,3 +106,29 @@ SHOPS: dict[str, Game] = {
         _webshop(DATA, {"starpo_s": _KL}, minutes=(10, 0, 4.0)), begins_with="webshop", warm_start={}, episodes=EPISODES
     ),
 }
+
+_GPU_MINUTES = (0.3, 1, 0.3)  # of an H200 that does several runs at a time
+ON_A_GPU: dict[str, Game] = {
+    "webshop": replace(
+        _webshop(
+            "synthetic",
+            {
+                "starpo_s": _SIXTEEN_PROMPTS,
+                "astar_po": _64_PROMPTS,
+                "gigpo": _SIXTEEN_PROMPTS,
+                "starpo_s_final": {**_SIXTEEN_PROMPTS, "env_kwargs": _store("train", "fixed")},
+            },
+            minutes=_GPU_MINUTES,
+        ),
+        warm_start={**_SHOPPER, "noise": 0.05, "demonstrations": 2048, "demo_batch_size": 4},
+        seeds=(0, 1, 2),
+        seeds_of={"gigpo": (0,), "starpo_s_final": (0,)},
+        played_greedily=("starpo_s", "astar_po"),
+        side_by_side=250,
+    ),
+    "webshop_official": replace(
+        _webshop(DATA, {"starpo_s": _SIXTEEN_PROMPTS}, minutes=_GPU_MINUTES),
+        **{"begins_with": "webshop", "warm_start": {}, "episodes": EPISODES, "side_by_side": 256},
+    ),
+}
+"""WebShop at a larger scale: four times the demonstrations, twice the trajectories an update, three seeds."""

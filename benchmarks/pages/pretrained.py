@@ -54,8 +54,7 @@ def _runs(content: Mapping[str, Any], game: str, stage: str | None = None) -> li
 
 def _pictures(content: Mapping[str, Any], games: Sequence[str]) -> list[str]:
     drawn = [game for game in games if any(run.get("curve") for run in _runs(content, game))]
-    scale = "_paper" * ("paper" in {run["stage"] for run in content["runs"].values()})
-    name = f"{content.get('script', 'pretrained')}{scale}"
+    name = content.get("script", "pretrained")
     return [f"![Learning curves: {game}](../../benchmarks/results/{name}_{game}.png)\n" for game in drawn]
 
 

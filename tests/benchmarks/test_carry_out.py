@@ -112,6 +112,14 @@ def test_who_waited_for_a_run_takes_its_result(tmp_path: Path) -> None:
     assert fake.done == ["train"]
 
 
+def test_training_begins_before_the_evaluations_of_what_it_begins_with(tmp_path: Path) -> None:
+    """On a GPU both go on at once; the result waits for both, since it names the warm start's."""
+    needed, fake = replace(run_of("model", "sampled"), stage="warm_start", seed=None), Fake()
+    result = carrying.carry_out(replace(run_of("train"), needs=needed), tmp_path, MODEL, fake)
+    assert fake.done == ["model", "train", "sampled"]
+    assert result["began_with"] == carrying.carry_out(needed, tmp_path, MODEL, fake)["created"]
+
+
 def test_a_command_that_fails_names_its_log(tmp_path: Path) -> None:
     run = run_of("first")
     with pytest.raises(carrying.StepFailed, match=r"game/stage-seed0: eval ended with status 2; see .*log\.txt"):

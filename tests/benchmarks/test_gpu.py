@@ -16,7 +16,7 @@ from campaign import carried, parts
 from campaign.steps import Step, arguments, medians
 from pages.gpu import RehearsalError, campaign_tables
 
-OPTIONS = argparse.Namespace(rehearse=True, only=None, minutes=1.0, copy_to=None, commit=None)
+OPTIONS = argparse.Namespace(rehearse=True, only=None, minutes=1.0, copy_to=None)
 
 
 @pytest.fixture

@@ -42,3 +42,11 @@ def test_results_and_pages_that_are_being_written_are_no_changes_of_the_code(
         assert provenance()["commit"] == commit
     (tmp_path / "package" / "other.py").write_text("new")
     assert provenance()["commit"] == f"{commit}+changes"
+
+
+def test_a_copy_without_history_says_what_it_is_a_copy_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "provenance.py"))
+    monkeypatch.delenv("RAGEN_COMMIT", raising=False)
+    assert provenance()["commit"] is None
+    monkeypatch.setenv("RAGEN_COMMIT", "0123abc")
+    assert provenance()["commit"] == "0123abc"
