@@ -108,6 +108,11 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
         "Play the next rollout while the present one is trained on: from the second rollout on, replies are those of "
         "the policy one rollout ago, corrected by importance ratios (vllm_importance_sampling_mode).",
     )
+    merge_lora: bool = option(
+        False,
+        "With LoRA: sample with its product merged into the weights, as vLLM does; faster on a GPU. Replies "
+        "are then scored with other rounding than they were sampled with.",
+    )
     vllm_adapter_dir: str | None = option(
         None,
         "With LoRA and vllm_mode 'server': leave the adapter in this folder, of this run alone, which the server sees "

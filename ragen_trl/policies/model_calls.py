@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from peft import PeftModel
+from peft.tuners.lora import Linear
 from transformers import PreTrainedModel
 
 
@@ -79,6 +80,39 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
     finally:
         for value in frozen:
             value.requires_grad = False
+
+
+@contextmanager
+def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
+    """In this block LoRA's product is part of the weights, so that a layer is one operation and not about nine.
+
+    Where a pass takes the time of its operations' launches, as for single tokens on a GPU, it takes about half as long.
+    Weights and sums are rounded elsewhere than in training. The weights come back as they were, to the last bit.
+
+    Layers that are more than a sum of products stay as they are: DoRA, quantised ones, embeddings. Only in the main
+    thread: in another one a rollout may share the weights with training. Nothing changes without an adapter.
+
+    Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
+
+    Args:
+        model: Its adapters, the active ones.
+    """
+    merged: list[tuple[Linear, torch.Tensor]] = []
+    layers = model.modules() if isinstance(model, PeftModel) and not beside_training() else ()
+    try:
+        for layer in layers:
+            if type(layer) is not Linear or layer.lora_variant or layer.merged or layer.disable_adapters:
+                continue
+            active = [name for name in layer.active_adapters if name in layer.lora_A]
+            weight = layer.get_base_layer().weight
+            merged.append((layer, weight.data))
+            weight.data = weight.data + sum(layer.get_delta_weight(name) for name in active).to(weight.dtype)
+            layer.merged_adapters.extend(active)
+        yield
+    finally:
+        for layer, data in merged:
+            layer.get_base_layer().weight.data = data
+            layer.merged_adapters.clear()
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 
 from ragen_trl.policies.model_calls import (
     beside_training,
+    lora_merged,
     mask_for,
     unwrapped,
     weights_cast_once,
@@ -58,6 +59,7 @@ class TransformersPolicy(Policy):
         chat: Decodes replies and knows the end-of-turn token.
         sampling: How tokens are drawn.
         autocast: Makes the context in which the model runs, so that it computes in the trainer's precision.
+        merge_lora: Whether replies are sampled with LoRA merged into the weights.
 
     Raises:
         UnsupportedModelError: If the model has sliding-window or recurrent layers, takes no position ids (ALiBi), or
@@ -70,6 +72,7 @@ class TransformersPolicy(Policy):
         chat: "Chat",
         sampling: Sampling,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        merge_lora: bool = False,
     ) -> None:
         check_supported(model)
         self.model = model
@@ -79,6 +82,7 @@ class TransformersPolicy(Policy):
         self._decode = chat.decode_reply
         self._end = ReplyEnd(chat, model, sampling.stop_at_answer)
         self._autocast = autocast
+        self._merged = lora_merged if merge_lora else nullcontext
         self._pass_tokens = _tokens_of_a_pass(model)
         self._shared = SharedContexts()
 
@@ -103,7 +107,7 @@ class TransformersPolicy(Policy):
         was_training = self.model.training
         self.model.eval()
         try:
-            with self._autocast(), weights_cast_once(self.model):
+            with self._merged(self.model), self._autocast(), weights_cast_once(self.model):
                 return self._reply(requests)
         finally:
             self.model.train(was_training)

@@ -308,7 +308,7 @@ class RolloutTrainer(TRLAdapter):
         # Turns have other shapes every time, and a compiled model hides what it takes: play with its weights alone.
         unwrapped = extract_model_from_parallel(unwrapped, keep_torch_compile=False)
         if self._engine is None:
-            return local_policy(unwrapped, self.chat, sampling, self._autocast, self.pictures)
+            return local_policy(unwrapped, self.chat, sampling, self._autocast, self.pictures, args.merge_lora)
         if model is None:  # between updates a caller may have loaded other weights, such as the best checkpoint's
             self.forget_sent_weights()
         longest = args.max_completion_length

@@ -52,8 +52,9 @@ def local_policy(
     sampling: Sampling,
     autocast: Callable[[], AbstractContextManager[object]],
     pictures: PictureProcessor | None,
+    merge_lora: bool = False,
 ) -> TransformersPolicy:
     """The policy of a model in this process; one that sees, with a picture processor."""
     if pictures is None:
-        return TransformersPolicy(model, chat, sampling, autocast)
-    return VisionPolicy(model, chat, sampling, pictures, autocast)
+        return TransformersPolicy(model, chat, sampling, autocast, merge_lora)
+    return VisionPolicy(model, chat, sampling, pictures, autocast, merge_lora)

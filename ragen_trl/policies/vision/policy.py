@@ -48,6 +48,7 @@ class VisionPolicy(TransformersPolicy):
         sampling: How tokens are drawn.
         pictures: Makes patches of pictures.
         autocast: Makes the context in which the model runs.
+        merge_lora: Whether replies are sampled with LoRA merged into the weights.
 
     Raises:
         UnsupportedModelError: As `TransformersPolicy`.
@@ -60,8 +61,9 @@ class VisionPolicy(TransformersPolicy):
         sampling: Sampling,
         pictures: PictureProcessor,
         autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        merge_lora: bool = False,
     ) -> None:
-        super().__init__(model, chat, replace(sampling, never=pictures.never_sampled), autocast)
+        super().__init__(model, chat, replace(sampling, never=pictures.never_sampled), autocast, merge_lora)
         self._pictures = pictures
         self._numbers: dict[Picture, int] = {}
         self._seen: dict[int, SeenContext] = {}
