@@ -45,7 +45,9 @@ def result_file(run: Run, root: Path) -> Path:
     return run.folder(root) / "result.json"
 
 
-def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) -> dict[str, Any]:
+def carry_out(
+    run: Run, root: Path, model: str, execute: Execute | None = None, wait: bool = False
+) -> dict[str, Any]:
     """Do what is missing of a run and of the run that it needs; where another process does that one, wait for it.
 
     A run begins once the first step of the one that it needs has made a model; that one's evaluations may go on.
@@ -55,18 +57,15 @@ def carry_out(run: Run, root: Path, model: str, execute: Execute | None = None) 
         root: Folder of all runs.
         model: Folder or hub id of the pretrained model.
         execute: How a command is done; unset: in a process of its own.
+        wait: Whether to wait for who does this run, too, as runs do that go on at once.
 
     Returns:
         The content of its ``result.json``.
 
     Raises:
-        AlreadyRunning: If another process does it.
+        AlreadyRunning: If another process does it, and nobody waits.
         StepFailed: If a command fails.
     """
-    return _carry_out(run, root, model, execute, wait=False)
-
-
-def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: bool) -> dict[str, Any]:
     path = result_file(run, root)
     if not is_finished(run, root):
         if run.needs is not None:
@@ -75,7 +74,7 @@ def _carry_out(run: Run, root: Path, model: str, execute: Execute | None, wait: 
             if not is_finished(run, root):  # who held the lock may have finished it
                 for step in run.steps:
                     _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
-                needed = {} if run.needs is None else _carry_out(run.needs, root, model, execute, wait=True)
+                needed = {} if run.needs is None else carry_out(run.needs, root, model, execute, wait=True)
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
                 found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
                 if path.exists():  # of fewer episodes; runs that began with its model name it by this time

@@ -20,7 +20,7 @@ from records.committed import as_text
 from agents.carry_out import AlreadyRunning, Execute, StepFailed, carry_out, is_finished, result_file, state
 from agents.games import Game
 from agents.pictures import draw
-from agents.results import collect, known, read_json
+from agents.results import collect, known, read_json, stopped
 from agents.runs import Run, chosen, name_of
 from ragen_trl.system.atomic import write_atomically
 
@@ -172,7 +172,7 @@ def do_all(
         before = f", after {needs.minutes:.0f} min of {needs.name}" if needs and not is_finished(needs, folder) else ""
         print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min{before}; log: {log}", flush=True)
         try:
-            print(f"    {run.name}: {outcome(carry_out(run, folder, model, execute))}", flush=True)
+            print(f"    {run.name}: {outcome(carry_out(run, folder, model, execute, wait=at_once > 1))}", flush=True)
         except (AlreadyRunning, StepFailed) as error:
             print(error, file=sys.stderr)
             return False
@@ -205,7 +205,11 @@ def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, mod
     """All finished runs with the present settings: those of an earlier JSON, and those that are here."""
     here = [read_json(file) for run in runs if (file := result_file(run, folder)).exists()]
     command = " ".join([f"python benchmarks/{script.name}.py", *sys.argv[1:]])
-    return collect(runs, known(runs, [*earlier(path), *here]), command, Path(model).name, script.games, path.stem)
+    now = {run.name: run.digest for run in runs}
+    before = read_json(path).get("stopped", {}) if path.exists() else {}
+    begun = {name: told for name, told in before.items() if now.get(name) == told["digest"]} | stopped(runs, folder)
+    found = known(runs, [*earlier(path), *here])
+    return collect(runs, found, command, Path(model).name, script.games, path.stem, begun)
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:

@@ -3,13 +3,15 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import gymnasium
+from measuring.real_products import real_folder
 
 from agents.games import GAMES, Game
-from agents.runs import Run, Step
+from agents.runs import DATA, Run, Step, placed
 from ragen_envs import Bandit, NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
 from ragen_trl.rollout.episode import FAILED
@@ -137,7 +139,7 @@ def _grouped(
 
 def _played(step: Step, folder: Path) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
     """Of each evaluation its name, its environment as options describe it, and the model's episodes."""
-    described = step.options.get("env", ())
+    described = [placed(one, {DATA: str(real_folder(None))}) for one in step.options.get("env", ())]
     labels = read_json(folder / "summary.json")["environments"]
     rows: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
     for path in sorted((folder / "episodes").glob("*.jsonl")):
@@ -160,10 +162,54 @@ def _training(folder: Path, step: Step) -> dict[str, Any]:
     }
 
 
+def so_far(folder: Path) -> dict[str, Any]:
+    """What a training run has logged, finished or stopped, in its folder.
+
+    Returns:
+        ``updates``; ``finished``; medians of ``seconds`` a step and a rollout; ``success_in_training`` a rollout;
+        ``curve`` on the way; ``ends``: random play, the oracle, and the model before and after training.
+    """
+    written = [folder / "history.json", *folder.glob("checkpoint-*/trainer_state.json")]
+    logged = [read_json(path) for path in written if path.exists()]
+    histories = [each["log_history"] if "log_history" in each else each for each in logged]
+    rows = max(histories, key=_last_step, default=[])
+    steps = [row for row in rows if "rollout/seconds" in row]
+    ends = read_json(folder / "stages.json")["values"] if (folder / "stages.json").exists() else {}
+    seconds = (("step", "step_time"), ("rollout", "rollout/seconds"))
+    return {
+        "updates": _last_step(rows),
+        "finished": (folder / "summary.json").exists(),
+        "seconds": {name: median(row[key] for row in steps) if steps else None for name, key in seconds},
+        "success_in_training": [{"step": row["step"], "success": row["success"]} for row in steps],
+        "curve": [{"step": row["step"], "success": row["eval_success"]} for row in rows if "eval_success" in row],
+        "ends": {name: ends[name] for name in ("random", "oracle", "before", "trained") if name in ends},
+    }
+
+
+def _last_step(history: Sequence[Mapping[str, Any]]) -> int:
+    return max((int(row["step"]) for row in history if "step" in row), default=0)
+
+
+def stopped(runs: Iterable[Run], root: Path) -> dict[str, dict[str, Any]]:
+    """What runs have so far that made updates here and have no result yet, by their names; lists are left out."""
+    found = {}
+    for run in runs:
+        folders = [run.folder(root) / step.name for step in run.steps if step.command == "train"]
+        for folder in folders if not (run.folder(root) / "result.json").exists() else ():
+            told = so_far(folder)
+            if told["updates"]:
+                last = [each["success"] for each in told["success_in_training"]]
+                kept = ("n", "success", "success_low", "success_high")
+                ends = {name: {key: end[key] for key in kept} for name, end in told["ends"].items()}
+                about = {"updates": told["updates"], "seconds": told["seconds"], "ends": ends}
+                found[run.name] = {"digest": run.digest, **about, "success_in_training": last}
+    return found
+
+
 def curve(summary: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
     """Success on the evaluations on the way, against updates and sampled trajectories."""
     ends = summary["results"]
-    steps = max((int(row["step"]) for row in history if "step" in row), default=0)
+    steps = _last_step(history)
     total = summary["trajectories"]
     each = total["sampled"] / steps if steps else 0.0
     rows = [{"step": 0, "success": ends["before"]["success"]}]
@@ -212,6 +258,7 @@ def collect(
     model: str,
     games: Mapping[str, Game] = GAMES,
     script: str = "pretrained",
+    begun: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What the tables are made of.
 
@@ -221,10 +268,12 @@ def collect(
         command: As the user wrote it.
         model: Its name.
         games: What they play.
-        script: Name of the script.
+        script: Name of the JSON, after which pictures are called, too.
+        begun: What `stopped` returns.
 
     Returns:
-        ``runs``: results of the finished runs; ``unfinished``: names of the others, with their expected minutes.
+        ``runs``: results of the finished runs; ``unfinished``: names of the others, with their expected minutes;
+        ``stopped``: what those of them have that have begun.
     """
     every = list(runs)
     return {
@@ -239,6 +288,7 @@ def collect(
         },
         "runs": dict(found),
         "unfinished": {run.name: run.minutes for run in every if run.name not in found},
+        "stopped": {run.name: begun[run.name] for run in every if run.name in begun and run.name not in found},
     }
 
 

@@ -323,11 +323,12 @@ def arguments(options: Options, folders: Mapping[str, str]) -> list[str]:
             continue
         words.append(f"--{name}")
         for one in value if isinstance(value, list) else [value]:
-            words.append(_placed(one if isinstance(one, str) else json.dumps(one), folders))
+            words.append(placed(one if isinstance(one, str) else json.dumps(one), folders))
     return words
 
 
-def _placed(text: str, folders: Mapping[str, str]) -> str:
+def placed(text: str, folders: Mapping[str, str]) -> str:
+    """A value of an option with names of folders replaced."""
     for name, folder in folders.items():
         if text.startswith(name):
             return folder + text[len(name) :]

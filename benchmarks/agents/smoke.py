@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from agents.games import GAMES, Options
-from agents.runs import MEMORY, Run, all_runs
+from agents.runs import MEMORY, Run, all_runs, game_runs
+from agents.shops import SHOPS
 
 SMALL_STARPO: Options = {
     **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2},
@@ -55,3 +56,17 @@ def few_episodes(run: Run) -> Run:
         for step in run.steps
     )
     return replace(run, steps=steps, needs=None if run.needs is None else few_episodes(run.needs))
+
+
+def shop_runs(model: str) -> list[Run]:
+    """Two updates of StarPO-S and of GiGPO in the smallest store."""
+    kwargs = {"catalog": "toy", "observation_mode": "short"}
+    env, (_, evaluated) = SHOPS["webshop"].env, SHOPS["webshop"].evaluations["other products"]
+    game = replace(
+        SHOPS["webshop"],
+        env_kwargs={**SHOPS["webshop"].env_kwargs, **kwargs},
+        evaluations={"other products": (env, {**evaluated, **kwargs})},
+        warm_start={**SHOPS["webshop"].warm_start, **SMALL_WARM_START, "demonstrations": 32},
+        algorithms={"starpo_s": SMALL_STARPO, "gigpo": SMALL_STARPO},
+    )
+    return [few_episodes(run) for run in game_runs(model, {"webshop": game})]

@@ -6,16 +6,15 @@ rollout and a rate that falls to 0, and with larger micro-batches, since a GPU h
 """
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from agents.games import GAMES, TRAINING, WARM_START
+from agents.results import so_far
 from agents.runs import arguments
 
 from ragen_trl.cli.main import main as command
-from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 
 GAME = GAMES["sokoban"]
 UPDATES = 150
@@ -67,32 +66,6 @@ def _done(status: int) -> None:
         raise SystemExit(status)
 
 
-def found(folder: Path) -> dict[str, Any]:
-    """What there is so far: updates, seconds a step, success on the way and at both ends."""
-    run = folder / "train"
-    checkpoint = last_whole_checkpoint(run) if run.is_dir() else None
-    state = {"log_history": [], "global_step": 0} if checkpoint is None else _read(checkpoint / "trainer_state.json")
-    rows = state["log_history"]
-    steps = [row for row in rows if "rollout/seconds" in row]
-    ends = _read(run / "stages.json")["values"] if (run / "stages.json").exists() else {}
-    return {
-        "updates": state["global_step"],
-        "finished": (run / "summary.json").exists(),
-        "seconds": {
-            name: statistics.median(row[key] for row in steps) if steps else None
-            for name, key in (("step", "step_time"), ("rollout", "rollout/seconds"))
-        },
-        "success_in_training": [{"step": row["step"], "success": row["success"]} for row in steps],
-        "curve": [{"step": row["step"], "success": row["eval_success"]} for row in rows if "eval_success" in row],
-        "ends": {name: ends[name] for name in ("random", "oracle", "before", "trained") if name in ends},
-    }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
 def main() -> int:
     """Do what the first argument (JSON) describes; whatever came out goes into the file of the second one."""
     asked, answer = json.loads(sys.argv[1]), Path(sys.argv[2])
@@ -100,7 +73,7 @@ def main() -> int:
     try:
         do(asked["model"], folder, asked["rehearses"])
     finally:  # Ctrl-C, too
-        answer.write_text(json.dumps(found(folder)), encoding="utf-8")
+        answer.write_text(json.dumps(so_far(folder / "train")), encoding="utf-8")
     return 0
 
 

@@ -23,7 +23,8 @@ def campaign_tables(content: Mapping[str, Any]) -> str:
         raise RehearsalError("this is a rehearsal on a CPU; only what a GPU measured belongs into benchmarks/results")
     parts = content["parts"]
     done = {name: part["result"] for name, part in parts.items() if part["status"] != "failed"}
-    blocks = [_steps({name: found for name, found in done.items() if name.startswith("step-")})]
+    steps = {name: found for name, found in done.items() if name.startswith("step-")}
+    blocks = [_steps(steps)] if steps else []
     if "checks" in done:
         found = done["checks"]
         gaps = [float(test["recorded"]["gap_mean"]) for test in found["tests"] if "gap_mean" in test["recorded"]]

@@ -34,7 +34,7 @@ def pretrained_tables(content: Mapping[str, Any]) -> str:
     lines = [*_success(content, games), *_pictures(content, games), *_training(content), "", *_greedily(content)]
     lines += [*_faults(content, games), *_by_difficulty(content, games), *_by_arms(content)]
     lines += [*_thoughts(content), *_memory(content)]
-    lines += [*_unfinished(content), ""]
+    lines += [*_stopped(content), *_unfinished(content), ""]
     found = content["runs"].values()
     commits = _list(list(dict.fromkeys(commit(run["commit"]) for run in found)))
     counts = {found["model"]["n"] for run in found for kind in run["evaluations"].values() for found in kind.values()}
@@ -163,9 +163,12 @@ def _training_in_words(asked: Mapping[str, Any]) -> list[str]:
     if "preset" in asked:
         return [f"preset {asked['preset']}"]
     size = asked["num_generations"]
-    groups = asked["per_device_train_batch_size"] * asked["gradient_accumulation_steps"] // size
+    of_an_update = asked["gradient_accumulation_steps"]
+    of_a_rollout = asked.get("steps_per_generation", of_an_update)
+    groups = asked["per_device_train_batch_size"] * of_a_rollout // size
     rate = f"rate {asked['learning_rate']:g}" + " falling to 0" * (asked.get("lr_scheduler_type") == "linear")
-    said = [f"{asked['max_steps']} updates", f"{groups} · {size} a rollout", rate]
+    each = f", {of_a_rollout // of_an_update} updates each" * (of_a_rollout > of_an_update)
+    said = [f"{asked['max_steps']} updates", f"{groups} · {size} a rollout{each}", rate]
     if "filter_ratio" in asked:
         said.append("all groups" if asked["filter_ratio"] == 1 else f"{asked['filter_ratio']:g} of the groups")
     if asked.get("entropy_coef", 0) > TRAINING["entropy_coef"]:
@@ -367,6 +370,19 @@ def _memory(content: Mapping[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def _stopped(content: Mapping[str, Any]) -> list[str]:
+    """What runs have that made updates and were stopped before their evaluation."""
+    rows = []
+    for name, told in content.get("stopped", {}).items():
+        ends = [success(end) if (end := told["ends"].get(which)) else "" for which in ("before", "trained")]
+        first, last = (fmean(each) for each in (told["success_in_training"][:2], told["success_in_training"][-2:]))
+        rows.append(row([name, told["updates"], *ends, f"{first:.2f} → {last:.2f}"]))
+    counts = {end["n"] for told in content.get("stopped", {}).values() for end in told["ends"].values()}
+    columns = ["stopped before its evaluation", "updates", "before", "after", "its first and last 2 rollouts"]
+    note = f"Before and after: the first {_list(sorted(counts))} of the held-out start states."
+    return [*head(columns), *rows, "", note, ""] if rows else []
+
+
 def _unfinished(content: Mapping[str, Any]) -> list[str]:
     """The runs that have no result with the present settings."""
     names = content["unfinished"]
@@ -374,4 +390,5 @@ def _unfinished(content: Mapping[str, Any]) -> list[str]:
         return ["All runs are finished."]
     hours = sum(names.values()) / 60
     listed = ", ".join(f"`{name}`" for name in names)
-    return [f"Not finished, about {hours:.0f} hours on two cores: {listed}."]
+    where = "a GPU" if content["script"].endswith(("_gpu", "_paper")) else "two cores"
+    return [f"Not finished, about {hours:.{int(hours < 1)}f} hours on {where}: {listed}."]

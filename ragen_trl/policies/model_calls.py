@@ -89,8 +89,9 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     Where a pass takes the time of its operations' launches, as for single tokens on a GPU, it takes about half as long.
     Weights and sums are rounded elsewhere than in training. The weights come back as they were, to the last bit.
 
-    Layers that are more than a sum of products stay as they are: DoRA, quantised ones, embeddings. Only in the main
-    thread: in another one a rollout may share the weights with training. Nothing changes without an adapter.
+    Layers that are more than a sum of products stay as they are (DoRA, quantised ones, embeddings), and so does a head
+    whose weights are those of the embeddings. Only in the main thread: in another one a rollout may share the weights
+    with training. Nothing changes without an adapter.
 
     Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
 
@@ -99,12 +100,15 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
     layers = model.modules() if isinstance(model, PeftModel) and not beside_training() else ()
+    words = unwrapped(model).get_input_embeddings()
     try:
         for layer in layers:
             if type(layer) is not Linear or layer.lora_variant or layer.merged or layer.disable_adapters:
                 continue
             active = [name for name in layer.active_adapters if name in layer.lora_A]
             weight = layer.get_base_layer().weight
+            if weight is getattr(words, "weight", None):
+                continue
             merged.append((layer, weight.data))
             weight.data = weight.data + sum(layer.get_delta_weight(name) for name in active).to(weight.dtype)
             layer.merged_adapters.extend(active)

@@ -240,6 +240,8 @@ class RolloutTrainer(TRLAdapter):
             raise LaunchError(
                 "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
             )
+        if self.args.merge_lora and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
+            raise LaunchError("merge_lora changes weights that DeepSpeed or FSDP holds; leave it off, or use DDP")
 
     def _switch_off_dropout(self) -> None:
         off = switch_off_dropout(self.accelerator.unwrap_model(self.model))

@@ -80,9 +80,10 @@ def test_the_share_of_memory_that_lora_takes_is_that_of_the_rows() -> None:
 
 def test_the_rates_of_shopping_are_in_the_tables_of_its_experiment() -> None:
     """But for those of a paragraph that names the commit of other results."""
-    page = (ROOT / "docs" / "experiments" / "webshop_training.md").read_text(encoding="utf-8")
-    shown = {rate for mark in tables.MARKED.finditer(page) for rate in RATE.findall(mark[0])}
-    for told, most in (("docs/webshop_agent.md", 5), ("docs/experiments/webshop_training.md", 10)):
+    pages = [f"docs/experiments/{name}.md" for name in ("webshop_training", "webshop_gpu", "webshop_baselines")]
+    marks = [mark[0] for page in pages for mark in tables.MARKED.finditer((ROOT / page).read_text(encoding="utf-8"))]
+    shown = {rate for mark in marks for rate in RATE.findall(mark)}
+    for told, most in (("docs/webshop_agent.md", 5), *((page, 10) for page in pages[:2])):
         text = tables.MARKED.sub("", (ROOT / told).read_text(encoding="utf-8"))
         text = text.partition("The embedded model, which")[0]  # what follows names the commit of its results
         parts = [" ".join(part.split()) for part in re.split(r"\n(?=- )|\n\n", text)]

@@ -32,7 +32,8 @@ def test_a_result_names_the_command_that_made_it(name: str) -> None:
     """Regression: two results named `python -m ragen_trl` with the options of their scripts."""
     content = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
     made = [content] if "command" in content else [part for part in content.values() if part]  # a part a machine
-    asked = "python -m ragen_envs baselines" if name == "baselines" else f"python benchmarks/{name}.py"
+    others = {"baselines": "python -m ragen_envs baselines", "gpu": "RAGEN_TEST_GPU=cuda python -m pytest tests/gpu"}
+    asked = others.get(name, f"python benchmarks/{name}.py")
     assert made and {" ".join(part["command"].split()[: len(asked.split())]) for part in made} == {asked}
 
 

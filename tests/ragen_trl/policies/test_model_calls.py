@@ -1,12 +1,15 @@
-"""How a model is called in a rollout: which casts of weights autocast keeps."""
+"""How a model is called in a rollout: which casts of weights autocast keeps, and LoRA as a part of the weights."""
 
 import threading
 
 import pytest
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 
-from ragen_trl.policies.model_calls import weights_cast_once
+from ragen_trl.policies.model_calls import lora_merged, weights_cast_once
+from ragen_trl.policies.tiny_model import build_tiny_model
 from tests.support.ragen_trl.casts import CountedCasts
+from tests.support.ragen_trl.trainers import TOKENIZER
 
 
 def casts_of_three_passes(model: torch.nn.Linear, kept: bool, enabled: bool = True) -> int:
@@ -51,3 +54,66 @@ def test_flags_are_restored_after_an_error_and_left_alone_beside_training() -> N
     assert seen == [False]
     with weights_cast_once(model):  # without autocast
         assert not model.weight.requires_grad
+
+
+def adapted(**options: object) -> PeftModel:
+    """A small model with an adapter whose products are not zero."""
+    torch.manual_seed(0)
+    model = build_tiny_model(TOKENIZER, 0, hidden_size=32, num_layers=2)
+    usual = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    found = get_peft_model(model, LoraConfig(**{**usual, **options})).eval()
+    for name, value in found.named_parameters():
+        if "lora_B" in name or "lora_embedding_B" in name:
+            torch.nn.init.normal_(value, std=0.5)
+    return found
+
+
+@torch.no_grad()
+def logits_of(model: PeftModel) -> torch.Tensor:
+    logits: torch.Tensor = model(input_ids=torch.arange(1, 9)[None]).logits
+    return logits
+
+
+def test_merged_lora_computes_the_same_in_fewer_operations_and_leaves_every_bit_as_it_was() -> None:
+    model = adapted()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    apart = logits_of(model)
+    with model.disable_adapter():
+        assert (logits_of(model) - apart).abs().max() > 0.1
+    down = [layer for name, layer in model.named_modules() if name.endswith("lora_A.default")]
+    calls = [layer.register_forward_hook(lambda *_: ran.append(1)) for layer in down]
+    ran: list[int] = []
+    with pytest.raises(ZeroDivisionError), torch.no_grad(), lora_merged(model):
+        torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
+        assert not ran
+        _ = 1 / 0
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert torch.equal(logits_of(model), apart)
+    assert len(ran) == len(down) == len(calls) > 0
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # PEFT's, of what we test
+@pytest.mark.parametrize(
+    "options", [{"use_dora": True}, {"target_modules": ["embed_tokens", "q_proj"]}, {"target_modules": ["lm_head"]}]
+)
+def test_what_is_more_than_a_sum_of_products_is_computed_as_ever(options: dict[str, object]) -> None:
+    model = adapted(**options)
+    apart = logits_of(model)
+    with torch.no_grad(), lora_merged(model):
+        torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
+    assert torch.equal(logits_of(model), apart)
+
+
+def test_beside_training_and_without_an_adapter_no_weight_is_touched() -> None:
+    model, seen = adapted(), []
+
+    def beside() -> None:
+        with torch.no_grad(), lora_merged(model):
+            seen.append([layer.merged for layer in model.modules() if hasattr(layer, "merged_adapters")])
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    thread.join()
+    assert seen[0] and not any(seen[0])
+    with lora_merged(build_tiny_model(TOKENIZER, 0, hidden_size=32, num_layers=2)):
+        pass

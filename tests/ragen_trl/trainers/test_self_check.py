@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ragen_trl import StarPOConfig, StarPOTrainer
 from ragen_trl.policies.scripted import ScriptedPolicy
+from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.trainers.self_check import (
     BFLOAT16,
     EXACT,
@@ -180,3 +182,29 @@ def test_a_script_has_no_log_probabilities_to_compare(tmp_path: Path) -> None:
     trainer = small_trainer(tmp_path, lottery(), trainer=Scripted, max_steps=1)
     trainer.train()
     assert trainer.state.global_step == 1
+
+
+@pytest.mark.parametrize("make", [small_trainer, astar])
+def test_a_sampler_with_merged_lora_is_the_trained_policy(
+    make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``init_lora_weights=False``: products that are not zero from the first rollout on."""
+    adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+    reply, merges, trained = TransformersPolicy._reply, [], {}
+
+    def watched(policy: TransformersPolicy, requests: Any) -> Any:
+        merges.append(any(layer.merged for layer in policy.model.modules() if hasattr(layer, "merged_adapters")))
+        return reply(policy, requests)
+
+    monkeypatch.setattr(TransformersPolicy, "_reply", watched)
+    for merged in (False, True):
+        torch.manual_seed(0)
+        trainer = make(tmp_path / str(merged), lottery(draws=2), peft_config=adapter, merge_lora=merged)
+        trainer.train()
+        rows = [row for row in trainer.state.log_history if "loss" in row]
+        assert max(row["sampling/ratio_deviation_max"] for row in rows) < 1e-4
+        assert merges and set(merges) == {merged}
+        merges.clear()
+        trained[merged] = parameters(trainer)
+    for name, value in trained[False].items():
+        torch.testing.assert_close(trained[True][name], value, atol=1e-4, rtol=1e-3)
