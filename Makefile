@@ -88,6 +88,7 @@ clean: ## Remove the virtual environment, caches and build output, but not runs/
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is removed first and written last: without it, what is in the folder is an install that did not finish.
+# --no-compile leaves out half of its work: Python compiles the few modules that are imported, and keeps what it made.
 $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	@$(PYTHON) -c "import sys; sys.exit(list(sys.version_info[:2]) < [int(n) for n in '$(MIN_PYTHON)'.split('.')])" || { \
 	    echo "This project needs Python $(MIN_PYTHON) or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
@@ -98,7 +99,7 @@ $(STAMP): pyproject.toml setup.cfg constraints.txt $(REDO)
 	        echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }; fi
 	@rm -f $@
 	@echo "== installing"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile -e '.[dev,docs]' -c constraints.txt
 	@$(RUN) $(IDENTITY) > $@
 
 # It builds nothing for a GPU, and is built with the torch that is there. The stamp is newer than that of what it is
