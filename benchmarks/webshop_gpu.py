@@ -16,9 +16,17 @@ from collections.abc import Sequence
 from agents import command
 from agents.runs import game_runs
 from agents.shops import ON_A_GPU
-from agents.smoke import shop_runs
+from agents.smoke import SMALL_STARPO, shop_runs
 
-SCRIPT = command.Script("webshop_gpu", __doc__, ON_A_GPU, lambda model: game_runs(model, ON_A_GPU), shop_runs)
+MERGED = {**SMALL_STARPO, "steps_per_generation": 2, "filter_ratio": 1.0, "merge_lora": True}
+SCRIPT = command.Script(
+    "webshop_gpu",
+    __doc__,
+    ON_A_GPU,
+    lambda model: game_runs(model, ON_A_GPU),
+    lambda model: shop_runs(model, ON_A_GPU["webshop"], {"starpo_s": MERGED}),
+    on="an H200 that does nine at once",
+)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

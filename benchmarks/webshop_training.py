@@ -17,9 +17,15 @@ from collections.abc import Sequence
 from agents import command
 from agents.runs import game_runs
 from agents.shops import SHOPS
-from agents.smoke import shop_runs
+from agents.smoke import SMALL_STARPO, shop_runs
 
-SCRIPT = command.Script("webshop_training", __doc__, SHOPS, lambda model: game_runs(model, SHOPS), shop_runs)
+SCRIPT = command.Script(
+    "webshop_training",
+    __doc__,
+    SHOPS,
+    lambda model: game_runs(model, SHOPS),
+    lambda model: shop_runs(model, SHOPS["webshop"], {"starpo_s": SMALL_STARPO, "gigpo": SMALL_STARPO}),
+)
 
 
 def main(command_line: Sequence[str] | None = None) -> int:

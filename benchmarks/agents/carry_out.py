@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -46,7 +47,12 @@ def result_file(run: Run, root: Path) -> Path:
 
 
 def carry_out(
-    run: Run, root: Path, model: str, execute: Execute | None = None, wait: bool = False
+    run: Run,
+    root: Path,
+    model: str,
+    execute: Execute | None = None,
+    failures: set[Path] | None = None,
+    wait: bool = False,
 ) -> dict[str, Any]:
     """Do what is missing of a run and of the run that it needs; where another process does that one, wait for it.
 
@@ -57,7 +63,8 @@ def carry_out(
         root: Folder of all runs.
         model: Folder or hub id of the pretrained model.
         execute: How a command is done; unset: in a process of its own.
-        wait: Whether to wait for who does this run, too, as runs do that go on at once.
+        failures: Where several are carried out at once: steps that failed for one, which others do not try again.
+        wait: Whether to wait for who does this run, too; so do those that are carried out at once.
 
     Returns:
         The content of its ``result.json``.
@@ -69,12 +76,12 @@ def carry_out(
     path = result_file(run, root)
     if not is_finished(run, root):
         if run.needs is not None:
-            _make_model(run.needs, root, model, execute)
-        with _only_here(run, root, wait) as lock:
+            _make_model(run.needs, root, model, execute, failures)
+        with _only_here(run, root, wait or failures is not None) as lock:
             if not is_finished(run, root):  # who held the lock may have finished it
                 for step in run.steps:
-                    _do(step, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
-                needed = {} if run.needs is None else carry_out(run.needs, root, model, execute, wait=True)
+                    _do(step, run, root, model, execute or partial(in_own_process, lock=lock), failures)
+                needed = {} if run.needs is None else carry_out(run.needs, root, model, execute, failures, wait=True)
                 found = result_of(run, root, _spent(run, root), needed.get("created"))
                 found |= {"bf16": _in_bf16(run, root)} if _asks_for_faster(run) else {}
                 if path.exists():  # of fewer episodes; runs that began with its model name it by this time
@@ -84,15 +91,15 @@ def carry_out(
     return result
 
 
-def _make_model(run: Run, root: Path, model: str, execute: Execute | None) -> None:
+def _make_model(run: Run, root: Path, model: str, execute: Execute | None, failures: set[Path] | None) -> None:
     """Do the first step of a run, or wait until another process has done it."""
     if run.needs is not None:
-        _make_model(run.needs, root, model, execute)
+        _make_model(run.needs, root, model, execute, failures)
     first = run.steps[0]
     while not (is_finished(run, root) or _is_done(first, run, root)):
         try:
             with _only_here(run, root, wait=False) as lock:
-                _do(first, run, root, model, execute or (lambda words, log: in_own_process(words, log, lock)))
+                _do(first, run, root, model, execute or partial(in_own_process, lock=lock), failures)
         except AlreadyRunning:
             time.sleep(_PATIENCE)
 
@@ -126,10 +133,13 @@ def in_own_process(words: Sequence[str], log: IO[str], lock: int) -> int:
     return process.wait()
 
 
-def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
+def _do(step: Step, run: Run, root: Path, model: str, execute: Execute, failures: set[Path] | None) -> None:
     """One step, unless it is done."""
     if _is_done(step, run, root):
         return
+    here = run.folder(root) / step.name
+    if failures is not None and here in failures:
+        raise StepFailed(f"{run.name}: {step.command} failed before; see {run.folder(root) / 'log.txt'}")
     needed = "" if run.needs is None else str(run.needs.folder(root))
     folders = {MODEL: model, HERE: str(run.folder(root)), NEEDED: needed}
     folders |= {DATA: str(real_folder(None))}
@@ -143,6 +153,8 @@ def _do(step: Step, run: Run, root: Path, model: str, execute: Execute) -> None:
         status = execute(words, log)
     _add_time(run, root, step.name, time.perf_counter() - began)
     if status or not _is_done(step, run, root):
+        if failures is not None:
+            failures.add(here)
         raise StepFailed(f"{run.name}: {step.command} ended with status {status}; see {path}")
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +41,7 @@ class Script:
         runs: All runs of a model.
         smoke_runs: A few small ones.
         paper_runs: Those of the papers' scale, for a GPU; ``None``: there are none.
+        on: What its minutes are those of.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Script:
     runs: Callable[[str], list[Run]]
     smoke_runs: Callable[[str], list[Run]]
     paper_runs: Callable[[str], list[Run]] | None = None
+    on: str = "two cores"
 
 
 def main(script: Script, command_line: Sequence[str] | None = None) -> int:
@@ -148,7 +150,7 @@ def listed(
         lines.append(f"{command}  # {run.minutes:.0f} min, {now}")
     missing = {run.digest: run for run in runs if run.name not in written and not is_finished(run, folder)}
     left = sum(run.minutes for run in missing.values())
-    return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on two cores for what is not finished"])
+    return "\n".join([*lines, f"# about {left / 60:.1f} hours in all on {script.on} for what is not finished"])
 
 
 def in_json(run: Run, result: Mapping[str, Any]) -> str:
@@ -162,7 +164,11 @@ def in_json(run: Run, result: Mapping[str, Any]) -> str:
 def do_all(
     runs: Sequence[Run], folder: Path, model: str, execute: Execute | None, at_once: int = 1
 ) -> list[str]:
-    """Carry out the runs in this order, ``at_once`` at a time; returns the names of those that failed."""
+    """Carry out the runs in this order, ``at_once`` at a time; returns the names of those that failed.
+
+    Several at a time wait for each other's models. A step that failed for one is not tried again for the next.
+    """
+    failures: set[Path] | None = None if at_once == 1 else set()
 
     def do(number: int, run: Run) -> bool:
         if is_finished(run, folder):
@@ -172,15 +178,23 @@ def do_all(
         before = f", after {needs.minutes:.0f} min of {needs.name}" if needs and not is_finished(needs, folder) else ""
         print(f"[{number}/{len(runs)}] {run.name}, about {run.minutes:.0f} min{before}; log: {log}", flush=True)
         try:
-            print(f"    {run.name}: {outcome(carry_out(run, folder, model, execute, wait=at_once > 1))}", flush=True)
+            print(f"    {run.name}: {outcome(carry_out(run, folder, model, execute, failures))}", flush=True)
         except (AlreadyRunning, StepFailed) as error:
             print(error, file=sys.stderr)
             return False
         return True
 
+    if at_once == 1:  # in the main thread, which a smoke run trains in
+        return [run.name for number, run in enumerate(runs, start=1) if not do(number, run)]
     with ThreadPoolExecutor(at_once) as pool:
-        good = list(pool.map(do, range(1, len(runs) + 1), runs))
-    return [run.name for run, is_good in zip(runs, good, strict=True) if not is_good]
+        asked = {pool.submit(do, number, run): run.name for number, run in enumerate(runs, start=1)}
+        try:
+            for one in as_completed(asked):
+                one.result()
+        except BaseException:  # Ctrl-C, which ends the commands, too
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [name for one, name in asked.items() if not one.result()]
 
 
 def say(text: str) -> int:
@@ -209,7 +223,8 @@ def collected(script: Script, runs: Sequence[Run], folder: Path, path: Path, mod
     before = read_json(path).get("stopped", {}) if path.exists() else {}
     begun = {name: told for name, told in before.items() if now.get(name) == told["digest"]} | stopped(runs, folder)
     found = known(runs, [*earlier(path), *here])
-    return collect(runs, found, command, Path(model).name, script.games, path.stem, begun)
+    content = collect(runs, found, command, Path(model).name, script.games, path.stem, begun)
+    return {**content, "on": script.on}
 
 
 def earlier(path: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from ragen_envs import Bandit, NoOracleError, difficulty
 from ragen_trl.reporting.recorded import read_recording, recordings
 from ragen_trl.rollout.episode import FAILED
 from ragen_trl.system.provenance import provenance
+from ragen_trl.trainers.checkpoints import last_whole_checkpoint
 
 _KEPT = (
     *("n", "success", "success_low", "success_high", "score", "mean_return", "return_stderr"),
@@ -156,7 +157,7 @@ def _training(folder: Path, step: Step) -> dict[str, Any]:
     return {
         "curve": curve(summary, history),
         "training": {**{name: summary[name] for name in _OF_TRAINING if name in summary}, "bf16": config["bf16"]},
-        "updates": [_update(row, config["think"]) for row in history if "loss" in row and "success" in row],
+        "updates": [_update(row, config["think"]) for row in history if "loss" in row],
         "examples": examples(folder),
         **memory,
     }
@@ -166,20 +167,20 @@ def so_far(folder: Path) -> dict[str, Any]:
     """What a training run has logged, finished or stopped, in its folder.
 
     Returns:
-        ``updates``; ``finished``; medians of ``seconds`` a step and a rollout; ``success_in_training`` a rollout;
+        ``updates``; ``finished``; mean ``seconds`` of an update and of a rollout; ``success_in_training`` a rollout;
         ``curve`` on the way; ``ends``: random play, the oracle, and the model before and after training.
     """
-    written = [folder / "history.json", *folder.glob("checkpoint-*/trainer_state.json")]
-    logged = [read_json(path) for path in written if path.exists()]
-    histories = [each["log_history"] if "log_history" in each else each for each in logged]
-    rows = max(histories, key=_last_step, default=[])
+    checkpoint = last_whole_checkpoint(folder) if folder.is_dir() else None
+    rows = [] if checkpoint is None else read_json(checkpoint / "trainer_state.json")["log_history"]
+    if (folder / "history.json").exists():
+        rows = read_json(folder / "history.json")
     steps = [row for row in rows if "rollout/seconds" in row]
     ends = read_json(folder / "stages.json")["values"] if (folder / "stages.json").exists() else {}
     seconds = (("step", "step_time"), ("rollout", "rollout/seconds"))
     return {
         "updates": _last_step(rows),
         "finished": (folder / "summary.json").exists(),
-        "seconds": {name: median(row[key] for row in steps) if steps else None for name, key in seconds},
+        "seconds": {name: fmean(row[key] for row in rows if key in row) if steps else None for name, key in seconds},
         "success_in_training": [{"step": row["step"], "success": row["success"]} for row in steps],
         "curve": [{"step": row["step"], "success": row["eval_success"]} for row in rows if "eval_success" in row],
         "ends": {name: ends[name] for name in ("random", "oracle", "before", "trained") if name in ends},
@@ -197,7 +198,7 @@ def stopped(runs: Iterable[Run], root: Path) -> dict[str, dict[str, Any]]:
         folders = [run.folder(root) / step.name for step in run.steps if step.command == "train"]
         for folder in folders if not (run.folder(root) / "result.json").exists() else ():
             told = so_far(folder)
-            if told["updates"]:
+            if told["success_in_training"]:
                 last = [each["success"] for each in told["success_in_training"]]
                 kept = ("n", "success", "success_low", "success_high")
                 ends = {name: {key: end[key] for key in kept} for name, end in told["ends"].items()}

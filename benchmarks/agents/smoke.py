@@ -1,11 +1,11 @@
 """Small runs of the games, for smoke tests: two updates in two games, and a few episodes of everything."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agents.games import GAMES, Options
+from agents.games import GAMES, Game, Options
 from agents.runs import MEMORY, Run, all_runs, game_runs
-from agents.shops import SHOPS
 
 SMALL_STARPO: Options = {
     **{"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1, "num_generations": 4, "max_steps": 2},
@@ -58,15 +58,16 @@ def few_episodes(run: Run) -> Run:
     return replace(run, steps=steps, needs=None if run.needs is None else few_episodes(run.needs))
 
 
-def shop_runs(model: str) -> list[Run]:
-    """Two updates of StarPO-S and of GiGPO in the smallest store."""
+def shop_runs(model: str, game: Game, algorithms: Mapping[str, Options]) -> list[Run]:
+    """Two updates of each algorithm in the smallest store, with a seed each."""
     kwargs = {"catalog": "toy", "observation_mode": "short"}
-    env, (_, evaluated) = SHOPS["webshop"].env, SHOPS["webshop"].evaluations["other products"]
-    game = replace(
-        SHOPS["webshop"],
-        env_kwargs={**SHOPS["webshop"].env_kwargs, **kwargs},
+    env, (_, evaluated) = game.env, game.evaluations["other products"]
+    small = replace(
+        game,
+        env_kwargs={**game.env_kwargs, **kwargs},
         evaluations={"other products": (env, {**evaluated, **kwargs})},
-        warm_start={**SHOPS["webshop"].warm_start, **SMALL_WARM_START, "demonstrations": 32},
-        algorithms={"starpo_s": SMALL_STARPO, "gigpo": SMALL_STARPO},
+        warm_start={**game.warm_start, **SMALL_WARM_START, "demonstrations": 32},
+        algorithms=algorithms,
+        seeds=(0,),
     )
-    return [few_episodes(run) for run in game_runs(model, {"webshop": game})]
+    return [few_episodes(run) for run in game_runs(model, {"webshop": small})]

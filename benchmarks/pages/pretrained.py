@@ -209,13 +209,15 @@ def _training(content: Mapping[str, Any]) -> list[str]:
         played = [_changed(before, after, "turns", 1), _changed(before, after, "reply_tokens", 0), _kl(run)]
         ends = [f"{after['format_valid']:.2f}", *played, warned, curve[-1]["step"], f"{curve[-1]['trajectories']:,}"]
         steps = [update["step_time"] for update in run.get("updates", ()) if "step_time" in update]
-        times = [f"{median(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
+        typical = fmean if any("success" not in update for update in run.get("updates", ())) else median
+        times = [f"{typical(steps):.0f}", f"{sum(steps) / 60:.0f}"] if steps else ["", ""]
         lines.append(row([run["name"], *cells, *ends, *times]))
     note = (
         "A difference with an interval is that of the two models, paired by start state. Where episodes are not kept, "
         "the table says whether the intervals of both rates are apart. Turns and sampled tokens an episode: before → "
         f"after. KL: to the model that it began with, nats a token, mean of the last {_UPDATES} updates; empty where "
-        "it was not logged (StarPO-S without `log_kl`)."
+        "it was not logged (StarPO-S without `log_kl`). Seconds an update: the median, or the mean where a rollout "
+        "has several."
     )
     return [*lines, "", note] if trained else ["No training run is finished."]
 
@@ -390,5 +392,5 @@ def _unfinished(content: Mapping[str, Any]) -> list[str]:
         return ["All runs are finished."]
     hours = sum(names.values()) / 60
     listed = ", ".join(f"`{name}`" for name in names)
-    where = "a GPU" if content["script"].endswith(("_gpu", "_paper")) else "two cores"
-    return [f"Not finished, about {hours:.{int(hours < 1)}f} hours on {where}: {listed}."]
+    length = f"{hours:.{int(hours < 1)}f} hours on {content.get('on', 'two cores')}"
+    return [f"Not finished, about {length}: {listed}."]

@@ -15,6 +15,7 @@ gated feed-forward layer and ``sdpa`` attention with a mask, with keys and value
 counts what autograd keeps, tensor by tensor.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -85,6 +86,7 @@ class MemoryUse:
         mixed: Whether the model computes in bfloat16 (``bf16=True``); otherwise in the precision of its weights.
         lora_rank: 0 trains all weights.
         checkpointing: Whether activations are computed again in the backward pass.
+        merged: Whether a rollout holds LoRA's layers a second time, with the adapter in them (``merge_lora``).
         reference: Whether a second set of weights is held, for the KL term, ``log_kl`` or as A*-PO's reference.
         critic: Whether a critic is trained beside the policy.
         ahead: Whether a copy of the policy plays the next rollout beside an update (``one_step_off_policy``).
@@ -102,6 +104,7 @@ class MemoryUse:
     mixed: bool = False
     lora_rank: int = 0
     checkpointing: bool = True
+    merged: bool = False
     reference: bool = False
     critic: bool = False
     ahead: bool = False
@@ -239,6 +242,8 @@ def _of_rollout(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     if use.launch.weight_parts > 1:
         whole = shape.parameters + use.lora_rank * shape.linear_widths
         lines.append(_line("whole weights", "rollout", (whole, "parameters"), (compute, "bytes")))
+    if use.merged:
+        lines.append(_line("merged weights", "rollout", (shape.linear_weights, "weights"), (use.weight_bytes, "bytes")))
     beside_training = use.ahead and use.lora_rank  # where autocast keeps no casts of frozen weights
     if use.mixed and _weight_bytes(use) == _FLOAT and not beside_training:
         weights = shape.linear_weights + shape.vocabulary * shape.hidden
@@ -296,12 +301,9 @@ def _of_update(shape: ModelShape, use: MemoryUse) -> list[MemoryLine]:
     )
     critic: list[MemoryLine] = []
     if use.critic:
-        size = (_critic_bytes(use), "bytes")
-        critic = [
-            _line("gradients of the critic", "critic", (trained, "parameters"), size, parts=_critic_parts(use)),
-            *_gathered_for_critic(shape, use),
-        ]
-        critic += _activations(shape, use, "critic")
+        size, parts = (_critic_bytes(use), "bytes"), _critic_parts(use)
+        critic = [_line("gradients of the critic", "critic", (trained, "parameters"), size, parts=parts)]
+        critic += [*_gathered_for_critic(shape, use), *_activations(shape, use, "critic")]
     moments = [activations.pop(), head]
     if use.checkpointing:  # the tiles are gone before a layer is computed again
         moments = [max(moments, key=lambda line: line.bytes)]
@@ -393,8 +395,6 @@ def _critic_parts(use: MemoryUse) -> int:
 
 
 def _line(name: str, phase: Phase, *factors: tuple[int, str], parts: int = 1) -> MemoryLine:
-    total = 1
-    for number, _ in factors:
-        total *= number
+    total = math.prod(number for number, _ in factors)
     formula = " · ".join(f"{number:,} {what}" for number, what in factors)
     return MemoryLine(name, -(-total // parts), formula + f" / {parts} processes" * (parts > 1), phase)

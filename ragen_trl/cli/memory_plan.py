@@ -139,6 +139,7 @@ def memory_use(
         mixed=bool(args.bf16 or args.fp16),
         lora_rank=lora_rank,
         checkpointing=bool(args.gradient_checkpointing),
+        merged=bool(args.merge_lora and lora_rank),
         reference=bool(args.beta or args.log_kl) or isinstance(args, AStarPOConfig),
         critic=args.advantage in CRITIC_ADVANTAGES,
         ahead=args.one_step_off_policy and not args.use_vllm,

@@ -110,8 +110,8 @@ class StarPOConfig(PlayOptions, CriticOptions, GRPOConfig):
     )
     merge_lora: bool = option(
         False,
-        "With LoRA: sample with its product merged into the weights, as vLLM does; faster on a GPU. Replies "
-        "are then scored with other rounding than they were sampled with.",
+        "With LoRA: sample with its product merged into the weights, as vLLM does: one operation a layer instead of "
+        "nine. Replies are then scored with other rounding than they were sampled with.",
     )
     vllm_adapter_dir: str | None = option(
         None,

@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -86,11 +87,11 @@ def weights_cast_once(model: torch.nn.Module) -> Iterator[None]:
 def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """In this block LoRA's product is part of the weights, so that a layer is one operation and not about nine.
 
-    Where a pass takes the time of its operations' launches, as for single tokens on a GPU, it takes about half as long.
-    Weights and sums are rounded elsewhere than in training. The weights come back as they were, to the last bit.
+    For passes whose time is that of starting operations, as for single tokens on a GPU. Weights and sums are rounded
+    elsewhere than in training. The weights come back as they were, to the last bit; meanwhile they are held twice.
 
-    Layers that are more than a sum of products stay as they are (DoRA, quantised ones, embeddings), and so does a head
-    whose weights are those of the embeddings. Only in the main thread: in another one a rollout may share the weights
+    Layers that are more than a sum of products stay as they are: DoRA, LoRA with a bias, quantised ones, embeddings. So
+    do weights that another layer has, too. Only in the main thread: in another one a rollout may share the weights
     with training. Nothing changes without an adapter.
 
     Relies on PEFT: a LoRA layer whose ``merged_adapters`` is not empty computes its base layer alone.
@@ -99,24 +100,37 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
         model: Its adapters, the active ones.
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
-    layers = model.modules() if isinstance(model, PeftModel) and not beside_training() else ()
-    words = unwrapped(model).get_input_embeddings()
     try:
-        for layer in layers:
-            if type(layer) is not Linear or layer.lora_variant or layer.merged or layer.disable_adapters:
-                continue
+        for layer in _mergeable(model) if isinstance(model, PeftModel) and not beside_training() else ():
             active = [name for name in layer.active_adapters if name in layer.lora_A]
             weight = layer.get_base_layer().weight
-            if weight is getattr(words, "weight", None):
-                continue
             merged.append((layer, weight.data))
-            weight.data = weight.data + sum(layer.get_delta_weight(name) for name in active).to(weight.dtype)
+            products = sum(layer.get_delta_weight(name) for name in active)
+            weight.data = (weight.data + products).to(weight.dtype)
             layer.merged_adapters.extend(active)
         yield
     finally:
         for layer, data in merged:
             layer.get_base_layer().weight.data = data
             layer.merged_adapters.clear()
+
+
+def _mergeable(model: PeftModel) -> list[Linear]:
+    """The layers that are a weight of their own and the products of active adapters."""
+    owners = Counter(
+        id(value)
+        for module in model.modules()
+        for name, value in module.named_parameters(recurse=False, remove_duplicate=False)
+        if name == "weight"
+    )
+    found = []
+    for layer in model.modules():
+        if type(layer) is not Linear or layer.lora_variant or layer.merged or layer.disable_adapters:
+            continue
+        active = [name for name in layer.active_adapters if name in layer.lora_A]
+        if active and owners[id(layer.get_base_layer().weight)] == 1 and not any(map(layer.lora_bias.get, active)):
+            found.append(layer)
+    return found
 
 
 def without_router_logits(model: PreTrainedModel) -> dict[str, bool]:

@@ -65,18 +65,16 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """Commit of the git checkout that this package runs from; ``None`` if it is installed without one.
+    """Commit of the git checkout that this package runs from.
 
-    ``RAGEN_COMMIT`` goes before it: a copy of a checkout without its history, or with an older one, has no other way to
-    say what it is a copy of.
+    Where git knows none, ``RAGEN_COMMIT`` names it, so that a copy without history can say what it is a copy of;
+    ``None`` if that is not set either.
     """
-    if told := os.environ.get("RAGEN_COMMIT"):
-        return told
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         status = [*git, "status", "--porcelain", "--", ":/", *_NO_CODE]
         changes = subprocess.run(status, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("RAGEN_COMMIT") or None
     return f"{commit}+changes" if changes.strip() else commit

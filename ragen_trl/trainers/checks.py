@@ -1,7 +1,7 @@
 """Checks of what a trainer's hooks and reward functions return, made at once, so that the message names the hook.
 
-The length of an epoch is checked here as well, which is known when the data set is, and a router's loss, known with the
-model.
+The length of an epoch is checked here as well, which is known when the data set is; and what is known with the model: a
+router's loss, and whether there is an adapter to merge.
 
 Left out: values that are wrong but possible; only the subclass knows what they should be.
 """
@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from peft import PeftModel
 from trl.trainer.utils import get_callable_name, is_async_callable
 
 from ragen_trl.errors import NotFiniteError, OptionError, UserError
@@ -174,6 +175,19 @@ def check_router(args: Any, with_router_loss: bool) -> None:
             "router's loss the rows of a trajectory would be in several of them; make the second as large as the "
             "first, set router_aux_loss_coef=0, or play with one growing context"
         )
+
+
+def check_merged(trainer: Any) -> None:
+    """Raise `OptionError` where ``merge_lora`` has nothing to merge, or may not."""
+    if not trainer.args.merge_lora:
+        return
+    if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
+        raise OptionError("merge_lora is True, but the model has no adapter; train LoRA (lora_r), or leave it off")
+    if trainer.use_vllm:
+        raise OptionError("merge_lora is True and use_vllm, which merges anyway; leave the first off")
+    if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
+        held = trainer.accelerator.distributed_type.value
+        raise OptionError(f"merge_lora is True, but {held} holds the weights that it changes; leave it off, or use DDP")
 
 
 def check_loss(loss: Any) -> None:

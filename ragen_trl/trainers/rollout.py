@@ -43,7 +43,7 @@ from ragen_trl.trainers.arguments import (
     reward_name,
     unique_reward_names,
 )
-from ragen_trl.trainers.checks import check_failures, check_played, checked_rewards
+from ragen_trl.trainers.checks import check_failures, check_merged, check_played, checked_rewards
 from ragen_trl.trainers.dropout import switch_off_dropout
 from ragen_trl.trainers.metrics import mean_difficulties, rollout_means, rollout_sums
 from ragen_trl.trainers.self_check import Tolerance, precision_of, tolerance_for
@@ -240,8 +240,7 @@ class RolloutTrainer(TRLAdapter):
             raise LaunchError(
                 "fsdp_version is 1, whose weights cannot be kept whole for a rollout; launch with fsdp_version 2"
             )
-        if self.args.merge_lora and (self.is_deepspeed_enabled or self.is_fsdp_enabled):
-            raise LaunchError("merge_lora changes weights that DeepSpeed or FSDP holds; leave it off, or use DDP")
+        check_merged(self)
 
     def _switch_off_dropout(self) -> None:
         off = switch_off_dropout(self.accelerator.unwrap_model(self.model))
@@ -273,7 +272,7 @@ class RolloutTrainer(TRLAdapter):
         """How far the trainer's log-probabilities may be from the sampler's."""
         model = self.accelerator.unwrap_model(self.model)
         precision = precision_of(model, self.accelerator.mixed_precision, self.args.tf32)
-        return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm)
+        return tolerance_for(precision, getattr(model, "is_quantized", False), self.use_vllm, self.args.merge_lora)
 
     @property
     def _sampler_slack(self) -> float:

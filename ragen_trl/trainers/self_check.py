@@ -45,6 +45,7 @@ FLOAT16 = Tolerance(0.02, 1.0, "float16: 10 bits of mantissa, and sums in anothe
 # mixture of experts 0.6, where a token goes to another expert.
 BFLOAT16 = Tolerance(0.05, 2.0, "bfloat16: 7 bits of mantissa, and sums in another order in passes of another shape")
 OTHER_KERNELS = Tolerance(0.1, math.inf, "vLLM has kernels of its own, and computes in half precision unless asked")
+MERGED = Tolerance(0.1, math.inf, "weights with LoRA merged into them are rounded in half precision where it is not")
 QUANTISED = Tolerance(0.1, math.inf, "quantised weights are scaled by blocks, and activations by rows of a pass")
 
 
@@ -55,18 +56,21 @@ def precision_of(model: PreTrainedModel, mixed_precision: str, tf32: bool | None
     return half or own or ("float16" if tf32 else "float32")
 
 
-def tolerance_for(precision: str, quantised: bool, vllm: bool) -> Tolerance:
+def tolerance_for(precision: str, quantised: bool, vllm: bool, merged: bool = False) -> Tolerance:
     """How far the trainer may be from the sampler.
 
     Args:
         precision: "float32", "float16" (TF32 as well, which has as many bits) or "bfloat16": the trainer's.
         quantised: Whether the model's weights are in 8 or 4 bits.
         vllm: Whether vLLM samples, in whatever precision it was started with.
+        merged: Whether replies are sampled with LoRA merged into the weights.
     """
     if vllm:
         return OTHER_KERNELS
     if quantised:
         return QUANTISED
+    if merged and precision != "float32":
+        return MERGED
     return {"float32": EXACT, "float16": FLOAT16, "bfloat16": BFLOAT16}[precision]
 
 

@@ -63,7 +63,7 @@ def adapted(**options: object) -> PeftModel:
     usual = {"r": 4, "lora_alpha": 8, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
     found = get_peft_model(model, LoraConfig(**{**usual, **options})).eval()
     for name, value in found.named_parameters():
-        if "lora_B" in name or "lora_embedding_B" in name:
+        if "lora_B" in name or "lora_embedding_B" in name:  # with a bias of theirs, if there is one
             torch.nn.init.normal_(value, std=0.5)
     return found
 
@@ -92,9 +92,16 @@ def test_merged_lora_computes_the_same_in_fewer_operations_and_leaves_every_bit_
     assert len(ran) == len(down) == len(calls) > 0
 
 
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")  # PEFT's, of what we test
+@pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")  # PEFT's, of what we test, and so is the other one
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`:UserWarning")
 @pytest.mark.parametrize(
-    "options", [{"use_dora": True}, {"target_modules": ["embed_tokens", "q_proj"]}, {"target_modules": ["lm_head"]}]
+    "options",
+    [
+        {"use_dora": True},
+        {"lora_bias": True},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+        {"target_modules": ["lm_head"]},
+    ],
 )
 def test_what_is_more_than_a_sum_of_products_is_computed_as_ever(options: dict[str, object]) -> None:
     model = adapted(**options)
@@ -102,6 +109,28 @@ def test_what_is_more_than_a_sum_of_products_is_computed_as_ever(options: dict[s
     with torch.no_grad(), lora_merged(model):
         torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
     assert torch.equal(logits_of(model), apart)
+
+
+def test_layers_that_share_a_weight_or_have_no_active_adapter_are_left_alone() -> None:
+    """Regression: a weight of two layers got both products and kept one; a layer without active adapters crashed."""
+    model = adapted(target_modules=["q_proj", "v_proj"])
+    first, second = (layer.self_attn for layer in model.get_base_model().model.layers)
+    second.q_proj.base_layer.weight = first.q_proj.base_layer.weight
+    model.add_adapter("other", LoraConfig(r=2, target_modules=["q_proj", "k_proj"], task_type="CAUSAL_LM"))
+    before, apart = first.q_proj.base_layer.weight.clone(), logits_of(model)
+    with torch.no_grad(), lora_merged(model):
+        assert first.v_proj.merged and not first.q_proj.merged and not first.k_proj.merged
+        torch.testing.assert_close(logits_of(model), apart, atol=1e-4, rtol=1e-4)
+    assert torch.equal(first.q_proj.base_layer.weight, before) and torch.equal(logits_of(model), apart)
+
+
+def test_weights_in_bfloat16_are_rounded_once() -> None:
+    model = adapted(target_modules=["q_proj"]).to(torch.bfloat16)
+    layer = model.get_base_model().model.layers[0].self_attn.q_proj
+    layer.lora_A["default"].float(), layer.lora_B["default"].float()
+    whole = layer.base_layer.weight.float() + layer.get_delta_weight("default").detach()
+    with torch.no_grad(), lora_merged(model):
+        assert torch.equal(layer.base_layer.weight, whole.to(torch.bfloat16))
 
 
 def test_beside_training_and_without_an_adapter_no_weight_is_touched() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 
 from ragen_trl import StarPOTrainer
+from ragen_trl.errors import OptionError
 from ragen_trl.rollout.interfaces import Start
 from ragen_trl.trainers.checks import (
     HookError,
@@ -186,3 +188,20 @@ def test_a_trainer_names_the_reward_function_that_is_wrong(tmp_path: Path) -> No
 
     with pytest.raises(HookError, match="reward function judge returned nan"):
         small_trainer(tmp_path, lottery(), reward_funcs=[judge], max_steps=1).train()
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ({"model": torch.nn.Linear(1, 1)}, r"the model has no adapter; train LoRA \(lora_r\), or leave it off"),
+        ({"use_vllm": True}, "use_vllm, which merges anyway"),
+        ({"is_deepspeed_enabled": True}, "NO holds the weights that it changes; leave it off, or use DDP"),
+    ],
+)
+def test_what_cannot_be_merged_is_said_before_training(held: dict[str, Any], message: str, tmp_path: Path) -> None:
+    adapter = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+    trainer = small_trainer(tmp_path, peft_config=adapter, merge_lora=True)
+    for name, value in held.items():
+        setattr(trainer, name, value)
+    with pytest.raises(OptionError, match=f"merge_lora is True.*{message}"):
+        trainer._check_launch()

@@ -368,10 +368,3 @@ def test_weights_that_a_launch_splits_are_not_copied(tmp_path: Path) -> None:
     trainer.is_deepspeed_enabled = True
     with pytest.raises(LaunchError, match="one_step_off_policy copies the policy's weights .*vllm_mode='server'"):
         trainer._check_launch()
-
-
-def test_weights_that_a_launch_splits_are_not_merged(tmp_path: Path) -> None:
-    trainer = watched(tmp_path, one_step_off_policy=False, merge_lora=True)
-    trainer.is_deepspeed_enabled = True
-    with pytest.raises(LaunchError, match="merge_lora changes weights that DeepSpeed or FSDP holds; leave it off"):
-        trainer._check_launch()

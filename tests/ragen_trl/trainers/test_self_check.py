@@ -16,6 +16,7 @@ from ragen_trl.policies.transformers import TransformersPolicy
 from ragen_trl.trainers.self_check import (
     BFLOAT16,
     EXACT,
+    MERGED,
     OTHER_KERNELS,
     QUANTISED,
     Gap,
@@ -66,6 +67,8 @@ def test_a_tolerance_fits_the_precision() -> None:
     assert tolerance_for("bfloat16", quantised=False, vllm=False) == BFLOAT16
     assert tolerance_for("bfloat16", quantised=True, vllm=False) == QUANTISED
     assert tolerance_for("float32", quantised=False, vllm=True) == OTHER_KERNELS
+    assert tolerance_for("float32", quantised=False, vllm=False, merged=True) == EXACT
+    assert tolerance_for("bfloat16", quantised=False, vllm=False, merged=True) == MERGED
     check_gap(Gap(9, 0.04, 1.9, 3), BFLOAT16, "m", stop=True)
     with pytest.raises(SamplerMismatchError, match="of m are.* 9 sampled tokens.* 0.04 nats.* 1.9 at most .token 3 of"):
         check_gap(Gap(9, 0.04, 1.9, 3), EXACT, "m", stop=True)
