@@ -42,7 +42,7 @@ def question_table(content: Mapping[str, Any]) -> str:
     episodes = sorted({task["prepared"]["settings"]["episodes"] for task in tasks.values()})
     foot = (
         f"Success on n = {', '.join(map(str, episodes))} {_states(tasks)}: [95 % interval] before training and for "
-        f"the baselines, mean (range) over seeds {', '.join(map(str, content['seeds']))} after training. Kept: the "
+        f"the baselines, mean (range) over seeds {_seeds(tasks)} after training. Kept: the "
         "success at the end as a share of the best evaluation, in the worst seed. "
         f"{content['cpu_minutes']:.0f} CPU minutes of training. Commits {_commits(content)}.{_apart(content)}"
     )
@@ -71,6 +71,17 @@ def _apart(content: Mapping[str, Any]) -> str:
         return ""
     compared = "CPU minutes and peak MiB compare only between rows of the same commits and machine"
     return f" {compared} ([which](claims.md#at-equal-cost))."
+
+
+def _seeds(tasks: Mapping[str, Any]) -> str:
+    """The seeds of all tasks, told apart where they differ."""
+    found: dict[str, list[str]] = {}
+    for name, task in tasks.items():
+        seeds = sorted({run["seed"] for variant in task["variants"].values() for run in variant["runs"]})
+        found.setdefault(", ".join(map(str, seeds)), []).append(name)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{seeds} ({', '.join(names)})" for seeds, names in found.items())
 
 
 def _with_seeds(label: str, missing: Sequence[int]) -> str:

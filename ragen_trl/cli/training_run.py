@@ -34,7 +34,7 @@ from ragen_trl.errors import OptionError
 from ragen_trl.evaluation.evaluator import EvaluationResult, compared, judged
 from ragen_trl.evaluation.folder import StoredEpisode, read_episodes, write_episodes
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
-from ragen_trl.policies.adapters import lora
+from ragen_trl.policies.adapters import is_adapter, lora
 from ragen_trl.policies.gguf_file import model_folder
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
@@ -227,9 +227,9 @@ def _baselines(
 def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
     with said_once():
         check_number(run.num_processes)
+        check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))  # whose play.json names the environment
         check(run, args)
         check_oracle(run, args)
-        check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -249,6 +249,8 @@ def check(run: RunArguments, args: StarPOConfig) -> None:
             f"consistency_weight is {run.consistency_weight:g}, but think is False, and without thoughts no action can "
             "follow from them; leave it out, or add --think true"
         )
+    if args.merge_lora and not run.lora_r and not is_adapter(run.model):
+        raise OptionError("merge_lora is True and lora_r 0, so that nothing is merged; leave it out or add --lora_r 32")
     if args.vllm_adapter_dir is not None:
         check_adapter(lora(run.lora_r, run.lora_alpha))
     launch_of(launched(), args.deepspeed, args.fsdp)

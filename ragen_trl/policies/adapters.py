@@ -13,6 +13,11 @@ def lora(rank: int, alpha: int) -> LoraConfig | None:
     return LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
+def is_adapter(model: str | None) -> bool:
+    """Whether a model's name is the folder of an adapter."""
+    return model is not None and (Path(model).expanduser() / "adapter_config.json").is_file()
+
+
 def name_base_absolutely(model: PreTrainedModel | PeftModel) -> None:
     """Let the adapters of a model find their base from everywhere, if that is a folder here."""
     for adapter in model.peft_config.values() if isinstance(model, PeftModel) else ():

@@ -180,6 +180,7 @@ def test_a_mistake_is_one_in_a_dry_run_as_well(
     (tmp_path / "cut.gguf").write_bytes(b"GGUF\x03\x00\x00\x00 no more")
     mistakes = {
         "there is no folder './no/such/folder'": ["train", "--model", "./no/such/folder"],
+        "merge_lora is True and lora_r 0": ["train", "--merge_lora", "true"],
         "train_seed_start is 17": ["train", "--train_seed_start", "17"],
         "leaves none of 1 demonstrations": ["train", "--demonstrations", "1", "--demo_held_out", "0.5"],
         "is a folder without config.json": ["eval", "--model", str(tmp_path / "empty"), "--env", "ragen/Bandit-v0"],

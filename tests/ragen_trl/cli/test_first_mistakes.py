@@ -193,6 +193,17 @@ def test_a_folder_that_is_not_there_is_no_hub_id(
     assert line == f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)"
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_folder_that_is_not_there_is_named_before_what_its_environment_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    """Regression: without its play.json the lake was asked, and had no split to evaluate."""
+    monkeypatch.chdir(tmp_path)
+    kwargs = ["--eval_env_kwargs", '{"split": "test_by_product"}']
+    line = refused(capsys, "train", "--model", "runs/shop/warm_start", "--output_dir", "runs/shop/more", *kwargs, *more)
+    assert line.startswith("there is no folder 'runs/shop/warm_start'; ")
+
+
 def test_the_folder_of_a_run_is_not_that_of_its_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "first" / "model").mkdir(parents=True)
     (tmp_path / "first" / "model" / "config.json").write_text("{}")
