@@ -61,7 +61,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "webshop_size": store.size_table,
 }
 # Not run yet, so that there is no committed result; any other result that a page shows must be there.
-UNANSWERED: frozenset[str] = frozenset({"step_credit", "variance_filter"})
+UNANSWERED: frozenset[str] = frozenset()
 # By the name of the module that declares it.
 DECLARED: dict[str, Callable[[], str]] = {"trl_options": options.trl_table}
 MARKED = re.compile(
