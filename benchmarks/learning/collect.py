@@ -8,7 +8,7 @@ from typing import Any
 
 from learning.spec import Question, Task, Variant, training_options
 from learning.store import Finished, baselines_file, digest, finished, run_settings
-from learning.summary import Run, equal_success, summary
+from learning.summary import Run, equal_success, start_of, summary
 from ragen_trl.system.provenance import provenance
 
 NOTHING: Mapping[str, Any] = {"tasks": {}}
@@ -61,16 +61,28 @@ def other_starts(question: Question, found: Finished) -> list[str]:
         here, committed = finished(baselines_file(found.folder, task)), _committed(question, name, found)
         if here is None or not committed:
             continue
-        ours = next(iter(here["results"].values()))["warm_start"]["success"]
-        theirs = {run["curve"][0]["success"]: run["commit"][:9] for run in committed}
-        if not any(math.isclose(ours, other, abs_tol=1e-5) for other in theirs):  # committed figures have six digits
-            began = " and ".join(f"{rate:.3f} (commit {commit})" for rate, commit in theirs.items())
+        measured = next(iter(here["results"].values()))["warm_start"]
+        ours = tuple(measured.get(figure) for figure in ("success", "mean_return", "reply_tokens"))
+        theirs = {start_of(run): run["commit"][:9] for run in committed}
+        if not any(_is_the_same(ours, other) for other in theirs):
+            began = " and ".join(f"{_in_words(other)} (commit {commit})" for other, commit in theirs.items())
             lines.append(
-                f"{question.name}: {name}: runs begin at {ours:.3f} here, committed ones at {began}, with other warm "
+                f"{question.name}: {name}: runs begin at {_in_words(ours)} here, committed ones at {began}, with other warm "
                 f"starts; they do not compare. Make theirs in {found.folder} with a checkout that made it, or run both "
                 "sides of a comparison again"
             )
     return lines
+
+
+def _is_the_same(ours: tuple[float | None, ...], theirs: tuple[float | None, ...]) -> bool:
+    """Whether all figures are, of those that both have; committed ones have six digits."""
+    both = [(here, there) for here, there in zip(ours, theirs, strict=True) if here is not None and there is not None]
+    return all(math.isclose(here, there, rel_tol=1e-4, abs_tol=1e-5) for here, there in both)
+
+
+def _in_words(start: tuple[float | None, ...]) -> str:
+    success, earned, _ = start
+    return f"{success:.3f}" + ("" if earned is None else f", return {earned:.3f},")
 
 
 def _committed(question: Question, name: str, found: Finished) -> list[Run]:

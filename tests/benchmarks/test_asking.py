@@ -13,7 +13,7 @@ from typing import Any
 
 import learning_curves
 import pytest
-from learning import runner, store
+from learning import collect, runner, store
 from records import measures
 from records.committed import Committed, kept, read
 from records.locks import locked
@@ -138,10 +138,10 @@ def test_runs_of_another_warm_start_are_announced(
 ) -> None:
     """Regression: a machine with a warm start of its own trained seeds that nothing compares, and did not say so."""
 
-    def here(success: float) -> None:
+    def here(success: float, **others: float) -> None:
         """What the next warm start is at; the run begins at 0.1, whatever the committed baselines say."""
         made = json.loads((tmp_path / "here" / "warm_start.json").read_text())
-        made["results"]["held out"]["warm_start"]["success"] = success
+        made["results"]["held out"]["warm_start"] |= {"success": success, **others}
         (tmp_path / "here" / "warm_start.json").write_text(json.dumps(made))
 
     assert call("starpo", folder="first") == (0, [ASKED, STARPO])
@@ -216,3 +216,10 @@ def test_the_log_of_a_run_that_another_question_shares_stays_when_the_first_one_
     assert runner.ask(fewer, words) == 1 and digest in read(out).measures
     other.unlink()
     assert runner.ask(fewer, words) == 1 and digest not in read(out).measures
+
+
+def test_a_warm_start_of_equal_success_is_told_by_its_other_figures() -> None:
+    """Regression: two models of Sokoban have 0.4375, and pay 4.1250 and 4.1281."""
+    assert collect._is_the_same((0.4375, 4.125, 17.875), (0.4375, 4.125, 17.875001))
+    assert not collect._is_the_same((0.4375, 4.125, 17.875), (0.4375, 4.1281, 17.781))
+    assert collect._is_the_same((0.4375, 4.125, 17.875), (0.4375, None, None))  # an older result
