@@ -68,8 +68,8 @@ def other_starts(question: Question, found: Finished) -> list[str]:
             began = " and ".join(f"{_in_words(other)} (commit {commit})" for other, commit in theirs.items())
             lines.append(
                 f"{question.name}: {name}: runs begin at {_in_words(ours)} here, committed ones at {began}, with other "
-                f"warm starts; they do not compare. Make theirs in {found.folder} with a checkout that made it, or run both "
-                "sides of a comparison again"
+                f"warm starts; they do not compare. Make theirs in {found.folder} with a checkout that made it, or run "
+                "both sides of a comparison again"
             )
     return lines
 
