@@ -192,7 +192,7 @@ def _last_step(history: Sequence[Mapping[str, Any]]) -> int:
 
 
 def stopped(runs: Iterable[Run], root: Path) -> dict[str, dict[str, Any]]:
-    """What runs have so far that made updates here and have no result yet, by their names; lists are left out."""
+    """What runs have so far that made updates here and have no result yet, by their names."""
     found = {}
     for run in runs:
         folders = [run.folder(root) / step.name for step in run.steps if step.command == "train"]

@@ -135,4 +135,4 @@ ON_A_GPU: dict[str, Game] = {
         **{"begins_with": "webshop", "warm_start": {}, "episodes": EPISODES, "side_by_side": 256},
     ),
 }
-"""WebShop at a larger scale: four times the demonstrations, twice the trajectories an update, three seeds."""
+"""WebShop at a larger scale: four times the demonstrations, twice the trajectories a rollout, three seeds."""

@@ -82,7 +82,7 @@ def _is_the_same(ours: tuple[float | None, ...], theirs: tuple[float | None, ...
 
 def _in_words(start: tuple[float | None, ...]) -> str:
     success, earned, _ = start
-    return f"{success:.3f}" + ("" if earned is None else f", return {earned:.3f},")
+    return f"{success:.3f}" + ("" if earned is None else f" with return {earned:.3f}")
 
 
 def _committed(question: Question, name: str, found: Finished) -> list[Run]:

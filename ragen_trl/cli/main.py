@@ -126,7 +126,7 @@ def _help(command: str, everything: bool) -> int:
 
 
 def _train(argv: list[str], dry_run: bool) -> int:
-    from ragen_trl.cli.dry_run import read_model, training_plan
+    from ragen_trl.cli.dry_run import training_plan
     from ragen_trl.cli.launch import as_if
     from ragen_trl.cli.options import options_as_yaml
     from ragen_trl.cli.run_state import check_output_folder
@@ -138,7 +138,6 @@ def _train(argv: list[str], dry_run: bool) -> int:
     with as_if(_num_processes(argv) if dry_run and launched() == 1 else 1):
         (run, warm, args), chosen = _parse("train", argv, RunArguments, WarmStartConfig)
         if dry_run:
-            read_model(run.model, run.env)  # whose play.json names the environment
             check(run, args)
             check_oracle(run, args)
             args.output_dir = args.output_dir or str(default_folder(run, args.seed))

@@ -36,6 +36,7 @@ from ragen_trl.evaluation.folder import StoredEpisode, read_episodes, write_epis
 from ragen_trl.imitation.fine_tuning import WarmStartConfig, warm_start
 from ragen_trl.policies.adapters import is_adapter, lora
 from ragen_trl.policies.gguf_file import model_folder
+from ragen_trl.policies.model_names import check_folder
 from ragen_trl.policies.tiny_model import build_tiny_model, build_tiny_tokenizer
 from ragen_trl.policies.vision.loading import check_named_policy
 from ragen_trl.policies.vllm.weights import check_adapter
@@ -227,9 +228,9 @@ def _baselines(
 def _check_before_play(run: RunArguments, args: StarPOConfig) -> None:
     with said_once():
         check_number(run.num_processes)
-        check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))  # whose play.json names the environment
         check(run, args)
         check_oracle(run, args)
+        check_named_policy(run.model, args, lora(run.lora_r, run.lora_alpha))
 
 
 def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any]) -> None:
@@ -242,6 +243,8 @@ def _write(folder: Path, history: list[dict[str, Any]], summary: dict[str, Any])
 
 def check(run: RunArguments, args: StarPOConfig) -> None:
     """Raise the errors of `train` that depend on options only, before anything is created or computed."""
+    if run.model is not None:
+        check_folder(run.model)  # its play.json names the environment
     check_monitor(run.monitor, args)
     check_report_to(args.report_to)
     if run.consistency_weight and not args.think:

@@ -35,6 +35,7 @@ from ragen_trl.config.recipes import base_model
 from ragen_trl.config.starpo import StarPOConfig
 from ragen_trl.errors import OptionError, UserError
 from ragen_trl.evaluation.plan import EvalPlan, Task, api_name
+from ragen_trl.policies.adapters import is_adapter
 from ragen_trl.policies.api.cache import ApiCache
 from ragen_trl.policies.api.client import ApiClient
 from ragen_trl.policies.api.counts import Prices
@@ -222,7 +223,7 @@ class LocalModel(Player):
 
     def _merged(self, folder: Path) -> str:
         """The model's path; for an adapter, a folder with the base model it is merged into."""
-        if not (Path(self._source) / "adapter_config.json").is_file():
+        if not is_adapter(self._source):
             return self._source
         from peft import AutoPeftModelForCausalLM
 

@@ -101,8 +101,7 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
     """
     merged: list[tuple[Linear, torch.Tensor]] = []
     try:
-        for layer in _mergeable(model) if isinstance(model, PeftModel) and not beside_training() else ():
-            active = [name for name in layer.active_adapters if name in layer.lora_A]
+        for layer, active in _mergeable(model) if isinstance(model, PeftModel) and not beside_training() else ():
             weight = layer.get_base_layer().weight
             merged.append((layer, weight.data))
             products = sum(layer.get_delta_weight(name) for name in active)
@@ -115,8 +114,8 @@ def lora_merged(model: PreTrainedModel | PeftModel) -> Iterator[None]:
             layer.merged_adapters.clear()
 
 
-def _mergeable(model: PeftModel) -> list[Linear]:
-    """The layers that are a weight of their own and the products of active adapters."""
+def _mergeable(model: PeftModel) -> list[tuple[Linear, list[str]]]:
+    """The layers that are a weight of their own and the products of active adapters, whose names stand beside them."""
     owners = Counter(
         id(value)
         for module in model.modules()
@@ -129,7 +128,7 @@ def _mergeable(model: PeftModel) -> list[Linear]:
             continue
         active = [name for name in layer.active_adapters if name in layer.lora_A]
         if active and owners[id(layer.get_base_layer().weight)] == 1 and not any(map(layer.lora_bias.get, active)):
-            found.append(layer)
+            found.append((layer, active))
     return found
 
 

@@ -12,6 +12,7 @@ from transformers.utils.hub import extract_commit_hash
 
 from ragen_trl.config.recipes import base_model
 from ragen_trl.errors import UserError
+from ragen_trl.policies.adapters import is_adapter
 from ragen_trl.policies.gguf_file import UNREADABLE, GGUFError, is_gguf, model_source, unreadable
 
 _SMOLLM2 = "models/SmolLM2-135M-Instruct"  # where cli/convert.py puts it; it looks like a hub's id
@@ -37,25 +38,10 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
         ModelNotFoundError: If it does not.
         GGUFError: If a name that ends with ``.gguf`` is no such file, or the package ``gguf`` is missing.
     """
+    check_folder(name)
     folder = Path(name).expanduser()
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file():
-        return _check_base(adapter)
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        saved = [folder / "model" / each for each in ("config.json", "adapter_config.json")]
-        remedy = "give the folder that save_pretrained or the trainer wrote"
-        if any(path.is_file() for path in saved):  # the folder of a run of `train`
-            remedy = f"did you mean {str(Path(name) / 'model')!r}?"
-        raise ModelNotFoundError(
-            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; {remedy}"
-        )
-    here = {path.name for path in Path().iterdir() if path.is_dir()}
-    beside_one = "/" in name and Path(name).parts[0] in {*_OURS, *here}
-    if name == _SMOLLM2 and not folder.is_dir():
-        raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
-    looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
-    if looks_local and not folder.is_dir() and not is_gguf(name):
-        raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
+    if is_adapter(name):
+        return _check_base(folder / "adapter_config.json")
     options = {"trust_remote_code": trust_remote_code} | ({} if revision is None else {"revision": revision})
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(**model_source(name), **options)
@@ -71,6 +57,32 @@ def check_model(name: str, revision: str | None = None, trust_remote_code: bool 
             f"({str(error).splitlines()[0]}); check the spelling and the connection"
         ) from error
     return config
+
+
+def check_folder(name: str) -> None:
+    """The part of `check_model` that asks no hub: that a name which looks like one of a folder here is that of a model.
+
+    Raises:
+        ModelNotFoundError: If it is not.
+    """
+    folder = Path(name).expanduser()
+    if is_adapter(name):
+        return
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        saved = [folder / "model" / each for each in ("config.json", "adapter_config.json")]
+        remedy = "give the folder that save_pretrained or the trainer wrote"
+        if any(path.is_file() for path in saved):  # the folder of a run of `train`
+            remedy = f"did you mean {str(Path(name) / 'model')!r}?"
+        raise ModelNotFoundError(
+            f"{name!r} is a folder without config.json or adapter_config.json, so it is not a saved model; {remedy}"
+        )
+    here = {path.name for path in Path().iterdir() if path.is_dir()}
+    beside_one = "/" in name and Path(name).parts[0] in {*_OURS, *here}
+    if name == _SMOLLM2 and not folder.is_dir():
+        raise ModelNotFoundError(f"there is no folder {name!r}; make smollm2 makes it, without a hub")
+    looks_local = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside_one
+    if looks_local and not folder.is_dir() and not is_gguf(name):
+        raise ModelNotFoundError(f"there is no folder {name!r}; give a saved model's folder or a hub id (owner/name)")
 
 
 def _check_base(adapter: Path) -> PretrainedConfig:

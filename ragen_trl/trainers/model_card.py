@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragen_trl.policies.adapters import is_adapter
 from ragen_trl.rollout.env_specs import EnvSpec
 from ragen_trl.rollout.environments import id_with_module
 from ragen_trl.system.atomic import write_atomically
@@ -47,7 +48,7 @@ def is_generated(folder: Path) -> bool:
 def copy_card(source: Path, folder: Path) -> None:
     """Put the card of one folder beside a model; in the folder of an adapter PEFT has left a form to fill in."""
     text = (source / _FILE).read_text(encoding="utf-8")
-    if (folder / "adapter_config.json").is_file():
+    if is_adapter(str(folder)):
         text = text.replace("library_name: transformers", "library_name: peft", 1)
     write_atomically(folder / _FILE, text)
 
