@@ -49,6 +49,8 @@ def _filled(function: Explained) -> Explained:
                 said = "does not know how many actions are left; give actions, or wrap it in AgentTurns"
                 raise ValueError(f"{env} {said}")
             actions = [best_action(env, env.actions_left)]
+        if isinstance(actions, str):
+            raise TypeError(f"actions={actions!r} is a text; give a list, such as [{actions!r}]")
         if not actions:
             raise ValueError("actions=[] leave nothing to explain; give the actions of the answer")
         return function(env.unwrapped, actions, np.random.default_rng(0) if rng is None else rng)
@@ -75,6 +77,7 @@ def explain(env: TextGym, actions: Sequence[str] | None = None, rng: np.random.G
     Raises:
         NoOracleError: If nothing is registered for the environment.
         ValueError: If there are no actions.
+        TypeError: If they are a text and no list.
 
     Example:
         >>> import gymnasium

@@ -50,12 +50,12 @@ def smoke_runs(model: str) -> list[Run]:
 
 
 def few_episodes(run: Run) -> Run:
-    """The run, and what it needs, with few episodes in every evaluation."""
+    """The run, and what it needs, with few episodes in every evaluation; a minute at most."""
     steps = tuple(
         replace(step, options={name: _SMALL_EVALUATIONS.get(name, value) for name, value in step.options.items()})
         for step in run.steps
     )
-    return replace(run, steps=steps, needs=None if run.needs is None else few_episodes(run.needs))
+    return replace(run, steps=steps, minutes=1.0, needs=None if run.needs is None else few_episodes(run.needs))
 
 
 def shop_runs(model: str, game: Game, algorithms: Mapping[str, Options]) -> list[Run]:

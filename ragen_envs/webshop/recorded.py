@@ -73,7 +73,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
 
     Raises:
         RecordingError: If a line is something else, which the message names; if the file has no episode; or if it is
-            no text, or a folder.
+            not there, no text, or a folder.
         OSError: If the file cannot be read.
     """
     name = os.fspath(path)
@@ -85,6 +85,8 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[RecordedEpisode, ...]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     episodes.append(_read(line, f"{name}, line {number}"))
+    except FileNotFoundError as error:
+        raise RecordingError(f"{name} is not there; give WebShop's il_trajs_finalized_images.jsonl") from error
     except UnicodeDecodeError as error:
         raise RecordingError(f"{name} is no text in UTF-8; if it is a .zip, unzip it and give the .jsonl") from error
     if not episodes:

@@ -70,3 +70,5 @@ def test_what_cannot_be_explained_is_an_error_that_says_what_to_do() -> None:
     assert explain(lake.unwrapped, ["Down"]) == explain(lake, ["Down"])
     with pytest.raises(ValueError, match=r"actions=\[\] leave nothing to explain"):
         explain(lake, [])
+    with pytest.raises(TypeError, match=r"actions='Left' is a text; give a list, such as \['Left'\]"):
+        explain(lake, "Left")

@@ -105,7 +105,7 @@ def test_an_empty_file_is_refused_and_a_last_page_may_be_there(path: Path, tmp_p
     assert read_recording(path)[0].pages[1:] == tuple(first["states"][1:])
 
 
-def test_what_is_no_text_is_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused_with_what_to_do(path: Path, tmp_path: Path) -> None:
     """Regression: the published .zip ended in a UnicodeDecodeError without its name."""
     with zipfile.ZipFile(tmp_path / "r.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.write(path, path.name)
@@ -113,6 +113,8 @@ def test_what_is_no_text_is_refused_with_what_to_do(path: Path, tmp_path: Path) 
         RecordedShop(tmp_path / "r.zip")
     with pytest.raises(RecordingError, match=r" is a folder; give the \.jsonl file in it \(of a \.zip, unzip it"):
         RecordedShop(tmp_path)
+    with pytest.raises(RecordingError, match=r"nowhere\.jsonl is not there; give WebShop's il_trajs"):
+        RecordedShop(tmp_path / "nowhere.jsonl")
 
 
 def test_the_line_of_the_docs_is_played(tmp_path: Path, root: Path) -> None:
