@@ -7,19 +7,24 @@ Run it: ``python benchmarks/claims.py``, after a question has new results; it ta
 import argparse
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
+from findings.claims import Pair
 from findings.matched import WARM_START, aggregate, groups, matched
 from findings.pictures import draw_comparison, draw_profiles, draw_signs
 from findings.published import COMPARISONS
 from findings.verdicts import Results, examined
+from learning.spec import Question
 from records.committed import every_log
 from records.results import write_result
 
 HERE = Path(__file__).parent
 CLAIMS = (*ragen.CLAIMS, *ragen_play.CLAIMS, *ragen2.CLAIMS, *credit.CLAIMS, *astar_po.CLAIMS)
+# Questions about the difference between tasks, such as with thoughts and without.
+_ACROSS = {pair.question for claim in CLAIMS for pair in claim.pairs if pair.other_task != "{}"}
 # Games that all algorithms were trained in.
 AGGREGATED = ("bandit", "frozenlake", "sokoban")
 
@@ -60,11 +65,19 @@ def is_question(content: Mapping[str, Any]) -> bool:
 def judged(results: Results) -> dict[str, Any]:
     """All that the page shows."""
     return {
-        "claims": [examined(claim, results) for claim in CLAIMS],
+        "claims": [examined(claim, results, planned) for claim in CLAIMS],
         "matched": [row for name, content in results.items() for row in at_equal_cost(name, content)],
         "signs": sign_counts(results),
         "aggregate": {"games": AGGREGATED, "variants": aggregate(results["learning_curves"], AGGREGATED)},
     }
+
+
+def planned(pair: Pair, game: str) -> int:
+    """How many seeds the place of a claim is to have; 0 of a game that the question does not have yet."""
+    question: Question = import_module(pair.question).QUESTION
+    sides = [(game, pair.ours), (pair.other_task.format(game), pair.theirs)]
+    known = [(task, variant) for task, variant in sides if task in question.tasks and variant in question.variants]
+    return min((len(question.tasks[task].seeds_of(variant)) for task, variant in known), default=0)
 
 
 def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -95,7 +108,7 @@ def at_equal_cost(name: str, content: Mapping[str, Any]) -> list[dict[str, Any]]
     episodes = {task: each["prepared"]["settings"]["episodes"] for task, each in content["tasks"].items()}
     fewest = min(episodes.values(), default=0)
     found = []
-    for group, variants in groups(content).items():
+    for group, variants in groups(content, name in _ACROSS).items():
         task, _, _ = group.partition(WARM_START)
         found.append({"question": name, "group": group, **matched(variants, episodes.get(task, fewest))})
     return found

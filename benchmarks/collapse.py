@@ -10,32 +10,22 @@ all groups are trained on, and in one where StarPO-S keeps a quarter of them.
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 from learning.runner import ask
 from learning.spec import Question, Task, Variant
-from learning.tasks import GAE, STARPO_S, SYMMETRIC, TASKS
+from learning.tasks import GAE, IN_FOUR_UPDATES, PPO_IN_FOUR, STARPO_S, SYMMETRIC, TASKS, in_four_updates, to_the_end
 
 # GRPO's form divides by a group's std, the PPO form makes four passes over a rollout.
 _PASSES = {"num_iterations": 4, "delta": None, **SYMMETRIC}
 _SMOKE = {"per_device_train_batch_size": 16}
-_SMOKE_FOUR = {"per_device_train_batch_size": 4}
-
-
-def _four(label: str, **options: Any) -> Variant:
-    """A form in four updates a rollout; a task says how large they are."""
-    paper = {**options, "gradient_accumulation_steps": 4, "steps_per_generation": 16}
-    paper.pop("critic_learning_rate", None)  # that of the tiny model
-    return Variant(label, options={**options, "steps_per_generation": 4}, smoke=_SMOKE_FOUR, paper=paper)
-
 
 _FIRST = {
     "grpo": Variant("vanilla, GRPO form", options={"scale_rewards": "group", **SYMMETRIC}, smoke=_SMOKE),
     "ppo": Variant("vanilla, PPO form, 4 passes", options={**GAE, **_PASSES}, smoke=_SMOKE),
 }
 _RAGEN = {
-    "grpo_four": _four("vanilla, GRPO form, 4 updates", scale_rewards="group", **SYMMETRIC),
-    "ppo_four": _four("vanilla, PPO form, 4 updates", **GAE, **SYMMETRIC),
+    "grpo_four": in_four_updates("vanilla, GRPO form, 4 updates", scale_rewards="group", **SYMMETRIC),
+    "ppo_four": PPO_IN_FOUR,
 }
 _STABLE = {
     "starpo_s": Variant("StarPO-S, GRPO form", STARPO_S, smoke=_SMOKE),
@@ -43,24 +33,11 @@ _STABLE = {
 }
 
 
-_PER_ROLLOUT = 32
-
-
 def _to_the_end(name: str, group_size: int = 4) -> Task:
-    """200 rollouts of 32 trajectories; five seeds of the PPO form, as a headline claim depends on them."""
-    task = TASKS[name]
-    quarters = {"per_device_train_batch_size": _PER_ROLLOUT // 4}
-    return replace(
-        task,
-        variants=(*_RAGEN, *_STABLE),
-        trajectories=200 * _PER_ROLLOUT,
-        evaluations_per_run=20,
-        episodes=128,
-        options={**task.options, "per_device_train_batch_size": _PER_ROLLOUT, "num_generations": group_size},
-        changes=dict.fromkeys(_RAGEN, quarters),
-        seeds=(11, 12, 13),
-        more_seeds=dict.fromkeys(("ppo_four", "starpo_s_gae"), (14, 15)),
-    )
+    """RAGEN's schedule; five seeds of the PPO form, as a headline claim depends on them."""
+    forms = (*_RAGEN, *_STABLE)
+    task = to_the_end(name, forms, dict.fromkeys(_RAGEN, IN_FOUR_UPDATES), group_size)
+    return replace(task, more_seeds=dict.fromkeys(("ppo_four", "starpo_s_gae"), (14, 15)))
 
 
 QUESTION = Question(

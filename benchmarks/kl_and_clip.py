@@ -10,7 +10,7 @@ from typing import Any
 
 from learning.runner import ask
 from learning.spec import Question, Task, Variant
-from learning.tasks import GAE, HIGHER, SYMMETRIC, TASKS
+from learning.tasks import GAE, HIGHER, IN_FOUR_UPDATES, PPO_IN_FOUR, SYMMETRIC, TASKS, in_four_updates, to_the_end
 
 # Two passes over a rollout in two mini-batches each: a clip has something to do only where the policy has moved away
 # from the one that played.
@@ -33,6 +33,12 @@ def _variants(prefix: str, label: str, form: Mapping[str, Any]) -> dict[str, Var
     }
 
 
+_PAPERS = ("gae_base", "gae_no_kl", "gae_clip_higher")
+_RAGEN = {
+    "ppo_four": PPO_IN_FOUR,
+    "ppo_four_no_kl": in_four_updates("PPO form, 4 updates, no KL", beta=0.0, **GAE, **SYMMETRIC),
+    "ppo_four_clip_higher": in_four_updates("PPO form, 4 updates, clip 0.2/0.28", **GAE, **HIGHER),
+}
 _GROUP_FORM, _PPO_FORM = _variants("", "", {}), _variants("gae_", "GAE, ", GAE)
 
 
@@ -54,12 +60,13 @@ QUESTION = Question(
     title="What do the KL term and the symmetric clip cost?",
     tasks={
         "frozenlake": _task("frozenlake", 24, _GROUP_FORM, trajectories=128),
-        # The paper's game and form; of the other form the two ends.
-        "sokoban": _task("sokoban", 16, (*_PPO_FORM, "base", "both"), trajectories=64),
-        "frozenlake_slippery": _task("frozenlake_slippery", 16, _PPO_FORM, trajectories=64),
+        # The paper's game and form: to the end of its curves, in RAGEN's four updates a rollout, and for 16 rollouts.
+        "sokoban_200": to_the_end("sokoban", tuple(_RAGEN), dict.fromkeys(_RAGEN, IN_FOUR_UPDATES)),
+        "sokoban": _task("sokoban", 16, _PAPERS, trajectories=64),
+        "frozenlake_slippery": _task("frozenlake_slippery", 16, _PAPERS, trajectories=64),
         "bandit": _task("bandit", 60, (*_GROUP_FORM, *_PPO_FORM), trajectories=32),
     },
-    variants={**_GROUP_FORM, **_PPO_FORM},
+    variants={**_GROUP_FORM, **_PPO_FORM, **_RAGEN},
 )
 
 if __name__ == "__main__":

@@ -113,9 +113,14 @@ def evaluation_arm(rates: Sequence[Sequence[float]], episodes: int) -> float:
         >>> round(evaluation_arm([[0.5, 0.5]] * 4, 256), 4)  # 1.96 · √(2 · 0.25 / 260 / 4)
         0.043
     """
-    shares = [[(rate * episodes + 2) / (episodes + 4) for rate in row] for row in rates]
-    variances = [math.fsum(share * (1 - share) for share in row) / (episodes + 4) for row in shares]
+    variances = [standard_error(rate, episodes) ** 2 for row in rates for rate in row]
     return _Z * math.sqrt(math.fsum(variances)) / len(rates)
+
+
+def standard_error(rate: float, episodes: int) -> float:
+    """Of a success rate over so many episodes, with two successes and two failures added."""
+    share = (rate * episodes + 2) / (episodes + 4)
+    return math.sqrt(share * (1 - share) / (episodes + 4))
 
 
 def above_one(rates: Sequence[float], episodes: int, one: float, played: int) -> Interval:
@@ -182,13 +187,18 @@ def relative_interval(games: Sequence[Sequence[tuple[float, float]]], episodes: 
         spread.append(stdev(residuals) ** 2 / len(pairs))
         arms = [evaluation_arm([[pair[side]] for pair in pairs], played) for side in (0, 1)]
         left_open.append((math.hypot(arms[0], ratio * arms[1]) / theirs) ** 2)
-    freedom = sum(len(pairs) - 1 for pairs in games)
+    # Degrees of freedom of a sum of unequal variances (Welch 1947, Satterthwaite 1946), rounded down.
+    unequal = math.fsum(each**2 / (len(pairs) - 1) for each, pairs in zip(spread, games, strict=True))
+    freedom = int(math.fsum(spread) ** 2 / unequal + 1e-9) if unequal else 1
     arm = max(t_quantile(freedom) * math.sqrt(math.fsum(spread)), math.sqrt(math.fsum(left_open))) / len(games)
     return Interval(fmean(shares), fmean(shares) - arm, fmean(shares) + arm, min(map(len, games)))
 
 
 def bootstrap_interval(
-    groups: Sequence[Sequence[Value]], statistic: Callable[[Sequence[Sequence[Value]]], float], samples: int = 2000
+    groups: Sequence[Sequence[Value]],
+    statistic: Callable[[Sequence[Sequence[Value]]], float],
+    samples: int = 2000,
+    again: Callable[[Value, random.Random], Value] = lambda value, draw: value,
 ) -> Interval:
     """A percentile bootstrap that draws runs with replacement within each group, the same draws every time.
 
@@ -196,6 +206,7 @@ def bootstrap_interval(
         groups: The runs' values, a row a game (or one row).
         statistic: Of such rows.
         samples: How many draws.
+        again: Draws the value that a run's evaluation might have had instead; by default it has no error.
 
     Example:
         >>> found = bootstrap_interval([[0.0, 1.0, 2.0, 3.0]], lambda rows: fmean(rows[0]))
@@ -203,7 +214,10 @@ def bootstrap_interval(
         (1.5, True)
     """
     draw = random.Random(0)
-    drawn = sorted(statistic([draw.choices(row, k=len(row)) for row in groups]) for _ in range(samples))
+    drawn = sorted(
+        statistic([[again(value, draw) for value in draw.choices(row, k=len(row))] for row in groups])
+        for _ in range(samples)
+    )
     low, high = (drawn[round(share * (samples - 1))] for share in (0.025, 0.975))
     return Interval(statistic(groups), low, high, sum(map(len, groups)))
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from learning.summary import at_one_origin, lacking, seed_of, shared_seeds, start_of, success_along
 
-from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, t_interval
+from findings.intervals import bootstrap_interval, evaluation_arm, interquartile_mean, standard_error, t_interval
 from findings.measures import Run, final_success
 
 AXES = {"trajectories": "trajectories", "step": "updates", "cpu_seconds": "CPU seconds"}
@@ -27,10 +27,14 @@ WARM_START = ", warm start "
 """Between a task and a number, in the name of a group of runs that began with one of several warm starts."""
 
 
-def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
+def groups(content: Mapping[str, Any], across: bool = False) -> dict[str, dict[str, Sequence[Run]]]:
     """What a question compares: the variants of a task, or its tasks where each has one variant. By name and label.
 
     Variants that end long before the others, by their settings, are left out.
+
+    Args:
+        content: The question's results.
+        across: It asks about the difference between tasks, so that each variant's are compared where there are several.
     """
     tasks = content["tasks"]
     whole = {
@@ -41,15 +45,17 @@ def groups(content: Mapping[str, Any]) -> dict[str, dict[str, Sequence[Run]]]:
     found: dict[str, dict[str, Sequence[Run]]] = {}
     for name, variants in several.items():
         found |= _by_start(name, {each["label"]: each["runs"] for each in variants.values()})
-    single: dict[tuple[str, str], dict[str, Sequence[Run]]] = {}  # by environment and evaluations
+    alike: dict[tuple[str, str, str], dict[str, Sequence[Run]]] = {}  # by environment, evaluations and variant
     for name, task in tasks.items():
-        if name not in several and whole[name]:  # tasks with the same evaluation can be compared
-            settings = task["prepared"]["settings"]
-            game = (settings["env"], json.dumps(settings["evaluations"]))
-            single.setdefault(game, {})[name] = next(iter(whole[name].values()))["runs"]
-    for (env, _), labelled in single.items():
+        settings = task["prepared"]["settings"]
+        for each in whole[name].values() if across or name not in several else ():
+            of_variant = f", {each['label']}" if across else ""
+            game = (settings["env"], json.dumps(settings["evaluations"]), of_variant)
+            alike.setdefault(game, {})[name] = each["runs"]
+    for (env, _, of_variant), labelled in alike.items():
         if len(labelled) > 1:
-            found[env if env not in found else f"{env}, as in {next(iter(labelled))}"] = labelled
+            title = f"{env}{of_variant}"
+            found[title if title not in found else f"{title}, as in {next(iter(labelled))}"] = labelled
     return found
 
 
@@ -158,14 +164,19 @@ def aggregate(content: Mapping[str, Any], games: Sequence[str]) -> list[dict[str
 
     Returns:
         By variant: ``label``, ``scores`` (a row a game), ``iqm`` with ``low`` and ``high`` of a bootstrap that draws
-        runs within each game; the best first.
+        runs within each game, and for each of them another outcome of its evaluation; the best first.
     """
     tasks = [content["tasks"][game] for game in games]
     names = [name for name in tasks[0]["variants"] if all(name in task["variants"] for task in tasks)]
     found = []
     for name in names:
         scores = [[normalised(run, task) for run in task["variants"][name]["runs"]] for task in tasks]
-        iqm = bootstrap_interval(scores, lambda rows: interquartile_mean([score for row in rows for score in row]))
+        errors = [[_error(run, task) for run in task["variants"][name]["runs"]] for task in tasks]
+        iqm = bootstrap_interval(
+            [list(zip(*both, strict=True)) for both in zip(scores, errors, strict=True)],
+            lambda rows: interquartile_mean([score for row in rows for score, _ in row]),
+            again=lambda run, draw: (draw.gauss(*run), run[1]),
+        )
         label = tasks[0]["variants"][name]["label"]
         found.append({"label": label, "scores": scores, "iqm": iqm.mean, "low": iqm.low, "high": iqm.high})
     return sorted(found, key=lambda row: -row["iqm"])
@@ -173,6 +184,16 @@ def aggregate(content: Mapping[str, Any], games: Sequence[str]) -> list[dict[str
 
 def normalised(run: Run, task: Mapping[str, Any]) -> float:
     """Success at the end, on the scale from random play (0) to the oracle (1)."""
+    random, oracle = _scale(task)
+    return (final_success(run) - random) / (oracle - random)
+
+
+def _error(run: Run, task: Mapping[str, Any]) -> float:
+    """The standard error of that, of the evaluation's episodes."""
+    random, oracle = _scale(task)
+    return standard_error(final_success(run), int(task["prepared"]["settings"]["episodes"])) / (oracle - random)
+
+
+def _scale(task: Mapping[str, Any]) -> tuple[float, float]:
     policies = next(iter(task["prepared"]["results"].values()))
-    random, oracle = (policies[name]["success"] for name in ("random", "oracle"))
-    return float((final_success(run) - random) / (oracle - random))
+    return float(policies["random"]["success"]), float(policies["oracle"]["success"])

@@ -7,7 +7,7 @@ other two have a row an update.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import correlation, fmean
 from typing import Any
 
@@ -31,6 +31,12 @@ class Measure:
         ratio: It is compared as a ratio: ``of`` gives its logarithm.
         grain: The smallest difference that a run can show, such as one evaluation of a date.
         cost: It depends on the commit and the machine, so that only runs of the same ones compare.
+        level: It is a success rate, which the oracle bounds and of which the warm start has its own.
+        unit: What the rates are divided by.
+        luck: How much of it may be chance because it is of the best of several evaluations; below 0 where chance makes
+            it smaller. The interval reaches so much further on that side.
+        limit: The value of a run that ended before there was anything to measure.
+        lacking: Why there is none.
     """
 
     says: str
@@ -39,6 +45,11 @@ class Measure:
     ratio: bool = False
     grain: Callable[[Run], float] = lambda run: 0.0
     cost: bool = False
+    level: bool = False
+    unit: Callable[[Run], float] = lambda run: 1.0
+    luck: Callable[[Run], float] = lambda run: 0.0
+    limit: float | None = None
+    lacking: str = "fewer than two seeds have it"
 
 
 def final_success(run: Run) -> float:
@@ -51,23 +62,38 @@ def best_success(run: Run) -> float:
     return float(max(row["success"] for row in run["curve"]))
 
 
-def fall(run: Run) -> float:
-    """How far success fell from its best on the way to the last evaluation.
+def lasting_best(run: Run) -> float:
+    """The best success that lasted: of means over three neighbouring evaluations, the first and the last evaluation."""
+    success = [row["success"] for row in run["curve"]]
+    around = [fmean(success[place - 1 : place + 2]) for place in range(1, len(success) - 1)]
+    return max(*around, success[0], success[-1])
 
-    The best of many evaluations is above their mean by chance alone. So the best is that of means over three
-    neighbours, as in ``drop_step``, and as much is taken off as if all evaluations were equally good: a run whose
-    success stands still has a fall of about 0, and a real fall is rather too small.
+
+def fall(run: Run) -> float:
+    """The share of its best success (`lasting_best`) that a run has lost at its last evaluation.
 
     Example:
-        >>> run = {"curve": [{"success": rate} for rate in (0.8, 0.9, 0.8, 0.2, 0.1)]}
-        >>> round(fall(run), 3)  # (0.8 + 0.9) / 2 - 0.1, less 0.4 standard errors of 0.013
-        0.744
+        >>> run = {"curve": [{"success": rate} for rate in (0.8, 0.9, 0.7, 0.2, 0.1)]}
+        >>> round(fall(run), 3)  # 1 - 0.1 / 0.8
+        0.875
     """
-    success = [row["success"] for row in run["curve"]]
+    best = lasting_best(run)
+    return 1 - final_success(run) / best if best else 0.0
+
+
+def luck_of_the_best(run: Run) -> float:
+    """The fall that a run whose success stands still has by chance, because its best is that of many evaluations.
+
+    Means over three neighbours count as a third as many evaluations, each of three times the episodes.
+
+    Example:
+        >>> round(luck_of_the_best({"curve": [{"success": 0.5}] * 21}), 3)  # 1.35 · √(0.25 / 256 / 3) / 0.5
+        0.049
+    """
+    best = lasting_best(run)
     episodes = next(iter(run.get("final", {}).get("evaluations", {}).values()), {}).get("n", 256)
-    best = max(fmean(success[max(0, place - 1) : place + 2]) for place in range(len(success)))
-    standard_error = math.sqrt(best * (1 - best) / episodes / 3)
-    return best - best_by_chance(max(1.0, len(success) / 3)) * standard_error - final_success(run)
+    error = math.sqrt(best * (1 - best) / episodes / 3)
+    return best_by_chance(max(1.0, len(run["curve"]) / 3)) * error / best if best else 0.0
 
 
 def lasted(run: Run) -> float:
@@ -91,7 +117,7 @@ def elsewhere(name: str) -> Measure:
         found = run["final"]["evaluations"].get(name)
         return None if found is None else float(found["success"])
 
-    return Measure(f"success at the end ({name})", of, lambda run: [of(run) or 0.0])
+    return Measure(f"success at the end ({name})", of, lambda run: [of(run) or 0.0], level=True)
 
 
 def _cost(says: str, name: str) -> Measure:
@@ -144,11 +170,24 @@ def ranks(values: Sequence[float]) -> list[float]:
     return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
 
 
-SUCCESS = Measure("success at the end", final_success, lambda run: [final_success(run)])
-BEST = Measure("best success on the way", best_success, lambda run: [best_success(run)])
-FALL = Measure("fall from the best evaluation", fall, lambda run: [best_success(run), final_success(run)])
-KEPT = Measure("change from the best to the last evaluation", lambda run: -fall(run), FALL.rates)
-LASTED = Measure("share of the run before the drop", lasted, grain=one_evaluation)
+SUCCESS = Measure("success at the end", final_success, lambda run: [final_success(run)], level=True)
+BEST = Measure("best success on the way", best_success, lambda run: [best_success(run)], level=True)
+FALL = Measure(
+    "share of the best success that is lost at the end",
+    fall,
+    lambda run: [lasting_best(run), final_success(run)],
+    unit=lambda run: lasting_best(run) or 1.0,
+    luck=luck_of_the_best,
+)
+KEPT = replace(
+    FALL,
+    says="change from the best success to the last, as a share",
+    of=lambda run: -fall(run),
+    luck=lambda run: -luck_of_the_best(run),
+)
+LASTED = Measure(
+    "share of the run before the drop", lasted, grain=one_evaluation, limit=1.0, lacking="no run of either side drops"
+)
 INFORMATION = Measure(
     "rank correlation of mutual information with success", lambda run: _goes_with_success(run, "collapse/mi")
 )

@@ -32,7 +32,8 @@ _RESCUED_GRPO = (
 )
 
 
-_NO_LAKE_WITHOUT_SLIPS = ("sokoban", "frozenlake_slippery", "bandit")
+_KL_GAMES = ("sokoban", "frozenlake_slippery", "bandit")
+_FILTERED = ("sokoban_200", "bandit", *_LAKES)
 COLLAPSE = (
     Claim(
         "ppo_collapses",
@@ -42,7 +43,7 @@ COLLAPSE = (
         "0.19 to 0.",
         _PPO_ALONE,
         measure=FALL,
-        effect=0.1,
+        effect=0.25,
         headline=True,
     ),
     Claim(
@@ -61,7 +62,7 @@ COLLAPSE = (
         "The GRPO form collapses on the bandit (0 by step 70) and in Sokoban (0 by step 30).",
         _GRPO_ALONE,
         measure=FALL,
-        effect=0.1,
+        effect=0.25,
     ),
     Claim(
         "grpo_stable_on_the_lake",
@@ -71,7 +72,7 @@ COLLAPSE = (
         _GRPO_LAKES,
         kind="no less",
         measure=KEPT,
-        effect=0.1,
+        effect=0.25,
     ),
     Claim(
         "grpo_collapses_first",
@@ -124,7 +125,7 @@ COLLAPSE = (
         ),
         kind="no less",
         measure=KEPT,
-        effect=0.1,
+        effect=0.25,
     ),
     Claim(
         "starpo_s_ends_higher",
@@ -192,7 +193,7 @@ FILTER = (
         "Training on the 25 % most uncertain groups ends higher than on all: FrozenLake 0.23 against 0, Sokoban 0.21 "
         "against 0 (PPO form).",
         (
-            Pair("PPO", "filtering", "gae_25", "gae_100"),
+            Pair("PPO", "filtering", "gae_25", "gae_100", _FILTERED),
             Pair("GRPO", "filtering", "group_25", "group_100", ("frozenlake", "bandit")),
         ),
     ),
@@ -200,14 +201,15 @@ FILTER = (
         "half_beats_all",
         _PAPER,
         "Figure 7",
-        "So do 50 %: FrozenLake 0.24 against 0, Sokoban 0.16 against 0.",
-        (Pair("PPO", "filtering", "gae_50", "gae_100"),),
+        "Training on the 50 % most uncertain groups ends higher than on all: FrozenLake 0.24 against 0, Sokoban 0.16 "
+        "against 0 (PPO form).",
+        (Pair("PPO", "filtering", "gae_50", "gae_100", _FILTERED),),
     ),
     Claim(
         "three_quarters_are_too_many",
         _PAPER,
         "Figure 7",
-        "75 % only delay the collapse on FrozenLake: 0.07 against 0.23 with 25 %.",
+        "Training on 75 % of the groups only delays the collapse on FrozenLake: it ends at 0.07, with 25 % at 0.23.",
         (Pair("PPO", "filtering", "gae_25", "gae_75", _LAKES),),
     ),
     Claim(
@@ -216,7 +218,7 @@ FILTER = (
         "Figure 7",
         "A step with 25 % of the groups takes a third of the time: 24 s against 68 s (Sokoban, PPO form).",
         (
-            Pair("PPO", "filtering", "gae_100", "gae_25"),
+            Pair("PPO", "filtering", "gae_100", "gae_25", _FILTERED),
             Pair("GRPO", "filtering", "group_100", "group_25", ("frozenlake", "bandit")),
         ),
         measure=CPU,
@@ -229,31 +231,36 @@ FILTER = (
         "Without the KL term training lasts longer and gets higher: best 0.109 where the base is at 0 by step 40 "
         "(Sokoban).",
         (
-            Pair("PPO", "kl_and_clip", "gae_no_kl", "gae_base", _NO_LAKE_WITHOUT_SLIPS),
+            Pair("PPO", "kl_and_clip", "ppo_four_no_kl", "ppo_four", ("sokoban_200",)),
+            Pair("PPO", "kl_and_clip", "gae_no_kl", "gae_base", _KL_GAMES),
             Pair("GRPO", "kl_and_clip", "no_kl", "base", ("frozenlake", "bandit")),
         ),
+        measure=BEST,
     ),
     Claim(
         "clip_higher_helps",
         _PAPER,
         "Figure 8",
-        "So it does with the higher upper clip: best 0.117.",
+        "With the higher upper clip training lasts longer and gets higher: best 0.117 (Sokoban).",
         (
-            Pair("PPO", "kl_and_clip", "gae_clip_higher", "gae_base", _NO_LAKE_WITHOUT_SLIPS),
+            Pair("PPO", "kl_and_clip", "ppo_four_clip_higher", "ppo_four", ("sokoban_200",)),
+            Pair("PPO", "kl_and_clip", "gae_clip_higher", "gae_base", _KL_GAMES),
             Pair("GRPO", "kl_and_clip", "clip_higher", "base", ("frozenlake", "bandit")),
         ),
+        measure=BEST,
     ),
     Claim(
         "neither_lasts",
         _PAPER,
         "Figure 8",
-        "Neither prevents the collapse: both are at 0 by step 180 to 200 (Sokoban).",
-        (
-            Pair("PPO, no KL", "kl_and_clip", "gae_no_kl", games=("sokoban",)),
-            Pair("PPO, clip-higher", "kl_and_clip", "gae_clip_higher", games=("sokoban",)),
+        "Neither leaving out the KL term nor the higher clip prevents the collapse: both are at 0 by step 180 to 200 "
+        "(Sokoban).",
+        tuple(
+            Pair(f"PPO, {name}", "kl_and_clip", f"ppo_four_{variant}", games=("sokoban_200",), presumed="ppo_four")
+            for name, variant in (("no KL", "no_kl"), ("clip-higher", "clip_higher"))
         ),
         measure=FALL,
-        effect=0.1,
+        effect=0.25,
     ),
 )
 

@@ -33,7 +33,6 @@ def _turns(ours: int, theirs: int, total: str = "5 turns") -> tuple[Pair, ...]:
     )
 
 
-
 ROLLOUTS = (
     Claim(
         "four_beat_thirty_two",
@@ -47,14 +46,16 @@ ROLLOUTS = (
         "four_beat_one",
         _PAPER,
         "Table 2",
-        "And better than a single response: 21.5 against 12.5 % on FrozenLake (Sokoban 20.7 against 19.5).",
+        "Of 128 trajectories, 4 responses a prompt are better than a single one: 21.5 against 12.5 % on FrozenLake "
+        "(Sokoban 20.7 against 19.5).",
         (Pair("PPO", "responses_per_prompt", "gae_4", "gae_1"),),
     ),
     Claim(
         "four_beat_sixteen",
         _PAPER,
         "Table 2",
-        "And better than RAGEN's own 16: 21.5 against 19.5 % on FrozenLake (Sokoban 20.7 against 20.3).",
+        "Of 128 trajectories, 4 responses a prompt are better than RAGEN's own 16: 21.5 against 19.5 % on FrozenLake "
+        "(Sokoban 20.7 against 20.3).",
         (
             Pair("PPO", "responses_per_prompt", "gae_4", "gae_16"),
             Pair("GRPO", "responses_per_prompt", "group_4", "group_16", ("frozenlake", "bandit")),
@@ -72,7 +73,7 @@ ROLLOUTS = (
         "not_too_many_actions",
         _PAPER,
         "Table 3",
-        "Seven are worse than six: 22.3 against 33.6 % (Sokoban).",
+        "Seven actions a turn are worse than six, in five turns: 22.3 against 33.6 % (Sokoban).",
         _turns(6, 7)[:1],
     ),
     Claim(
@@ -108,7 +109,8 @@ BEHAVIOUR = (
         "reasoning_helps_the_reversed_bandit",
         _PAPER,
         "Table 4",
-        "It helps more where names are reversed after training: 67.58 against 56.25 %.",
+        "Reasoning before the answer helps where the bandit's names are reversed after training: 67.58 against "
+        "56.25 %.",
         _NOTES_ON_THE_BANDIT,
         measure=elsewhere("BanditRev"),
     ),
@@ -116,8 +118,8 @@ BEHAVIOUR = (
         "reasoning_does_not_help_elsewhere",
         _PAPER,
         "Table 4",
-        "It does not matter in Sokoban (21.5 against 20.7 %), nor for what the model trained there does on FrozenLake "
-        "(19.9 against 19.5). Here a model is trained on each lake.",
+        "Reasoning before the answer does not matter in Sokoban (21.5 against 20.7 %), nor for what the model trained "
+        "there does on FrozenLake (19.9 against 19.5). Here a model is trained on each lake.",
         (
             *(
                 Pair(f"{form}, notes", "reasoning", variant, variant, ("with notes",), "without")
@@ -136,7 +138,11 @@ BEHAVIOUR = (
         _PAPER,
         "Figure 11",
         "Training shortens thoughts: 66 to 20 tokens on the bandit, 340 to 104 a trajectory in Sokoban.",
-        (Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", ("with notes of three lengths",)),),
+        (
+            Pair("GRPO, notes", "reasoning", "starpo", "warm_start", ("bandit, with notes",)),
+            Pair("PPO, notes", "reasoning", "starpo_gae", "warm_start", ("bandit, with notes",)),
+            Pair("GRPO, free notes", "reasoning", "starpo", "warm_start", ("with notes of three lengths",)),
+        ),
         measure=SHORTER,
         effect=1.25,
     ),
@@ -170,7 +176,7 @@ BEHAVIOUR = (
         "the_lake_carries_over",
         _PAPER,
         "README",
-        "Trained on Sokoban, better on FrozenLake: 0.027 to 0.195.",
+        "Trained on Sokoban, better on FrozenLake, which it was not trained on: 0.027 to 0.195.",
         _each_form("warm_start", "sokoban"),
         measure=elsewhere("FrozenLake"),
     ),

@@ -5,11 +5,16 @@ For a claim that something is *more*, by at least the smallest effect that count
 * disagrees: the interval of the difference lies below that effect. The runs exclude what the paper found.
 * agrees: it does not, and it lies above 0.
 * cannot be told: it contains both 0 and the effect.
+
+Nor can it be told where the effect could not have shown: where what ours is compared with is closer to the oracle than
+the effect is large, or where neither side has moved away from its warm start.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
+from statistics import fmean
 from typing import Any
 
 from learning.summary import seed_of, starts
@@ -32,6 +37,8 @@ VERDICTS = (AGREES, IN_PART, AGAINST_IN_PART, DISAGREES, UNTOLD, NOT_RUN)
 BASELINES = ("warm_start", "random")
 Results = Mapping[str, Mapping[str, Any]]
 """By the name of the question: the content of its JSON."""
+Planned = Callable[[Pair, str], int]
+"""How many seeds two variants of a game are to have; 0: not known."""
 
 
 def judge(claim: Claim, found: Interval | None) -> str:
@@ -66,19 +73,22 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
 
     Returns:
         The interval; of a measure that is compared as a ratio, of its logarithm. ``None`` if fewer than two seeds have
-        been run on both sides from the same weights, or have the measure; of a cost, at one commit and on one machine.
+        been run on both sides from the same weights, or have the measure; of a cost, at one commit and on one machine;
+        or if no run got as far as the measure.
     """
     every = shared_runs(pair, game, results)
     if pair.theirs in BASELINES:
         return _above_baseline([run for (run,) in every], measure, results, pair, game)
     known = [row for row in every if all(measure.of(run) is not None for run in row) and _comparable(row, pair)]
     pairs = [row for row in known if not measure.cost or len({origin(run) for run in row}) == 1]
-    values = [[measure.of(run) for run in row] for row in pairs]
-    if len(values) < 2:
+    values = [[float(measure.of(run) or 0.0) for run in row] for row in pairs]
+    if len(values) < 2 or all(value == measure.limit for row in values for value in row):
         return None
     episodes = episodes_of(results, pair.question, game)
-    differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]  # type: ignore[operator]
-    return t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
+    differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]
+    found = t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
+    luck = fmean(measure.luck(row[0]) for row in pairs)
+    return replace(found, low=found.low - max(luck, 0.0), high=found.high - min(luck, 0.0))
 
 
 def _comparable(runs: Sequence[Run], pair: Pair) -> bool:
@@ -128,7 +138,8 @@ def _evaluations_leave_open(pairs: Sequence[Sequence[Run]], measure: Measure, ep
     if measure is SUCCESS and all(len(row) == 2 and all(row) for row in outcomes):
         return start_state_arm([row[0] for row in outcomes], [row[1] for row in outcomes])
     rates = [list(chain.from_iterable(measure.rates(run) for run in row)) for row in pairs]
-    return evaluation_arm(rates, episodes) if all(rates) else grain
+    unit = fmean(measure.unit(run) for row in pairs for run in row)
+    return evaluation_arm(rates, episodes) / unit if all(rates) else grain
 
 
 def recorded_outcomes(run: Run) -> list[int]:
@@ -137,22 +148,28 @@ def recorded_outcomes(run: Run) -> list[int]:
     return [int(outcome) for outcome in first.get("outcomes", "")]
 
 
-def relative_difference(pairs: Sequence[Pair], results: Results) -> tuple[Interval | None, list[str]]:
-    """The mean over games of how much higher success ends, as a share of theirs; and the games, each with its form.
+def relative_difference(
+    pairs: Sequence[Pair], results: Results
+) -> tuple[Interval | None, dict[str, int], list[str]]:
+    """The mean over games of how much higher success ends, as a share of theirs.
 
-    Where theirs ends at 0 in every seed there is no such share, and no mean over games: no interval.
+    Returns:
+        The interval, the games that it is of, with their seeds, and those where theirs ends at 0 in every seed, so that
+        there is no such share.
     """
     rows: dict[str, list[tuple[float, float]]] = {}
-    episodes = []
+    episodes, without = [], []
     for pair in pairs:
         for game in pair.games:
             shared = [row for row in shared_runs(pair, game, results) if _comparable(row, pair)]
-            if len(shared) > 1:
-                name = f"{game} ({pair.form})"
-                rows[name] = [(final_success(ours), final_success(theirs)) for ours, theirs in shared]
+            ends = [(final_success(ours), final_success(theirs)) for ours, theirs in shared]
+            if len(ends) > 1 and not any(theirs for _, theirs in ends):
+                without.append(game)
+            elif len(ends) > 1:
+                rows[game] = ends
                 episodes.append(episodes_of(results, pair.question, game))
-    defined = bool(rows) and all(any(theirs for _, theirs in row) for row in rows.values())
-    return (relative_interval(list(rows.values()), episodes) if defined else None), list(rows)
+    found = relative_interval(list(rows.values()), episodes) if rows else None
+    return found, {game: len(ends) for game, ends in rows.items()}, without
 
 
 def runs_of(results: Results, question: str, task: str, variant: str) -> dict[int, Run]:
@@ -161,15 +178,24 @@ def runs_of(results: Results, question: str, task: str, variant: str) -> dict[in
     return {seed_of(run): run for run in found["runs"]} if found else {}
 
 
-def examined(claim: Claim, results: Results) -> dict[str, Any]:
-    """The claim, its figures in every place, and the verdicts."""
+def examined(claim: Claim, results: Results, planned: Planned = lambda pair, game: 0) -> dict[str, Any]:
+    """The claim, its figures in every place, and the verdicts.
+
+    Args:
+        claim: What is asked.
+        results: By the name of the question.
+        planned: How many seeds a place is to have.
+    """
     if claim.pooled:
-        found, games = relative_difference(claim.pairs, results)
-        places = [_place(claim, "", ", ".join(games) or "all games", found, bool(games))]
+        by_form: dict[str, list[Pair]] = {}
+        for pair in claim.pairs:
+            by_form.setdefault(pair.form, []).append(pair)
+        places = [_pooled(claim, form, pairs, results, planned) for form, pairs in by_form.items()]
     else:
-        places = [_compared(claim, pair, game, results) for pair in claim.pairs for game in pair.games]
+        places = [_compared(claim, pair, game, results, planned) for pair in claim.pairs for game in pair.games]
     return {
         **{name: getattr(claim, name) for name in ("name", "paper", "source", "says", "kind", "refuted", "headline")},
+        "questions": list(dict.fromkeys(pair.question for pair in claim.pairs)),
         "effect": claim.effect,
         "ratio": claim.measure.ratio,
         "verdict": overall([place["verdict"] for place in places]),
@@ -177,11 +203,59 @@ def examined(claim: Claim, results: Results) -> dict[str, Any]:
     }
 
 
-def _compared(claim: Claim, pair: Pair, game: str, results: Results) -> dict[str, Any]:
+def _pooled(
+    claim: Claim, form: str, pairs: Sequence[Pair], results: Results, planned: Planned
+) -> dict[str, Any]:
+    """The place of a claim on the mean over games that one form of the algorithm is."""
+    found, games, without = relative_difference(pairs, results)
+    verdict = judge(claim, found)
+    why = ""
+    if without:
+        verdict, why = UNTOLD, f"without {', '.join(without)}, where theirs ends at 0 and ours is no share of it"
+    seeds = max((planned(pair, game) for pair in pairs for game in pair.games if game in games), default=0)
+    return _place(form, ", ".join(games) or "all games", found, verdict, why, seeds)
+
+
+def _compared(claim: Claim, pair: Pair, game: str, results: Results, planned: Planned) -> dict[str, Any]:
     """The place of a claim that two variants in a game are."""
+    found = difference(pair, game, claim.measure, results)
+    verdict, why = judge(claim, found), ""
     rows = shared_runs(pair, game, results)
-    place = _place(claim, pair.form, game, difference(pair, game, claim.measure, results), len(rows) > 1)
-    return {**place, "other_starts": len(rows) > 1 and sum(_comparable(row, pair) for row in rows) < 2}
+    if found is None and len(rows) > 1:
+        verdict, why = UNTOLD, _missing(claim.measure, pair, rows)
+    elif pair.presumed and verdict != NOT_RUN:
+        alone = difference(replace(pair, ours=pair.presumed), game, claim.measure, results)
+        if judge(claim, alone) != AGREES:
+            verdict, why = UNTOLD, f"{pair.presumed} does not either"
+    elif found is not None and (blind := _blind(claim, pair, game, rows, results)):
+        verdict, why = (UNTOLD, blind) if verdict == (DISAGREES if claim.kind == "more" else AGREES) else (verdict, "")
+    return _place(pair.form, game, found, verdict, why, planned(pair, game))
+
+
+def _missing(measure: Measure, pair: Pair, rows: Sequence[Sequence[Run]]) -> str:
+    """Why runs that are there have no difference."""
+    if sum(_comparable(row, pair) for row in rows) < 2:
+        return "runs of other warm starts"
+    known = sum(all(measure.of(run) is not None for run in row) for row in rows)
+    return "runs of other commits or machines" if measure.cost and known > 1 else measure.lacking
+
+
+def _blind(claim: Claim, pair: Pair, game: str, rows: Sequence[Sequence[Run]], results: Results) -> str:
+    """Why the effect could not have shown in a place; empty where it could."""
+    if not claim.measure.level:
+        return ""
+
+    def level(task: str, policy: str) -> float:
+        return claim.measure.of(baseline(results[pair.question]["tasks"][task], policy)) or 0.0
+
+    other = pair.other_task.format(game)
+    means = [fmean(claim.measure.of(row[side]) or 0.0 for row in rows) for side in range(len(rows[0]))]
+    theirs = level(game, pair.theirs) if pair.theirs in BASELINES else means[-1]
+    if claim.kind == "more" and theirs + claim.effect > level(other, "oracle"):
+        return f"no room: theirs has {theirs:.2f}"
+    moved = [abs(mean - level(task, "warm_start")) for mean, task in zip(means, (game, other), strict=False)]
+    both = pair.theirs not in ("", *BASELINES)
+    return "neither moved from its warm start" if both and max(moved) < claim.effect else ""
 
 
 def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
@@ -193,9 +267,8 @@ def shared_runs(pair: Pair, game: str, results: Results) -> list[list[Run]]:
     return [[ours[seed], theirs[seed]] for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def _place(claim: Claim, form: str, game: str, found: Interval | None, run: bool = False) -> dict[str, Any]:
-    """A place's figures and verdict; where runs lack it, or their costs do not compare, nothing can be told."""
+def _place(form: str, game: str, found: Interval | None, verdict: str, why: str, planned: int) -> dict[str, Any]:
+    """A place's figures and verdict, and why it cannot be told if not by the figures."""
     figures = None if found is None else {name: getattr(found, name) for name in ("mean", "low", "high", "n")}
-    verdict = UNTOLD if run and found is None else judge(claim, found)
-    other = claim.measure.cost and verdict == UNTOLD and found is None
-    return {"form": form, "game": game, "difference": figures, "other_commits": other, "verdict": verdict}
+    where = {"form": form, "game": game, "planned": planned}
+    return {**where, "difference": figures, "verdict": verdict, "why": why}

@@ -3,7 +3,8 @@
 Left out: variants that differ in one number only; they are in the scripts that ask about that number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -171,3 +172,42 @@ TASKS: dict[str, Task] = {
         seeds=(42, 43, 44),
     ),
 }
+
+_PER_ROLLOUT = 32
+IN_FOUR_UPDATES = {"per_device_train_batch_size": _PER_ROLLOUT // 4, "steps_per_generation": 4}
+"""Options for four updates on a rollout of `to_the_end`."""
+
+
+def in_four_updates(label: str, **options: Any) -> Variant:
+    """A form in four updates a rollout; a task says how large they are."""
+    paper = {**options, "gradient_accumulation_steps": 4, "steps_per_generation": 16}
+    paper.pop("critic_learning_rate", None)  # that of the tiny model
+    smoke = {"per_device_train_batch_size": 4}
+    return Variant(label, options={**options, "steps_per_generation": 4}, smoke=smoke, paper=paper)
+
+
+PPO_IN_FOUR = in_four_updates("vanilla, PPO form, 4 updates", **GAE, **SYMMETRIC)
+
+
+def to_the_end(
+    name: str, variants: Sequence[str], changes: Mapping[str, Mapping[str, Any]], group_size: int = 4
+) -> Task:
+    """A game to the end of RAGEN's curves: 200 rollouts, here of 32 trajectories.
+
+    Args:
+        name: Of the game.
+        variants: Of the question.
+        changes: Options by variant, such as `IN_FOUR_UPDATES`; without them a rollout has one update.
+        group_size: Trajectories a start state.
+    """
+    task = TASKS[name]
+    return replace(
+        task,
+        variants=tuple(variants),
+        trajectories=200 * _PER_ROLLOUT,
+        evaluations_per_run=20,
+        episodes=128,
+        options={**task.options, "per_device_train_batch_size": _PER_ROLLOUT, "num_generations": group_size},
+        changes=changes,
+        seeds=(11, 12, 13),
+    )

@@ -19,7 +19,7 @@ def claims_tables(content: Mapping[str, Any]) -> str:
     counts = Counter(claim["verdict"] for claim in claims)
     said = [f"{counts[name]} {name.replace('agrees', 'agree')}" for name in VERDICTS]
     early = sum(_is_early(claim) for claim in claims)
-    so_far = f" {early} of the verdicts are *so far*: a place that may change them is not run yet." * bool(early)
+    so_far = f" {early} verdicts are *so far*: places or seeds that may change them are not run yet." * bool(early)
     lines = [f"{len(claims)} claims: {', '.join(said)}.{so_far}"]
     lines += ["", "### The ones that matter most", "", *_verdicts([claim for claim in claims if claim["headline"]])]
     for paper in dict.fromkeys(claim["paper"] for claim in claims):
@@ -36,15 +36,27 @@ def _verdicts(claims: Sequence[Claim]) -> list[str]:
     lines = head(["finding", "published in", "refuted if", "verdict", "where"])
     for claim in claims:
         verdict = f"**{claim['verdict']}**" + ", so far" * _is_early(claim)
-        cells = (claim["says"], claim["source"], claim["refuted"], verdict, _where(claim["places"]))
-        lines.append(row([*map(_escaped, cells)]))
+        cells = (f"{_linked(claim)}: {claim['says']}", claim["source"], claim["refuted"], verdict)
+        lines.append(row([*map(_escaped, (*cells, _where(claim["places"])))]))
     return lines
 
 
+def _linked(claim: Claim) -> str:
+    """The name, as a link to the page of the question that asks it."""
+    name = f"`{claim['name']}`"
+    return f"[{name}]({claim['questions'][0]}.md)" if claim["questions"] else name
+
+
 def _is_early(claim: Claim) -> bool:
-    """Whether there is a verdict, and places that may change it."""
-    can_change = claim["verdict"] not in (NOT_RUN, IN_PART)
-    return can_change and any(place["verdict"] == NOT_RUN for place in claim["places"])
+    """Whether there is a verdict, and places or seeds that may change it."""
+    if claim["verdict"] in (NOT_RUN, IN_PART):
+        return False
+    return any(place["verdict"] == NOT_RUN or _lacks_seeds(place) for place in claim["places"])
+
+
+def _lacks_seeds(place: Mapping[str, Any]) -> bool:
+    """Whether a place has a figure and is to have more seeds."""
+    return place["difference"] is not None and place["difference"]["n"] < place["planned"]
 
 
 def _where(places: Sequence[Mapping[str, Any]]) -> str:
@@ -60,18 +72,23 @@ def _where(places: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _figures(claims: Sequence[Claim]) -> list[str]:
-    """A row a place that has been run."""
+    """A row a place that has been run; where the figure does not decide, why."""
     lines = head(["finding", "game", "form", "difference [95 %]", "counts from", "seeds", "verdict"])
     for claim in claims:
         for place in claim["places"]:
             found = place["difference"]
-            if found is not None or place["other_commits"] or place.get("other_starts"):
+            if place["verdict"] != NOT_RUN:
                 least = f"× {claim['effect']:g}" if claim["ratio"] else f"{claim['effect']:g}"
-                why = "runs of other warm starts" if place.get("other_starts") else "runs of other commits or machines"
-                shown = why if found is None else _interval(claim, found)
-                cells = (place["game"], place["form"], shown, least, "–" if found is None else found["n"])
-                lines.append(row([f"`{claim['name']}`", *cells, place["verdict"]]))
+                shown = "–" if found is None else _interval(claim, found)
+                seeds = "–" if found is None else f"{found['n']}{_of_planned(place)}"
+                verdict = f"{place['verdict']}: {place['why']}" if place["why"] else place["verdict"]
+                cells = (place["game"], place["form"], shown, least, seeds, verdict)
+                lines.append(row([f"`{claim['name']}`", *cells]))
     return lines
+
+
+def _of_planned(place: Mapping[str, Any]) -> str:
+    return f" of {place['planned']}" if _lacks_seeds(place) else ""
 
 
 def _interval(claim: Claim, found: Mapping[str, float]) -> str:

@@ -55,8 +55,10 @@ def test_a_relative_difference_is_the_mean_over_games_with_what_evaluations_leav
     assert found.high - found.mean == pytest.approx(math.hypot(*shares) / 2)
     apart = [[(0.6, 0.5), (0.9, 0.5)], [(0.1, 0.2), (0.1, 0.2)]]
     residual = (0.9 - 0.75) / 0.5  # of both seeds of the first game, one up and one down
-    expected = intervals.t_quantile(2) * residual / 2  # √(2 · residual² / 1 / 2), over two games
+    expected = intervals.t_quantile(1) * residual / 2  # √(2 · residual² / 1 / 2), over two games, one without a spread
     assert intervals.relative_interval(apart, [10**9] * 2).high == pytest.approx((0.5 - 0.5) / 2 + expected)
+    alike = intervals.relative_interval([apart[0]] * 2, [10**9] * 2)  # as much spread in both: their freedoms add up
+    assert alike.high - alike.mean == pytest.approx(intervals.t_quantile(2) * residual / math.sqrt(2))
 
 
 def test_the_bootstrap_draws_within_each_group_and_is_the_same_every_time() -> None:

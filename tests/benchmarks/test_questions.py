@@ -174,13 +174,13 @@ def test_a_question_finds_the_runs_that_another_questions_json_holds() -> None:
 def test_the_list_names_what_is_there_and_what_is_missing_with_its_minutes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--list", "--tasks", "sokoban", "--variants", "gae_25", "gae_100", "--folder", str(tmp_path)]
+    words = ["--list", "--tasks", "sokoban_200", "--variants", "gae_25", "gae_100", "--folder", str(tmp_path)]
     assert runner.ask(filtering.QUESTION, words) == 0
     lines = capsys.readouterr().out.splitlines()
     shared, own, total = (re.sub(r"\d+\.\d", "_", line) for line in lines)
-    assert shared == "filtering: sokoban, gae_25: 3 of 3 runs, _ CPU min each"  # starpo_s.json has them
-    assert re.fullmatch(r"filtering: sokoban, gae_100: [03] of 3 runs, _ CPU min each", own)
-    assert re.fullmatch(r"filtering: [03] runs are missing, about \d+ CPU min in all", total)
+    assert re.fullmatch(r"filtering: sokoban_200, gae_25: [23] of 3 runs, _ CPU min each", shared)  # of collapse.json
+    assert re.fullmatch(r"filtering: sokoban_200, gae_100: [03] of 3 runs, _ CPU min each", own)
+    assert re.fullmatch(r"filtering: [0-4] runs are missing, about \d+ CPU min in all", total)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -208,7 +208,7 @@ def test_the_expected_minutes_are_within_a_factor_of_two_of_what_committed_runs_
 
 
 def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() -> None:
-    """Of these minutes 440 were missing when the plan was made; warm starts come to them."""
+    """Of these minutes 442 were missing when the plan was made; warm starts come to them."""
     total, seen = 0.0, set()
     for name in everything.PAPERS:
         question = QUESTIONS[name]
@@ -225,7 +225,7 @@ def test_all_of_the_papers_questions_take_eight_cpu_hours_and_fill_every_game() 
             continue
         assert set(slips) == {True, False} and "ragen/Sokoban-v0" in played, name
         assert ("ragen/Bandit-v0" in played) != (name == "actions_per_turn")  # it has one action
-    assert total < 610
+    assert total < 613
 
 
 def test_the_headline_claims_have_five_seeds() -> None:
