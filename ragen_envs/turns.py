@@ -76,6 +76,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
     | `format_penalty` | 0.0, or the penalty; the turn's reward is the sum of the two |
     | `action_rewards` | the environment's reward of each of `actions` |
     | `limit` | what truncated the episode: "turns", "actions", "env", or "" |
+    | `limit_is_told` | the messages counted down to that limit, so that it was no surprise |
     | `state` | only the environment's observation, as the message shows it |
     | others | from the environment's last info |
 
@@ -303,9 +304,13 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             return "actions"
         return "turns" if self._turns_taken == self.max_turns else ""
 
+    def _is_told(self) -> bool:
+        """Whether the messages counted down to the limit; "Actions left" counts down to one of the environment, too."""
+        return self._limit != "" and (self._turns_taken == self.max_turns or self.actions_left == 0)
+
     def _told(self, turn: TurnRecord) -> str:
-        """The message after a turn."""
-        ended = self._terminated or self._truncated
+        """The message after a turn. After a limit that none has told of it reads as if the episode went on."""
+        ended = self._terminated or self._is_told()
         title = "The end" if ended else f"Turn {self._turns_taken + 1} of {self.max_turns}"
         return "\n".join([title, *self._problem(turn), f"Reward: {turn.env_reward:g}", *self._state()])
 
@@ -360,6 +365,7 @@ class AgentTurns(gymnasium.Wrapper[Any, str, str, str], gymnasium.utils.RecordCo
             "format_penalty": turn.penalty,
             "action_rewards": tuple(turn.rewards),
             "limit": self._limit,
+            "limit_is_told": self._is_told(),
             "state": self._observation,
         }
 

@@ -136,6 +136,9 @@ class ToolTurns(AgentTurns):
         elif self._env_info["tool"]:
             turn.results.append(self._observation)
 
+    def _is_told(self) -> bool:
+        return False  # results count nothing down
+
     def _told(self, turn: TurnRecord) -> str:
         return "\n".join(turn.results) or self._observation
 

@@ -21,9 +21,6 @@ from ragen_trl.credit.critic import Critic
 from ragen_trl.rollout.env_executor import FAILURES
 from ragen_trl.trajectory import Trajectory
 
-# Limits that no message to the model mentions: as far as the model knows, the episode could have gone on.
-_UNSEEN_LIMITS = ("context", "env")
-
 
 def _unknown_advantage(args: StarPOConfig) -> NotImplementedError:
     """The error for a name in ``config.reading.READ_BY_ADVANTAGE`` that no estimator here computes."""
@@ -196,14 +193,14 @@ def critic_steps(trajectories: int, args: StarPOConfig) -> tuple[int, int]:
 def goes_on(trajectory: Trajectory, bootstrap: str) -> bool:
     """Whether an episode ended at a limit after which the critic's value counts.
 
-    After the end of the task nothing can be earned. With ``bootstrap="unseen"``, the same holds for a limit that every
-    message counts down (turns, actions): it is part of the state.
+    After the end of the task nothing can be earned. With ``bootstrap="unseen"``, the same holds for a limit that the
+    messages count down to (``info["limit_is_told"]``): it is part of the state.
     """
     if trajectory.terminated or not trajectory.truncated or bootstrap == "none":
         return False
     if trajectory.limit in FAILURES:  # no message came back, so there is no state to value
         return False
-    return bootstrap == "all" or trajectory.limit in _UNSEEN_LIMITS
+    return bootstrap == "all" or not trajectory.turns[-1].info.get("limit_is_told", False)
 
 
 def _turn_ends(trajectory: Trajectory) -> list[int]:

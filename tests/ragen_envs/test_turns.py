@@ -331,6 +331,7 @@ def test_a_smaller_limit_of_the_environment_is_told(env: Any) -> None:
         message, _, _, truncated, info = turns.step(answer("Left"))
     assert message.startswith("The end\n") and message.endswith("Actions left: 0")
     assert (truncated, info["limit"], turns.max_actions) == (True, "env", 10)
+    assert info["limit_is_told"]  # regression: a critic's value stood for what comes after it
     assert turns.reset(seed=1)[1]["actions_left"] == 3
 
 

@@ -116,10 +116,29 @@ def test_its_own_time_limit_ends_the_episode() -> None:
     message, _, terminated, truncated, info = turns.step(plain("add", "weigh", "add", "add"))
     assert (terminated, truncated, info["limit"]) == (False, True, "env")
     assert (info["actions"], info["surplus_actions"]) == (("add", "add"), ("add",))
-    assert message.startswith("The end\n")
+    assert message.startswith("The end\n") and info["limit_is_told"]
     assert turns.step(plain("add"))[1:4] == (0.0, False, True)  # nothing is sent past the end
     turns.reset(seed=0)
     assert turns.step(plain("add"))[3] is False
+
+
+class Impatient(Scale):
+    """Ends an episode when it likes, and says so to nobody before."""
+
+    def step(self, action: str) -> tuple[str, Any, Any, bool, dict[str, Any]]:
+        shown, reward, _, _, info = super().step(action)
+        return shown, reward, False, True, info
+
+
+def test_a_limit_that_comes_as_a_surprise_leaves_a_message_as_before_any_turn() -> None:
+    """Regression: a critic was asked for the value of "The end", which no message that it learns from begins with."""
+    turns = scales(Impatient())
+    message, _, terminated, truncated, info = turns.step(plain("add"))
+    assert (terminated, truncated, info["limit"], info["limit_is_told"]) == (False, True, "env", False)
+    assert message.startswith("Turn 2 of ") and "The end" not in message
+    last = scales(Impatient(), max_turns=1)  # which was told, by its turns
+    message, *_, info = last.step(plain("add"))
+    assert message.startswith("The end\n") and info["limit_is_told"]
 
 
 def test_seed_and_options_reach_it() -> None:

@@ -173,6 +173,7 @@ def test_limits_of_turns_and_calls_truncate() -> None:
     assert env.step(calls(("read", {})))[2:4] == (False, False)
     result = env.step(calls(("read", {})))
     assert result[2:4] == (False, True) and result[4]["limit"] == "turns"
+    assert not result[4]["limit_is_told"]  # no message counts down
     env = turns(max_actions=2)
     result = env.step(calls(*[("read", {})] * 3))
     assert result[2:4] == (False, True) and (result[4]["limit"], result[4]["num_actions"]) == ("actions", 2)

@@ -7,6 +7,7 @@ Columns as ``collate`` pads them (e an environment token, a a sampled one, . pad
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,9 +155,10 @@ def test_a_process_none_of_whose_groups_were_kept_has_no_rows(advantage: str) ->
 @pytest.mark.parametrize("limit", ["turns", "actions", "env", "context"])
 @pytest.mark.parametrize("bootstrap", ["unseen", "all", "none"])
 def test_which_ends_are_valued(limit: str, bootstrap: str) -> None:
-    cut = made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit)
-    expected = bootstrap == "all" or (bootstrap == "unseen" and limit in ("env", "context"))
-    assert goes_on(cut, bootstrap) == expected
+    for told in (True, False) if limit == "env" else (limit in ("turns", "actions"),):
+        cut = made_up((1, 1, 0.0), terminated=False, truncated=True, limit=limit)
+        cut = replace(cut, turns=(replace(cut.turns[0], info={"limit_is_told": told}),))
+        assert goes_on(cut, bootstrap) == (bootstrap == "all" or (bootstrap == "unseen" and not told))
     assert not goes_on(made_up((1, 1, 0.0)), bootstrap)
     both = made_up((1, 1, 0.0), terminated=True, truncated=True, limit=limit)  # the task's end is an end
     assert not goes_on(both, bootstrap)
