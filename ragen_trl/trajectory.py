@@ -5,9 +5,13 @@ structure; they are never guessed from text, rewards or a model's name. Left out
 ``batching/batch.py``), and returns that are discounted or normalised in any way (see ``algorithms/advantages.py``).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+# Where the environments end a thought.
+_THOUGHT_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,17 @@ class Turn:
     def thought(self) -> str:
         """The text between the tags of the reply's thought, "" if there is none; what comes before a lone ``</think>``.
 
+        As in the environments, it ends where the first answer follows; a reply without one, at the first ``</think>``.
+
         Example:
             >>> reply = "<think>The goal is below, so Down.</think><answer>Down</answer>"
             >>> Turn((), (), (), observation="?", reply=reply, reward=0.0).thought
             'The goal is below, so Down.'
         """
         before, opened, inside = self.reply.partition("<think>")
-        found, closed, _ = (inside if opened else before).partition("</think>")
+        rest = inside if opened else before
+        end = _THOUGHT_TO_ANSWER.search(rest)
+        found, closed, _ = (rest[: end.start()], True, "") if end else rest.partition("</think>")
         return found if opened or closed else ""
 
 

@@ -1,14 +1,15 @@
 r"""Losses and penalties of one token or one trajectory, and how they are averaged: pure functions.
 
 ``StarPOTrainer`` leaves the clipped surrogate, k3 and the averaging to TRL's own loss, which agrees with these
-definitions (``tests/ragen_trl/trainers/test_trl_contract.py``). They are here to be read, for the tabular tests and for
-your own trainers. TRL has no value loss, no regression loss of A\*-PO and no entropy bonus like these.
+definitions (``tests/ragen_trl/trainers/test_trl_contract.py``). Here they serve the loss of episodes in several rows
+(``batching/segments.py``), metrics, and your own trainers. TRL has no value loss, no regression loss of A\*-PO and no
+entropy bonus like these.
 
 Every function that averages takes a ``normaliser``: the count over the *whole* batch, all micro-batches and processes.
 Then the losses of the parts add up to the loss of the whole batch. A mean of micro-batch means is something else as
 soon as their counts differ.
 
-Left out: importance weights for a sampler that differs from the trained model, an option of TRL's loss.
+Left out: importance weights for a sampler that differs from the trained model (``algorithms/sampler_ratio.py``).
 """
 
 from typing import Literal

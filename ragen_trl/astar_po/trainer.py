@@ -313,9 +313,8 @@ class AStarPOTrainer(StarPOTrainer):
         with self.reference.model() as model:
             batch["ref_per_token_logps"], _ = self.score(model, batch, rows_a_pass)
         if "trajectory" in batch:
-            # The policy has not changed since it sampled; vLLM's log-probabilities are a little different ones.
-            sampled = batch["sampling_per_token_logps"]
-            now = self.score(self.model, batch, rows_a_pass)[0] if self.use_vllm else sampled
+            # Not those of the sampler, which may be vLLM, a merged copy in half precision, or a rollout hook's own.
+            now, _ = self.score(self.model, batch, rows_a_pass)
             differences = (now - batch["ref_per_token_logps"]).masked_fill(~sampled_mask(batch), 0.0)
             batch["others_log_ratio"] = sums_of_others(differences.sum(dim=1), batch["trajectory"])
 

@@ -17,11 +17,8 @@ from typing import Any
 from ragen_envs import consistency, description_score
 from ragen_trl.trajectory import Trajectory, Turn
 
-_THINK = "<think>"
-# As in the environments: the first thought ends where the first answer follows.
 _SEEN = re.compile(r"<observation>(.*?)</observation>", re.DOTALL)
 _FORESEEN = re.compile(r"<prediction>(.*?)</prediction>", re.DOTALL)
-_THOUGHT_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
 
 def consistency_reward(trajectory: Sequence[Trajectory], **_: Any) -> list[float]:
@@ -114,15 +111,8 @@ class _SoftLengthLimit:
 
 
 def _consistency(turn: Turn) -> float:
-    thought, actions = _thought(turn.reply), turn.info["actions"]
-    return fmean(consistency(thought, action) for action in actions) if actions else 0.0
-
-
-def _thought(reply: str) -> str:
-    """The text between the think tags of a readable reply; "" if there is none."""
-    _, tag, rest = reply.partition(_THINK)
-    end = _THOUGHT_TO_ANSWER.search(rest) if tag else None
-    return rest[: end.start()] if end else ""
+    actions = turn.info["actions"]
+    return fmean(consistency(turn.thought, action) for action in actions) if actions else 0.0
 
 
 def _described(turn: Turn) -> float:

@@ -61,7 +61,7 @@ class RolloutBatch:
     Attributes:
         trajectories: This process's trajectories, length L.
         rank: Index of this process.
-        ranks: Index of the process that has each of the B trajectories, in ascending order within a rollout.
+        ranks: Index of the process that has each of the B trajectories; ascending within a rollout until `balanced`.
         rewards: (B, F) rewards of the environment (first) and of the extra reward functions, unweighted; NaN where a
             function gave none.
         weights: (F,) weights of the reward functions.

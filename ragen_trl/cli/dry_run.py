@@ -192,8 +192,10 @@ def _with_arguments(env: str, kwargs: object) -> str:
 def _algorithm(run: RunArguments, args: StarPOConfig) -> str:
     advantage = "" if isinstance(args, AStarPOConfig) else f", advantage {args.advantage}"
     parts = [f"{run.algo}{advantage}, {args.max_steps} updates, learning rate {args.learning_rate:g}"]
-    if args.filter_ratio < 1:
-        parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups ({args.filter_strategy})"]
+    if args.filter_ratio < 1 and args.filter_strategy == "top_k":
+        parts += [f"trains on {args.groups_per_update} of {args.groups_per_generation} groups (top_k)"]
+    elif args.filter_ratio < 1:
+        parts += [f"trains on the groups with {args.filter_ratio:.0%} of the spread ({args.filter_strategy})"]
     if args.beta:
         parts += [f"KL coefficient {args.beta:g}"]
     elif args.log_kl:
@@ -258,8 +260,10 @@ def _trajectories(run: RunArguments, args: StarPOConfig) -> Rows:
 
 
 def _tokens(args: StarPOConfig, episodes: Sequence[Trajectory], sampled: int) -> Rows:
-    replies = min(args.max_turns * args.max_reply_length, args.max_completion_length or 0)
-    rows: Rows = [("tokens at most", f"{replies:,} sampled and {args.max_completion_length:,} after the first prompt")]
+    replies, most = args.max_turns * args.max_reply_length, args.max_completion_length
+    replies = replies if most is None else min(replies, most)
+    shown_at_most = "any number of them" if most is None else f"{most:,}"
+    rows: Rows = [("tokens at most", f"{replies:,} sampled and {shown_at_most} after the first prompt")]
     if sampled:
         rows[0] = ("tokens at most", rows[0][1] + f" of a trajectory; {sampled * replies:,} sampled in all rollouts")
     if not episodes:

@@ -161,8 +161,11 @@ def likely_tokens(args: StarPOConfig, episodes: Sequence[Trajectory], known: int
     """
     first = max((len(one.turns[0].prompt_ids) for one in episodes), default=0)
     limits = [] if known is None else [known]
-    if args.context is None or not episodes:  # what a function writes is not counted in the completion
-        limits.append(first + (args.max_completion_length or 0))
+    most = args.max_completion_length
+    if most is None and not episodes:
+        limits.append(first + args.max_turns * args.max_reply_length)
+    elif most is not None and (args.context is None or not episodes):  # it does not count what a function writes
+        limits.append(first + most)
     sizes = [[min([size, *limits]) for size in _with_longest_replies(one, args)] for one in episodes] or [[min(limits)]]
     return max(map(max, sizes)), max(map(sum, sizes))
 

@@ -117,7 +117,10 @@ NOTES: dict[str, str] = {
     "num_train_epochs": "passes over num_train_seeds or train_dataset; max_steps, if given, wins",
     "metric_for_best_model": "'eval_success', or another figure of the evaluation; not the loss, which is about 0",
     "shuffle_dataset": "off where rows have an order: data sets, several environments, num_train_seeds, a curriculum",
-    "entropy_coef": "RAGEN's; a mean over the tokens of the whole update, where TRL's is one for each micro-batch",
+    "entropy_coef": (
+        "RAGEN's; a mean over all sampled tokens of the whole update, where TRL's is one for each micro-batch (with "
+        "top_entropy_quantile over the tokens of high entropy only)"
+    ),
     "use_adaptive_entropy": "not with a filter of groups",
     "reward_weights": "the environment's return comes first",
     "loss_type": (

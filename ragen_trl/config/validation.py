@@ -307,13 +307,14 @@ def _check_updates(args: Options) -> None:
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: one must divide the other, or an update "
             "would mix parts of two rollouts, or of two passes over one"
         )
-    every, share = args.save_steps, ""
-    if every < 1:  # Transformers takes it for a share of the run
+    name = "save_steps" if args.save_strategy == "steps" else "eval_steps" if args.save_strategy == "best" else ""
+    every, share = getattr(args, name, None) or 0, ""
+    if 0 < every < 1:  # Transformers takes it for a share of the run
         every = math.ceil(args.max_steps * every) if args.max_steps > 0 else 0
         share = f" of the run, {every} of {args.max_steps} updates"
-    if args.save_strategy == "steps" and every % max(1, args.steps_per_rollout):
+    if every % max(1, args.steps_per_rollout):
         raise OptionError(
-            f"save_steps is {args.save_steps:g}{share}, but a rollout has {args.steps_per_rollout:g} updates; a "
+            f"{name} is {getattr(args, name):g}{share}, but a rollout has {args.steps_per_rollout:g} updates; a "
             "checkpoint between them cannot be resumed from; give a multiple"
         )
 

@@ -150,7 +150,8 @@ class LocalModel(Player):
 
     def settings(self, args: StarPOConfig) -> dict[str, Any]:
         """The weights, and how the model is sampled and spoken to."""
-        backend = {"backend": "vllm"} if self._args.use_vllm else {"backend": "transformers", "bf16": bool(args.bf16)}
+        here = {"backend": "transformers", "bf16": bool(args.bf16), **({"fp16": True} if args.fp16 else {})}
+        backend = {"backend": "vllm"} if self._args.use_vllm else here
         sampling = _sampling_settings(self._sampling(args))
         return {"model": fingerprint(self._source), **backend, **sampling, **_manner(args)}
 
@@ -199,8 +200,13 @@ class LocalModel(Player):
         sees = self._config.model_type in FAMILIES
         kind = AutoModelForImageTextToText if sees else AutoModelForCausalLM
         model = kind.from_pretrained(self._source, dtype="float32").to(device)  # as in training
-        precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=bool(self._args.bf16))
-        return lambda chat, sampling, length, pictures: local_policy(model, chat, sampling, precision, pictures)
+        args = self._args
+        half = torch.float16 if args.fp16 else torch.bfloat16
+        precision = partial(torch.autocast, device.type, half, enabled=bool(args.bf16 or args.fp16))
+        merges = args.merge_lora and is_adapter(self._source)
+        return lambda chat, sampling, length, pictures: local_policy(
+            model, chat, sampling, precision, pictures, merges
+        )
 
     def _start_vllm(self) -> _Starts:
         from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # an optional dependency

@@ -51,8 +51,8 @@ def training_rows(
 
     With ``max_steps`` the whole run is one pass, so that a resumed run continues with exactly the row at which it
     stopped. It has ``num_train_seeds`` start states, shuffled again each time all were used (`in_passes`), or a new
-    start state for every group. Without ``max_steps``, the rows are one epoch of ``num_train_seeds`` start states per
-    environment.
+    start state for every group, which TRL may shuffle. Without ``max_steps``, the rows are one epoch of
+    ``num_train_seeds`` start states per environment.
 
     Args:
         args: The configuration. Its ``env_weights`` say how often each environment is played.
@@ -176,7 +176,7 @@ def refill_rows(
         args: The configuration.
         rollout_index: Number of the rollout in the run, from 0.
         attempt: Number of the extra rollout for it, from 0.
-        rows: All rows of the run, in the order in which they are played.
+        rows: All rows of the run, as `training_rows` gives them.
         from_dataset: Whether the rows are a user's data set; then no new seeds are made up.
         hardness: With a curriculum, the difficulty of a seed in each environment.
 

@@ -93,7 +93,7 @@ def resumable_checkpoint(
     if not _is_an_end(state["global_step"], steps_per_rollout, max_steps):
         raise CheckpointError(
             f"{found} was saved between two updates on one rollout, which is gone; resume from a step that "
-            f"{steps_per_rollout:g} divides, and set save_steps to a multiple"
+            f"{steps_per_rollout:g} divides, and save (save_steps, or eval_steps of the best) at multiples"
         )
     return found
 

@@ -213,8 +213,8 @@ class TrajectoryTrainer(OneStepOffTrainer):
         chosen = rollout.select(kept).balanced(self.accelerator.num_processes, gather_object)
         if not kept:
             self._show(rollout, kept, chosen, None)
-            nothing = "makes no update" if self.args.steps_per_rollout >= 1 else "trains on nothing of one rollout"
-            logger.warning("step %d %s: the filter kept no group", self.state.global_step + 1, nothing)
+            last = (first := self.state.global_step + 1) + max(0, int(self.args.steps_per_rollout) - 1)
+            logger.warning("steps %d to %d: the filter kept no group of their rollout", first, last)
             return self._training_rows(rollout, chosen, chosen.returns)
         advantages = self.advantages(chosen)
         check_advantages(advantages, len(chosen.summaries), (len(chosen.trajectories), chosen.completion_length))

@@ -86,3 +86,19 @@ def test_an_empty_trajectory_is_refused() -> None:
 def test_what_was_played_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         turn().reward = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("reply", "thought"),
+    [
+        ("<think>up</think><answer>Up</answer>", "up"),
+        ("<think>not </think> yet</think> <answer>Up</answer>", "not </think> yet"),  # as environments read it
+        ("<think>call it</think> <tool_call>{}</tool_call>", "call it"),
+        ("the prompt opened it</think><answer>Up</answer>", "the prompt opened it"),
+        ("<think>cut", "cut"),
+        ("<answer>Up</answer>", ""),
+    ],
+)
+def test_a_thought_ends_where_the_first_answer_follows(reply: str, thought: str) -> None:
+    """Regression: a reward and a measure of the same thought ended at different places."""
+    assert dataclasses.replace(turn(), reply=reply).thought == thought

@@ -140,7 +140,7 @@ class TRLAdapter(TRLEvaluation, ABC):
 
     @abstractmethod
     def prepare_micro_batches(self, micro_batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Hook: the micro-batches of a new rollout before training on it; return as many, of the same size."""
+        """Hook: the micro-batches of a new rollout before training on it; return as many."""
 
     @abstractmethod
     def training_loss(self, model: PreTrainedModel, inputs: dict[str, Any]) -> torch.Tensor:

@@ -208,3 +208,14 @@ def test_the_plans_of_the_other_commands(
     said = plan(capsys, "eval", "--episodes", "10", "--env", "ragen/Bandit-v0", "ragen/BanditRev-v0")
     assert "10 start states · 1 episodes · 2 environments · 2 policies = 40" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_completion_without_a_limit_is_counted_and_groups_by_spread_have_no_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Regression: it ended in a TypeError, and a share of the spread was told as a number of groups."""
+    options = ["--max_completion_length", "none", "--filter_strategy", "top_p", "--filter_ratio", "0.9"]
+    told = plan(capsys, "train", *options)
+    assert "sampled and any number of them after the first prompt" in told
+    assert "trains on the groups with 90% of the spread (top_p)" in told
+    assert "groups (top_k)" in plan(capsys, "train", "--filter_ratio", "0.5")

@@ -27,6 +27,9 @@ def test_a_context_that_grows_is_one_row() -> None:
     assert likely_tokens(options(), [episode], None) == (20 + 3 * 8, 20 + 3 * 8)
     assert likely_tokens(options(max_completion_length=12), [episode], None) == (10 + 12, 10 + 12)
     assert likely_tokens(options(), [episode], 40) == (40, 40)
+    endless = options(max_completion_length=None)  # regression: the first prompt alone was counted
+    assert likely_tokens(endless, [episode], None) == likely_tokens(options(), [episode], None)
+    assert likely_tokens(endless, [], None)[0] == endless.max_turns * endless.max_reply_length
     assert likely_tokens(options(), [], 40) == (40, 40)
 
 

@@ -243,6 +243,10 @@ EVALUATES = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps"
         ({"advantage": "gae", "critic_learning_rate": 0.0}, "critic_learning_rate is 0.0; it must be above 0"),
         ({"advantage": "gae", "critic_warmup_steps": 5, "max_steps": 4}, "the policy would never learn"),
         (
+            {**EVALUATES, "save_strategy": "best", "metric_for_best_model": "eval_success", "num_iterations": 2},
+            "eval_steps is 1, but a rollout has 2 updates; a checkpoint between",
+        ),
+        (
             {"save_strategy": "steps", "save_steps": 0.25, "max_steps": 10, "num_iterations": 2},
             "save_steps is 0.25 of the run, 3 of 10 updates, but a rollout has 2 updates; a checkpoint between",
         ),
