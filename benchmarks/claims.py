@@ -14,8 +14,9 @@ from typing import Any
 from findings import astar_po, credit, ragen, ragen2, ragen_play, signs
 from findings.claims import Pair
 from findings.matched import WARM_START, aggregate, groups, matched
-from findings.pictures import draw_comparison, draw_profiles, draw_signs
+from findings.pictures import draw_comparison, draw_profiles
 from findings.published import COMPARISONS
+from findings.sign_pictures import draw_signs, draw_turns
 from findings.verdicts import Results, examined
 from learning.spec import Question
 from records.committed import every_log
@@ -92,6 +93,8 @@ def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Pat
     for comparison in COMPARISONS:
         path = folder / f"{comparison.question}_published.png"
         written += [path] * draw_comparison(comparison, results, path)
+    written.append(folder / "claims_signs_published.png")
+    draw_turns(results, written[-1])
     return written
 
 

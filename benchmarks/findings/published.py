@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from findings.claims import GAMES
 from findings.measures import BEST, CPU, DISTANCE, SUCCESS, Measure, elsewhere
+from findings.signs import GRADIENT, SPREAD
 
 Value = float | None
 
@@ -271,3 +272,13 @@ COMPARISONS = (
     ),
 )
 BY_QUESTION: Mapping[str, Comparison] = {each.question: each for each in COMPARISONS}
+
+ROLLOUTS = 200  # of RAGEN's curves, and of the runs here that are named so
+SUCCESS_DROPS = "success drops"
+# RAGEN's Figure 6: the rollout at which a sign turns (the gradient norm: has its first spike) and success drops, of
+# the PPO form. For Sokoban's success no rollout could be read off.
+FIGURE_6: Mapping[str, Mapping[str, float]] = {
+    "bandit": {SPREAD.says: 70, GRADIENT.says: 170, SUCCESS_DROPS: 120},
+    "sokoban": {SPREAD.says: 10, GRADIENT.says: 110},
+    "frozenlake_slippery": {SPREAD.says: 40, GRADIENT.says: 90, SUCCESS_DROPS: 90},
+}
