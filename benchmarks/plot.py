@@ -1,6 +1,7 @@
-"""Draw any logged measure of finished runs: a panel a measure, a line a run and a mean a variant.
+"""Draw any logged measure of finished runs: a panel a measure and task, a line a run and a mean a variant.
 
     python benchmarks/plot.py runs/frozenlake-starpo-s-seed* --measure entropy grad_norm     # of `ragen_trl train`
+    python benchmarks/plot.py benchmarks/results/collapse.json --measure entropy --against trajectories --smooth 9
     python benchmarks/plot.py benchmarks/results/collapse.json --task sokoban --measure in_group_std held_out
 
 A run folder of ``ragen_trl train`` has ``history.json``; a question's JSON has the evaluations and, where they are
@@ -16,7 +17,7 @@ from typing import Any
 
 from claims import add_logs, is_question
 from findings.measures import Run
-from findings.pictures import UnknownMeasureError, draw_measures
+from findings.series_pictures import AXES, draw_measures
 from records.committed import every_log
 
 from ragen_trl.errors import UserError
@@ -34,19 +35,35 @@ def main() -> int:
     parser.add_argument("--measure", nargs="+", required=True, help="names as logged, with or without their prefix")
     parser.add_argument("--task", help="of a question with several; without it, all of them")
     parser.add_argument("--variants", nargs="*", help="of a question; without it, all of them")
+    parser.add_argument("--against", choices=AXES, default="step", help="horizontal axis; run folders: step")
+    parser.add_argument("--smooth", type=_points, default=1, metavar="N", help="a running mean over N points")
     parser.add_argument("--output", type=Path, help="the PNG; without it, runs/plots/MEASURES.png")
     options = parser.parse_args()
     target = options.output or Path("runs") / "plots" / f"{'-'.join(options.measure).replace('/', '_')}.png"
     try:
         families = read_families(options.runs, options.task, options.variants)
-        empty = draw_measures(options.measure, families, target)
-    except (UserError, UnknownMeasureError, ValueError) as error:
+        title = f"{_names(options.runs)}: {', '.join(options.measure)}"
+        empty = draw_measures(options.measure, families, target, title, options.against, options.smooth)
+    except (UserError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     if empty:
         print(f"logged none of these: {', '.join(empty)}", file=sys.stderr)
     print(f"written: {target}")
     return 0
+
+
+def _points(text: str) -> int:
+    """A number of points, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points: give 1 or more")
+    return int(text)
+
+
+def _names(paths: Sequence[Path]) -> str:
+    """The questions or run folders, the first three of them."""
+    names = [path.name.removesuffix(".json") for path in paths]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def read_families(paths: Sequence[Path], task: str | None, variants: Sequence[str] | None) -> dict[str, list[Run]]:
