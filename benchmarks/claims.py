@@ -91,7 +91,7 @@ def draw(results: Results, content: Mapping[str, Any], folder: Path) -> list[Pat
         written.append(folder / f"claims_signs_{game}.png")
         draw_signs(f"{task['prepared']['settings']['env']} ({game})", variants, written[-1])
     for comparison in COMPARISONS:
-        path = folder / f"{comparison.question}_published.png"
+        path = folder / comparison.picture
         written += [path] * draw_comparison(comparison, results, path)
     written.append(folder / "claims_signs_published.png")
     draw_turns(results, written[-1])

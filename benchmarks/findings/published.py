@@ -8,10 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from findings.claims import GAMES
-from findings.measures import BEST, CPU, DISTANCE, SUCCESS, Measure, elsewhere
+from findings.measures import BEST, CPU, DISTANCE, SHORTER, SUCCESS, Measure, Run, elsewhere
 from findings.signs import GRADIENT, SPREAD
 
 Value = float | None
+
+
+def _tokens(run: Run) -> float | None:
+    """Logarithm of the tokens of a reply, from the measure of how short it is."""
+    short = SHORTER.of(run)
+    return None if short is None else -short
+
+
+LENGTH = Measure("tokens of a reply", _tokens, ratio=True)
 
 
 @dataclass(frozen=True)
@@ -23,12 +32,14 @@ class Ours:
         variant: Of that task, ``warm_start`` or ``random``.
         measure: Read from its runs.
         theirs: If given, the value is the ratio or difference to this variant.
+        question: Whose results hold the runs; without it, the comparison's.
     """
 
     task: str
     variant: str
     measure: Measure = SUCCESS
     theirs: str = ""
+    question: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Comparison:
     """A figure or table of a paper, and the same of the results here.
 
     Attributes:
-        question: Whose results are drawn; the picture is named after it.
+        question: On whose page it stands; its results are drawn.
         source: Paper, figure or table.
         across: What the categories are.
         categories: Along the horizontal axis.
@@ -46,6 +57,7 @@ class Comparison:
         quantity: On the vertical axis.
         ordered: Categories are numbers in order, so that lines join them.
         note: What must be known of the published numbers.
+        name: Of this comparison, where the question has several.
     """
 
     question: str
@@ -58,14 +70,24 @@ class Comparison:
     quantity: str = "success"
     ordered: bool = False
     note: str = ""
+    name: str = ""
+
+    @property
+    def picture(self) -> str:
+        """The name of its PNG."""
+        return "_".join(part for part in (self.question, self.name, "published.png") if part)
 
 
-def _each(variants: Sequence[str], task: str = "{}", **others: Measure) -> tuple[Ours, ...]:
-    return tuple(Ours(task, variant, **others) for variant in variants)
+def _each(variants: Sequence[str], task: str = "{}", measure: Measure = SUCCESS) -> tuple[Ours, ...]:
+    return tuple(Ours(task, variant, measure) for variant in variants)
 
 
-def _best_and_end(variant: str, task: str = "{}") -> tuple[Ours, ...]:
-    return Ours(task, variant, BEST), Ours(task, variant, SUCCESS)
+def _best_and_end(variant: str, task: str = "{}", question: str = "") -> tuple[Ours, ...]:
+    return tuple(Ours(task, variant, measure, question=question) for measure in (BEST, SUCCESS))
+
+
+def _lengths(task: str, variant: str) -> tuple[Ours, ...]:
+    return Ours(task, "warm_start", LENGTH), Ours(task, variant, LENGTH)
 
 
 def _turns(total: str, game: str = "", variant: str = "starpo_s") -> tuple[Ours, ...]:
@@ -77,6 +99,11 @@ def _turns(total: str, game: str = "", variant: str = "starpo_s") -> tuple[Ours,
 _SHARES, _SIZES, _ACTIONS, _ONLINE = (25, 50, 75, 100), (32, 16, 8, 4, 2, 1), range(1, 8), (1, 2, 5, 10)
 _ELSEWHERE = {"other symbols": (0.075, 0.266), "SokobanLarge": (0.004, 0.027), "FrozenLake": (0.027, 0.195)}
 _FREE, _FIXED = "5 turns", "10 in all"
+_NOTES = [
+    (notes, task, form, variant)
+    for notes, task in (("notes", "with notes"), ("no notes", "without"))
+    for form, variant in ((", GRPO", "starpo"), (", PPO", "starpo_gae"))
+]
 
 COMPARISONS = (
     Comparison(
@@ -85,17 +112,17 @@ COMPARISONS = (
         "vanilla StarPO",
         ("best", "at the end"),
         {
-            "bandit (PPO)": (0.75, 0.20),
-            "sokoban (PPO)": (0.12, 0.0),
-            "frozenlake_slippery (PPO)": (0.19, 0.0),
-            "bandit (GRPO)": (None, 0.0),
-            "sokoban (GRPO)": (None, 0.0),
-            "frozenlake_slippery (GRPO)": (None, 0.22),
+            "bandit (PPO, 4 updates)": (0.75, 0.20),
+            "sokoban (PPO, 4 updates)": (0.12, 0.0),
+            "frozenlake_slippery (PPO, 4 updates)": (0.19, 0.0),
+            "bandit (GRPO, 4 updates)": (None, 0.0),
+            "sokoban (GRPO, 4 updates)": (None, 0.0),
+            "frozenlake_slippery (GRPO, 4 updates)": (None, 0.22),
         },
         {
             "bandit (PPO, 4 passes)": _best_and_end("ppo", task="bandit"),
-            "bandit (GRPO)": _best_and_end("grpo", task="bandit"),
-            "sokoban (GRPO)": _best_and_end("grpo", task="sokoban"),
+            "bandit (GRPO, 1 update)": _best_and_end("grpo", task="bandit"),
+            "sokoban (GRPO, 1 update)": _best_and_end("grpo", task="sokoban"),
             "{} (PPO, 4 updates)": _best_and_end("ppo_four", task="{}_200"),
             "{} (GRPO, 4 updates)": _best_and_end("grpo_four", task="{}_200"),
         },
@@ -107,11 +134,17 @@ COMPARISONS = (
         "",
         ("vanilla, best", "vanilla, end", "StarPO-S, end"),
         {
-            "bandit (PPO)": (0.75, 0.20, 1.0),
-            "sokoban (PPO)": (0.12, 0.0, 0.21),
-            "frozenlake_slippery (PPO)": (0.19, 0.0, 0.23),
+            "bandit (PPO, 4 updates)": (0.75, 0.20, 1.0),
+            "sokoban (PPO, 4 updates)": (0.12, 0.0, 0.21),
+            "frozenlake_slippery (PPO, 4 updates)": (0.19, 0.0, 0.23),
         },
-        {"{} (GRPO, 4 epochs)": (*_best_and_end("vanilla"), Ours("{}", "starpo_s"))},
+        {
+            "{} (PPO, 4 updates)": (
+                *_best_and_end("ppo_four", "{}_200", "collapse"),
+                Ours("{}_200", "starpo_s_gae", question="collapse"),
+            ),
+            "{} (GRPO, 4 epochs)": (*_best_and_end("vanilla"), Ours("{}", "starpo_s")),
+        },
     ),
     Comparison(
         "filtering",
@@ -130,7 +163,7 @@ COMPARISONS = (
         "RAGEN, Figure 8, Sokoban, PPO form",
         "",
         ("base", "no KL", "clip-higher"),
-        {"sokoban, best": (None, 0.109, 0.117), "sokoban, end": (0.0, 0.0, 0.0)},
+        {"sokoban (PPO), best": (None, 0.109, 0.117), "sokoban (PPO), end": (0.0, 0.0, 0.0)},
         {
             "{} (PPO), best": _each(["gae_base", "gae_no_kl", "gae_clip_higher"], measure=BEST),
             "{} (PPO), end": _each(["gae_base", "gae_no_kl", "gae_clip_higher"]),
@@ -205,6 +238,27 @@ COMPARISONS = (
         note="all columns but the bandit's are of a model trained in Sokoban",
     ),
     Comparison(
+        "reasoning",
+        "RAGEN, Figure 11",
+        "",
+        ("at the start", "at the end"),
+        {
+            "bandit (thoughts)": (66.0, 20.0),
+            "bandit (thoughts, reversed)": (69.0, 37.0),
+            "bandit (no thoughts)": (None, 12.0),
+            "sokoban (thoughts)": (340.0, 104.0),
+            "sokoban (no thoughts)": (None, 57.0),
+        },
+        {
+            **{f"{{}} ({notes}{form})": _lengths(f"{{}}, {task}", variant) for notes, task, form, variant in _NOTES},
+            **{f"frozenlake ({notes}{form})": _lengths(task, variant) for notes, task, form, variant in _NOTES},
+            "frozenlake (free notes, GRPO)": _lengths("with notes of three lengths", "starpo"),
+        },
+        quantity="tokens",
+        note="of a thought on the bandit, of a trajectory in Sokoban. Here: of a reply, its note and its answer",
+        name="lengths",
+    ),
+    Comparison(
         "generalisation",
         "RAGEN, README: trained on Sokoban",
         "",
@@ -222,7 +276,7 @@ COMPARISONS = (
         ("all weights", "LoRA, 10 × the rate"),
         {"sokoban": (0.2, 0.2)},
         {"{} (GRPO)": _each(["full", "lora"])},
-        note="about 0.2 both",
+        note="about 0.2 both, in Sokoban",
     ),
     Comparison(
         "astar_po",
@@ -271,7 +325,7 @@ COMPARISONS = (
         games=("sokoban, 10 turns", "sokoban, 20 turns", "toyshop"),
     ),
 )
-BY_QUESTION: Mapping[str, Comparison] = {each.question: each for each in COMPARISONS}
+BY_QUESTION: Mapping[str, Comparison] = {each.question: each for each in COMPARISONS if not each.name}
 
 ROLLOUTS = 200  # of RAGEN's curves, and of the runs here that are named so
 SUCCESS_DROPS = "success drops"

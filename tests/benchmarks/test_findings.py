@@ -11,7 +11,7 @@ from typing import Any
 import claims
 import plot
 import pytest
-from findings import intervals, matched, measures, pictures, published, signs, verdicts
+from findings import intervals, matched, measures, pictures, published, series_pictures, sign_pictures, signs, verdicts
 from findings.claims import GAMES, Claim, Pair
 from findings.intervals import Interval
 from pages.claims import claims_tables
@@ -293,7 +293,7 @@ def test_a_series_is_read_from_history_from_kept_logs_or_from_evaluations() -> N
     found = measures.logged({**rows, "history": history, "series": kept})
     assert found["filter/in_group_std"] == [(5.0, 3.0)] and "in_group_std" not in found and "loss" not in found
     assert found["entropy"] == [(1.0, 0.5), (2.0, 0.25)] and found["held_out"] == [(0.0, 0.5), (10.0, 0.5)]
-    assert pictures.find(found, "in_group_std") == [(5.0, 3.0)]
+    assert series_pictures.find(found, "in_group_std") == [(5.0, 3.0)]
 
 
 def test_published_values_fit_their_categories_and_claims_their_questions() -> None:
@@ -325,7 +325,7 @@ def test_pictures_have_the_values_here_and_are_drawn(tmp_path: Path) -> None:
     assert drawn is not None and drawn.mean == pytest.approx(ends) and drawn.low < ends < drawn.high
     assert pictures.draw_comparison(filtering, RESULTS, tmp_path / "a.png")
     assert not pictures.draw_comparison(filtering, {}, tmp_path / "none.png")
-    pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
+    sign_pictures.draw_signs("game", {"A": [falling([0.8, 0.1], [2.0, 1.0])]}, tmp_path / "b.png")
     pictures.draw_profiles([{"label": "A", "scores": [[0.1, 0.5]]}], tmp_path / "c.png")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "b.png", "c.png"]
 
