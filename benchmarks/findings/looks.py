@@ -97,6 +97,11 @@ def draw_legend(figure: Figure, found: Mapping[str, Look], title: str = "", join
     )
 
 
+def write_above(figure: Figure, text: str, size: float = 8.5) -> None:
+    """Put a text above all panels, in as many lines as it needs."""
+    figure.suptitle(in_lines(text, 70 * figure.get_figwidth(), size), x=0.01, ha="left", fontsize=size)
+
+
 def _laid_out(names: Sequence[str], width: float) -> tuple[int, list[str]]:
     """The columns that fit into a figure so many inches wide, and the names, broken where one is longer than that."""
     room = 72 * width - 16

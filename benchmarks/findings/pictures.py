@@ -14,12 +14,11 @@ from typing import Any
 
 from learning import plots
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from findings.claims import GAMES, Pair
 from findings.intervals import Interval, performance_profile, t_interval
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, in_lines, legend_height, looks, parts
+from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, parts, write_above
 from findings.published import Comparison, Ours
 from findings.verdicts import BASELINES, Results, baseline, difference, runs_of
 
@@ -30,7 +29,6 @@ _Rows = Mapping[str, _Row]
 _ITSELF = "the game itself"
 _ALIKE = 1.6  # how many times one scale may be as long as the other for the halves to have the longer one
 _SHORTEST = 0.2  # of success: no scale is shorter
-_NOTE = 8.5  # points
 _TICKS = [0.25, 0.5, *(digit * 10**power for power in range(4) for digit in (1, 2, 5))]
 # As a ratio, and of tokens as a ratio to the values: a few intervals are longer, and end in an arrow.
 _FARTHEST, _FURTHER = 12.0, 2.5
@@ -98,7 +96,7 @@ def _draw_halves(comparison: Comparison, there: _Rows, ours: _Rows, path: Path) 
             _draw_series(axes, comparison, rows, look, scale)
             axes.set_title(said, loc="left", fontsize=9.5, fontweight="bold")
             axes.set_ylabel(comparison.quantity)
-        _write_above(figure, _note(comparison, there, ours))
+        write_above(figure, _note(comparison, there, ours))
         draw_legend(figure, look, title, _joined(comparison))
 
 
@@ -124,12 +122,8 @@ def _draw_by_game(comparison: Comparison, there: _Rows, ours: _Rows, path: Path)
             axes.set_xlabel("")
         grid[0, 0].set_ylabel(f"published\n{comparison.quantity}")
         grid[1, 0].set_ylabel(f"measured here\n{comparison.quantity}{other}")
-        _write_above(figure, f"{comparison.source}, and the same here. {_note(comparison, there, ours)}")
+        write_above(figure, f"{comparison.source}, and the same here. {_note(comparison, there, ours)}")
         draw_legend(figure, look, title, _joined(comparison))
-
-
-def _write_above(figure: Figure, text: str) -> None:
-    figure.suptitle(in_lines(text, 70 * figure.get_figwidth(), _NOTE), x=0.01, ha="left", fontsize=_NOTE)
 
 
 def _note(comparison: Comparison, there: _Rows, ours: _Rows) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from learning import plots
 from matplotlib.axes import Axes
 
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks
+from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, write_above
 from findings.measures import Run, Series, logged
 
 Axis = Literal["step", "trajectories", "cpu_seconds"]
@@ -77,7 +77,7 @@ def draw_measures(
                 panel.remove()
             _scale(panels[: len(tasks)], columns, measure)
         smoothed = f"; dark: running mean of {smooth} points" if smooth > 1 else ""
-        figure.suptitle(f"{title}{smoothed}".removeprefix("; "), x=0.01, ha="left", fontsize=10)
+        write_above(figure, f"{title}{smoothed}".removeprefix("; "), 10)
         draw_legend(figure, named)
     return sorted(label for label, runs in families.items() if not any(_has(runs, each) for each in measures))
 

@@ -14,7 +14,7 @@ from learning.summary import seed_of
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks
+from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, write_above
 from findings.measures import Run, Series, logged
 from findings.published import FIGURE_6, ROLLOUTS, SUCCESS_DROPS
 from findings.signs import GRADIENT, SIGNS, SPREAD, Sign, dropped, series, turn
@@ -51,7 +51,7 @@ def draw_signs(title: str, variants: Mapping[str, Sequence[Run]], path: Path) ->
         for panels, name in zip(grid, names, strict=True):
             panels[0].set_ylabel(name)
             _leave_room(panels, _STRIP * (len(seeds) + 0.5), decades=name == GRADIENT.says)
-        figure.suptitle(f"{title}: means between evaluations", x=0.01, ha="left", fontsize=10)
+        write_above(figure, f"{title}: means between evaluations", 10)
         draw_legend(figure, look, said)
 
 
@@ -109,7 +109,7 @@ def draw_turns(results: Results, path: Path) -> None:
     marks = looks([SPREAD.says, GRADIENT.says, SUCCESS_DROPS])
     found = {game: _turns(results, game) for game in games}
     lines = list(dict.fromkeys(name for rows in found.values() for name in rows))
-    with plots.figure(path, (10.4, 1.5 + 0.26 * len(lines)), SETTINGS) as figure:
+    with plots.figure(path, (10.4, 1.7 + 0.26 * len(lines)), SETTINGS) as figure:
         panels = figure.subplots(1, len(games), sharex=True, sharey=True)
         for panel, (game, rows) in zip(panels, found.items(), strict=True):
             for place, name in enumerate(lines):
@@ -126,7 +126,7 @@ def draw_turns(results: Results, path: Path) -> None:
         panels[0].set_xlim(0, ROLLOUTS)
         said = "No mark: it does not turn, success does not drop, or RAGEN has no such run or rollout."
         title = f"When the signs turn and success drops: RAGEN, and vanilla StarPO here, 4 updates a rollout. {said}"
-        figure.suptitle(title, x=0.01, ha="left", fontsize=9)
+        write_above(figure, title, 9)
         names = [f"{SPREAD.says} falls", f"{GRADIENT.says} rises (RAGEN: spikes)", SUCCESS_DROPS]
         draw_legend(figure, dict(zip(names, marks.values(), strict=True)), joined=False)
 

@@ -172,7 +172,7 @@ def test_three_seeds_are_three_marks(drawn: list[Figure], tmp_path: Path) -> Non
         assert (top - low) / (high - low) < min(height for _, height in marks)
 
 
-def test_turns_are_in_rollouts_beside_those_of_the_paper(tmp_path: Path) -> None:
+def test_turns_are_in_rollouts_beside_those_of_the_paper(drawn: list[Figure], tmp_path: Path) -> None:
     # Means over three neighbours are below 0.85 of the highest one at the fifth of nine evaluations, and at the third.
     run = falling([0.8] * 5 + [0.2, 0.1, 0.1, 0.1], [1.0, 1.0, 0.9] + [0.2] * 6)
     content = question(ppo_four=[run])
@@ -181,6 +181,7 @@ def test_turns_are_in_rollouts_beside_those_of_the_paper(tmp_path: Path) -> None
     assert found["RAGEN, Figure 6"] == {"std within groups": 70, "gradient norm": 170, "success drops": 120}
     assert found["PPO, seed 0"] == {"std within groups": 50.0, "gradient norm": None, "success drops": 100.0}
     sign_pictures.draw_turns({"collapse": content}, tmp_path / "a.png")
+    assert inside(drawn[0])
 
 
 def test_the_page_of_warning_signs_counts_the_turns_that_its_picture_has() -> None:
