@@ -33,8 +33,8 @@ class Measure:
         cost: It depends on the commit and the machine, so that only runs of the same ones compare.
         level: It is a success rate, which the oracle bounds and of which the warm start has its own.
         unit: What the rates are divided by.
-        luck: How much of it may be chance because it is of the best of several evaluations; below 0 where chance makes
-            it smaller. The interval reaches so much further on that side.
+        chance: How much larger it may be by chance because it is of the best of several evaluations (smaller: below 0).
+            The interval reaches so much further on that side.
         limit: The value of a run that ended before there was anything to measure.
         lacking: Why there is none.
     """
@@ -47,7 +47,7 @@ class Measure:
     cost: bool = False
     level: bool = False
     unit: Callable[[Run], float] = lambda run: 1.0
-    luck: Callable[[Run], float] = lambda run: 0.0
+    chance: Callable[[Run], float] = lambda run: 0.0
     limit: float | None = None
     lacking: str = "fewer than two seeds have it"
 
@@ -81,13 +81,13 @@ def fall(run: Run) -> float:
     return 1 - final_success(run) / best if best else 0.0
 
 
-def luck_of_the_best(run: Run) -> float:
+def fall_by_chance(run: Run) -> float:
     """The fall that a run whose success stands still has by chance, because its best is that of many evaluations.
 
     Means over three neighbours count as a third as many evaluations, each of three times the episodes.
 
     Example:
-        >>> round(luck_of_the_best({"curve": [{"success": 0.5}] * 21}), 3)  # 1.35 · √(0.25 / 256 / 3) / 0.5
+        >>> round(fall_by_chance({"curve": [{"success": 0.5}] * 21}), 3)  # 1.35 · √(0.25 / 256 / 3) / 0.5
         0.049
     """
     best = lasting_best(run)
@@ -177,13 +177,13 @@ FALL = Measure(
     fall,
     lambda run: [lasting_best(run), final_success(run)],
     unit=lambda run: lasting_best(run) or 1.0,
-    luck=luck_of_the_best,
+    chance=fall_by_chance,
 )
 KEPT = replace(
     FALL,
     says="change from the best success to the last, as a share",
     of=lambda run: -fall(run),
-    luck=lambda run: -luck_of_the_best(run),
+    chance=lambda run: -fall_by_chance(run),
 )
 LASTED = Measure(
     "share of the run before the drop", lasted, grain=one_evaluation, limit=1.0, lacking="no run of either side drops"

@@ -5,9 +5,7 @@ updates logged between them jumps up and down, so that the lines of three seeds 
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 
 from learning import plots
 from learning.summary import seed_of
@@ -15,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from findings.looks import SETTINGS, Look, as_decades, draw_legend, legend_height, looks, write_above
-from findings.measures import Run, Series, logged
+from findings.measures import Run, logged
 from findings.published import FIGURE_6, ROLLOUTS, SUCCESS_DROPS
-from findings.signs import GRADIENT, SIGNS, SPREAD, Sign, dropped, series, turn
+from findings.signs import GRADIENT, SIGNS, SPREAD, Sign, between_evaluations, dropped, series, turn
 from findings.verdicts import Results, runs_of
 
 _STRIP = 0.08  # of a panel's height: a seed's line of marks
@@ -77,15 +75,6 @@ def _draw_runs(panels: Sequence[Axes], runs: Sequence[Run], shown: Sequence[Sign
             if mark is not None:
                 style = {"color": colour, "marker": marker, "s": 30, "ec": "white", "lw": 0.4, "zorder": 5}
                 panel.scatter([mark], [height], transform=upright, **style)
-
-
-def between_evaluations(run: Run, points: Series) -> Series:
-    """Means of what was logged from one evaluation to the next, at the step of the later one."""
-    edges = [float(row["step"]) for row in run["curve"]]
-    inside = {
-        after: [value for step, value in points if before < step <= after] for before, after in pairwise(edges)
-    }
-    return [(after, fmean(values)) for after, values in inside.items() if values]
 
 
 def _leave_room(panels: Sequence[Axes], share: float, decades: bool) -> None:

@@ -57,19 +57,22 @@ def series(run: Run, sign: Sign) -> Series:
     return next((found[key] for key in sign.keys if key in found), [])
 
 
+def between_evaluations(run: Run, points: Series) -> Series:
+    """Means of what was logged from one evaluation to the next, at the step of the later one."""
+    edges = [float(row["step"]) for row in run["curve"]]
+    inside = {
+        after: [value for step, value in points if before < step <= after] for before, after in pairwise(edges)
+    }
+    return [(after, fmean(values)) for after, values in inside.items() if values]
+
+
 def turn(run: Run, sign: Sign, share: float = SHARES[0]) -> int | None:
     """The step at which the sign turns, ``None`` if it never does or was not logged.
 
-    It is looked at between evaluations, as success is: the mean from one to the next, dated at the later one.
+    It is looked at between evaluations, as success is.
     """
-    edges = [float(row["step"]) for row in run["curve"]]
-    points = series(run, sign)
-    steps, values = [], []
-    for before, after in pairwise(edges):
-        inside = [value for step, value in points if before < step <= after]
-        if inside:
-            steps.append(int(after))
-            values.append(fmean(inside))
+    means = between_evaluations(run, series(run, sign))
+    steps, values = [int(step) for step, _ in means], [mean for _, mean in means]
     if not values or min(values) < 0:
         return None
     turned = []

@@ -87,8 +87,8 @@ def difference(pair: Pair, game: str, measure: Measure, results: Results) -> Int
     episodes = episodes_of(results, pair.question, game)
     differences = [row[0] - (row[1] if len(row) > 1 else 0.0) for row in values]
     found = t_interval(differences, _evaluations_leave_open(pairs, measure, episodes))
-    luck = fmean(measure.luck(row[0]) for row in pairs)
-    return replace(found, low=found.low - max(luck, 0.0), high=found.high - min(luck, 0.0))
+    chance = fmean(measure.chance(row[0]) for row in pairs)
+    return replace(found, low=found.low - max(chance, 0.0), high=found.high - min(chance, 0.0))
 
 
 def _comparable(runs: Sequence[Run], pair: Pair) -> bool:

@@ -119,6 +119,7 @@ def _signs(found: Mapping[str, Any]) -> list[str]:
         cells = (f"{each['question']}, {each['task']}", _escaped(each["variant"]), each["seed"], each["steps"])
         drop = f"{each['drop']}, at once" if each["at_once"] else each["drop"]
         lines.append(row([*cells, drop, *("–" if step is None else step for step in turns)]))
+    lines += ["", "![RAGEN's Figure 6, and the turns here](../../benchmarks/results/claims_signs_published.png)"]
     for game in found["games"]:
         lines += ["", f"![Success and its signs: {game}](../../benchmarks/results/claims_signs_{game}.png)"]
     return lines

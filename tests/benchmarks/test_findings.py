@@ -191,7 +191,7 @@ def test_a_mean_of_shares_cannot_be_told_where_one_is_a_share_of_nothing() -> No
 def test_a_steady_run_has_no_fall_and_a_collapse_has_one() -> None:
     steady = run([0.5, 0.53, 0.47, 0.5, 0.52, 0.48, 0.5, 0.51, 0.5], list(range(9)))
     collapsed = run([0.5, 0.8, 0.8, 0.8, 0.4, 0.1, 0.0, 0.0, 0.0], [100 * place for place in range(9)])
-    assert 0 < measures.fall(steady) < measures.luck_of_the_best(steady) < 0.05
+    assert 0 < measures.fall(steady) < measures.fall_by_chance(steady) < 0.05
     assert measures.fall(collapsed) == 1.0
     at_once = run([0.5, 0.1, 0.0, 0.0], [0, 1, 2, 3])  # the first evaluation counts by itself
     assert measures.lasting_best(at_once) == 0.5

@@ -144,10 +144,10 @@ def test_a_sign_is_drawn_as_it_is_judged() -> None:
     """The mean from one evaluation to the next, on which `turn` finds its step."""
     values = {"steps": [1, 10, 11, 20], "values": {"entropy": [1.0, 3.0, 5.0, 7.0]}}
     run = falling([0.5, 0.5, 0.5], [1.0] * 3, series=[values])
-    assert sign_pictures.between_evaluations(run, signs.series(run, signs.ENTROPY)) == [(10.0, 2.0), (20.0, 6.0)]
+    assert signs.between_evaluations(run, signs.series(run, signs.ENTROPY)) == [(10.0, 2.0), (20.0, 6.0)]
     for variant, sign in product(RESULTS["collapse"]["tasks"]["sokoban_200"]["variants"].values(), signs.SIGNS):
         for each in variant["runs"]:
-            points = sign_pictures.between_evaluations(each, signs.series(each, sign))
+            points = signs.between_evaluations(each, signs.series(each, sign))
             steps, means = [int(step) for step, _ in points], [mean for _, mean in points]
             turned = [drop_step(steps, means)] if sign.falls else []
             if sign.rises and min(means) > 0:
